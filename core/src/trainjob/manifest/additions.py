@@ -21,7 +21,7 @@ def build_from_manifest(
 ) -> dict[str, Any]:
     """Return the manifest with our name and with its own and our labels and annotations.
 
-    See `trainjob.manifest.build`.
+    See `trainjob.manifest.build_trainjob`.
     """
     given = copy.deepcopy(job.manifest)
     metadata = given.get("metadata") or {}

@@ -151,9 +151,9 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
 
 def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
     """Return the pod's volumes, each once, and their mounts; the workspace's come first."""
-    asked = [*([_workspace(job.workspace)] if job.workspace else []), *map(_volume, job.volumes)]
-    sources = {mount["name"]: source for source, mount in asked}
-    return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in asked]
+    mounted = [*([_workspace(job.workspace)] if job.workspace else []), *map(_volume, job.volumes)]
+    sources = {mount["name"]: source for source, mount in mounted}
+    return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in mounted]
 
 
 def _workspace(workspace: Workspace) -> tuple[Mapping[str, Any], dict[str, Any]]:

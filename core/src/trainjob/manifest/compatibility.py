@@ -21,7 +21,7 @@ from trainjob.spec.resources import count_gpus
 _DIALECTS = tuple(Dialect)
 _STOCK_TORCHTUNE = "torchtune-"
 _STOCK_MPI = ("deepspeed-distributed", "mlx-distributed")
-_USE_WORKSPACE = "train over a workspace, FineTune(workspace=...), which works with every Trainer"
+_USE_WORKSPACE = "use FineTune(workspace=...), which works with every Trainer"
 # The webhook's list of models lacks this one and has a 7B that does not exist instead. The webhook reads the list only
 # if numProcPerNode is set (Trainer 2.0.1, pkg/constants/constants.go and plugins/torch/torch.go).
 _UNLISTED_MODEL = "llama3.2-3b"
@@ -34,10 +34,10 @@ class _Feature:
     Attributes:
         field: name of the field in a request.
         since: the first dialect that has the feature.
-        value: function that returns the value in a request that needs the feature; None if the request does not need
-            it.
-        what: name of the feature that older dialects lack, for the error.
-        instead: an alternative on older dialects, for the error.
+        get_value: function that returns the value in a request that needs the feature; None if the request does not
+            need it.
+        name: name of the feature that older dialects lack, for the error.
+        alternative: an alternative on older dialects, for the error.
     """
 
     field: str
@@ -91,14 +91,14 @@ def _repeated_volume(job: TrainJob) -> str | None:
     return None if again is None else f"{again}, several times"
 
 
-_USE_STEPS = "run InitializeDataset and InitializeModel as steps of their own over a workspace"
+_USE_STEPS = "run InitializeDataset and InitializeModel as separate steps with a workspace"
 _FEATURES = (
     _Feature(
         "deadline",
         Dialect.V2_2,
         lambda job: str(job.deadline) if job.deadline else None,
         "activeDeadlineSeconds",
-        "limit the waiting instead: the step's own limits, or its workflow task's time-out",
+        "limit the wait instead: set the step's own limits, or the time-out of its workflow task",
     ),
     _Feature(
         "placement.affinity",
@@ -119,14 +119,14 @@ _FEATURES = (
         Dialect.V2_1,
         _repeated_volume,
         "several mounts of one volume",
-        "give each mount a volume with a name of its own",
+        "give each mount its own volume name",
     ),
     *(
         _Feature(
             f"initializer.{kind}.storage_uri",
             Dialect.V2_1,
             _store(kind),
-            f"a {kind} from elsewhere than hf://",
+            f"a {kind} from another store than hf://",
             _USE_STEPS,
         )
         for kind in ("dataset", "model")
@@ -143,7 +143,7 @@ _FEATURES = (
         Dialect.V2_1,
         _unlisted_processes,
         f"a number of processes for {_UNLISTED_MODEL}",
-        "leave it out for one on each GPU",
+        "omit it to run one process on each GPU",
     ),
     _Feature("runtime", Dialect.V2_1, _unshipped_runtime, "Qwen on a TorchTune runtime", _USE_WORKSPACE),
 )
@@ -158,16 +158,16 @@ def check_dialect_support(job: TrainJob, dialect: Dialect) -> None:
         InvalidSpec: the error names each such field, the dialect, the version that supports the field, and an
             alternative.
     """
-    missing = [limit for limit in _FEATURES if _DIALECTS.index(dialect) < _DIALECTS.index(limit.since)]
+    missing = [feature for feature in _FEATURES if _DIALECTS.index(dialect) < _DIALECTS.index(feature.since)]
     refusals = [
         invalid_field(
-            limit.field,
+            feature.field,
             value,
-            f"this cluster's Trainer speaks API {dialect.value}, and {limit.name} needs Trainer {limit.since.value} or "
-            f"later: upgrade it, or {limit.alternative}",
+            f"the Trainer of this cluster has API {dialect.value}, and {feature.name} needs Trainer "
+            f"{feature.since.value} or later: upgrade it, or {feature.alternative}",
         )
-        for limit in missing
-        if (value := limit.get_value(job)) is not None
+        for feature in missing
+        if (value := feature.get_value(job)) is not None
     ]
     if refusals:
         raise InvalidSpec([problem for refusal in refusals for problem in refusal.problems])
@@ -179,9 +179,9 @@ def list_unsupported_features(dialect: Dialect) -> list[str]:
     Each line ends with the version that has the feature: `deadline (activeDeadlineSeconds): 2.2`.
     """
     return [
-        f"{limit.field} ({limit.name}): {limit.since.value}"
-        for limit in _FEATURES
-        if _DIALECTS.index(dialect) < _DIALECTS.index(limit.since)
+        f"{feature.field} ({feature.name}): {feature.since.value}"
+        for feature in _FEATURES
+        if _DIALECTS.index(dialect) < _DIALECTS.index(feature.since)
     ]
 
 

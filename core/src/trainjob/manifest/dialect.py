@@ -126,10 +126,10 @@ def _build_pod_specs(patch: PodPatch, replicated_job: str) -> list[dict[str, Any
         spec["volumes"] = [dict(volume) for volume in patch.volumes]
     rounds: list[dict[str, dict[str, Any]]] = []
     for mount in patch.mounts:
-        free = next((one for one in rounds if mount["name"] not in one), None)
+        free = next((mounts for mounts in rounds if mount["name"] not in mounts), None)
         if free is None:
             rounds.append(free := {})
         free[mount["name"]] = dict(mount)
     name = _CONTAINERS.get(replicated_job, replicated_job)
-    mounted = [{"containers": [{"name": name, "volumeMounts": list(one.values())}]} for one in rounds]
+    mounted = [{"containers": [{"name": name, "volumeMounts": list(mounts.values())}]} for mounts in rounds]
     return [{**spec, **(mounted[0] if mounted else {})}, *mounted[1:]]

@@ -28,7 +28,7 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """Return the inverse of [duration][], in the largest unit that divides the duration.
+    """Return the inverse of [parse_duration][], in the largest unit that divides the duration.
 
     Fractions of a second are dropped.
     """

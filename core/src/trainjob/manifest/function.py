@@ -58,8 +58,8 @@ if __name__ == "__main__":
             print("trainjob result: " + text, flush=True)
         except (TypeError, ValueError) as error:
             rule = "it must be a JSON value of at most {longest} characters"
-            print(f"what {name} returned is not handed back, {{rule}}: {{error}}", flush=True)
-    gc.collect()  # a model of DistributedDataParallel that goes with the interpreter may abort it (PyTorch 2.13, gloo)
+            print(f"the return value of {name} is not reported, {{rule}}: {{error}}", flush=True)
+    gc.collect()  # a DistributedDataParallel that is freed at the interpreter's exit may abort it (PyTorch 2.13, gloo)
 """
 
 
@@ -83,7 +83,9 @@ def function_command(trainer: CustomTrainer) -> list[str]:
 
 
 def function_source(function: Any) -> str:
-    """Return the text of a function, to be sent to another process; see [function_of][].
+    """Return the text of a function, to be sent to another process.
+
+    The receiver creates a function from it with [function_from_source][].
 
     Annotations with Python's own types stay, such as `int`, because the receiver may convert texts to arguments by
     them.
@@ -109,7 +111,7 @@ def function_from_source(source: str) -> Callable[..., Any]:
         [definition] = ast.parse(text).body
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
         raise _invalid_source(
-            source, f"it must be the text of one function: {str(error) or 'it is too deep'}"
+            source, f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
         ) from None
     if not isinstance(definition, ast.FunctionDef):
         raise _invalid_source(source, "it must be the text of one function, defined with `def`")
@@ -152,7 +154,7 @@ def _check_call(trainer: CustomTrainer) -> None:
     try:
         inspect.signature(trainer.func).bind(**(trainer.func_args or {}))
     except TypeError as error:
-        raise _invalid_function("func_args", trainer.func, f"they must be what it takes: {error}") from None
+        raise _invalid_function("func_args", trainer.func, f"they must match its parameters: {error}") from None
 
 
 def _parse_definition(function: Any) -> ast.FunctionDef:
@@ -172,7 +174,7 @@ def _parse_definition(function: Any) -> ast.FunctionDef:
 def _extract_source(function: Any, kept_types: Collection[str] = ()) -> tuple[str, str]:
     """Return the text to send for a function, and its name.
 
-    The text contains only annotations with the types in `keep`.
+    The text contains only annotations with the types in `kept_types`.
     """
     definition = _strip_annotations(_parse_definition(function), kept_types)
     # The function's module decides by this import how annotations inside the function are evaluated.
@@ -183,7 +185,7 @@ def _extract_source(function: Any, kept_types: Collection[str] = ()) -> tuple[st
 
 
 def _strip_annotations(definition: ast.FunctionDef, kept_types: Collection[str]) -> ast.FunctionDef:
-    """Remove decorators, the return annotation, and annotations of other types than `keep`.
+    """Remove decorators and all annotations except parameters' annotations in `kept_types`.
 
     The names in these annotations may not exist where the function runs.
     """
@@ -216,19 +218,21 @@ def _check_names(function: Any, source: str) -> None:
     if missing:
         names = ", ".join(missing)
         raise _invalid_function(
-            "func", function, f"it uses {names} from around it: import it inside, or pass it in func_args"
+            "func",
+            function,
+            f"it uses {names} from its module: import such names inside it, or pass their values in func_args",
         )
 
 
 def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str) -> None:
     """Refuse relative imports and generators, which fail in the pod although all names exist."""
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
-        rule = "it imports from the package around it, by dots: name that in full, and install it where it runs"
+        rule = "it has a relative import: import by the full name, and install that package in the training image"
         raise _invalid_function("func", function, rule)
     codes = compile(source, "function", "exec", dont_inherit=True).co_consts
     if any(isinstance(code, CodeType) and code.co_flags & inspect.CO_GENERATOR for code in codes):
         raise _invalid_function(
-            "func", function, "it yields: nothing of a generator runs when it is called; return a value"
+            "func", function, "it is a generator, whose code does not run when it is called; return a value instead"
         )
 
 

@@ -36,7 +36,7 @@ def spec_hash(step: Step) -> str:
 def job_name(prefix: str, key_digest: str, attempt: int) -> str:
     """Return the name of a run key's n-th TrainJob: readable and the same in every process.
 
-    It has at most 33 characters. It starts with a letter, which the API requires from Trainer 2.1 on. It leaves room
+    It has at most 33 characters. It starts with a letter, which the API requires from Trainer 2.1 on. It leaves space
     for the longest pod name that JobSet derives from it (see `trainjob.spec.job`).
 
     Args:

@@ -47,7 +47,7 @@ def parse_requests(text: str, origin: str, *, name: str = "") -> list[Step]:
     if not found:
         raise InvalidSpec(Problem(origin, "nothing", f"write {_EXPECTED_CONTENT}"))
     if name and len(found) > 1:
-        raise invalid_field("--name", name, f"{origin} has {len(found)} documents: write each one's name into it")
+        raise invalid_field("--name", name, f"{origin} has {len(found)} documents: write the name into each document")
     read: list[Step] = []
     problems: list[Problem] = []
     for line, document in found:
@@ -82,7 +82,7 @@ def _get_step_class(name: Any) -> type[Step]:
         return STEP_CLASSES[name]
     close = difflib.get_close_matches(str(name), STEP_CLASSES, n=1)
     meant = f"did you mean {close[0]}? " if close else ""
-    raise invalid_field("step", name, f"{meant}there are {', '.join(STEP_CLASSES)}")
+    raise invalid_field("step", name, f"{meant}allowed are {', '.join(STEP_CLASSES)}")
 
 
 def _set_name(kind: type[Step], fields: dict[str, Any], name: str) -> dict[str, Any]:

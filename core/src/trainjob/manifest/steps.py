@@ -53,8 +53,8 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
-    # Upstream's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py), except REVISION:
-    # ours.
+    # Upstream's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py). Only our own program
+    # reads REVISION.
     variables: dict[str, EnvValue | None] = {
         "STORAGE_URI": step.storage_uri,
         "IGNORE_PATTERNS": ",".join(step.ignore_patterns) if step.ignore_patterns else None,
@@ -104,13 +104,13 @@ def _registry_entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str
 
     A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
     """
-    place, workspace = step.destination, step.workspace
-    if place.startswith("/"):
-        below = posixpath.join(workspace.sub_path, posixpath.relpath(place, WORKSPACE))
+    uri, workspace = step.destination, step.workspace
+    if uri.startswith("/"):
+        below = posixpath.join(workspace.sub_path, posixpath.relpath(uri, WORKSPACE))
         # KServe accepts a path on a claim in this form.
-        place = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
+        uri = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
     names = ("server", "model", "version", "author")
-    return {**{name: getattr(registry, name) for name in names}, "uri": place}
+    return {**{name: getattr(registry, name) for name in names}, "uri": uri}
 
 
 def _exported_job_annotation(step: ExportModel) -> dict[str, str]:

@@ -64,10 +64,10 @@ def to_invalid_spec(error: ValidationError) -> InvalidSpec:
     problems: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
         cause = (detail.get("ctx") or {}).get("error")
-        place = tuple(
+        location = tuple(
             f"[{part}]" if isinstance(part, int) else part for part in detail["loc"] if not _is_union_branch(part)
         )
-        found = _prefix_problems(cause, place) if isinstance(cause, InvalidSpec) else [_to_problem(detail, place)]
+        found = _prefix_problems(cause, location) if isinstance(cause, InvalidSpec) else [_to_problem(detail, location)]
         for problem in found:
             problems.setdefault(f"{problem.field}{problem.allowed}", problem)
     return InvalidSpec(list(problems.values()))
@@ -76,7 +76,7 @@ def to_invalid_spec(error: ValidationError) -> InvalidSpec:
 def _prefix_problems(cause: InvalidSpec, location: tuple[str, ...]) -> list[Problem]:
     """Return the problems of an `InvalidSpec` that a validator raised, with full field paths.
 
-    The validator's paths are relative to `place`, the path of its own field.
+    The validator's paths are relative to `location`, the path of its own field.
     """
     return [Problem(_path((*location, problem.field)), problem.value, problem.allowed) for problem in cause.problems]
 
@@ -137,17 +137,17 @@ def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
 
     Args:
         value: the value.
-        nan: whether to allow NaN and infinities, which Python's JSON has and the standard does not.
+        allow_nan: whether to allow NaN and infinities, which Python's JSON has and the standard does not.
 
     Raises:
-        InvalidSpec: the value contains another type, NaN (unless `nan`), or more than 100 nested levels.
+        InvalidSpec: the value contains another type, NaN (unless `allow_nan`), or more than 100 nested levels.
     """
     try:
         plain = json.loads(json.dumps(value, allow_nan=allow_nan))
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_field("", f"a {type(value).__name__}", f"only JSON values have a place in it: {error}") from None
+        raise invalid_field("", f"a {type(value).__name__}", f"it must consist of JSON values: {error}") from None
     if _is_deeper(plain, _MAX_DEPTH):
-        raise invalid_field("", f"a {type(value).__name__}", f"it may have {_MAX_DEPTH} levels, one in another")
+        raise invalid_field("", f"a {type(value).__name__}", f"it may have at most {_MAX_DEPTH} nested levels")
     return plain
 
 

@@ -118,7 +118,7 @@ def _validate_config(value: Any) -> FrameworkConfig:
         InvalidSpec: a field is invalid, or the value is the base class itself.
     """
     if type(value) is FrameworkConfig:
-        raise invalid_field("", value, "give a framework's own class, such as TorchTuneConfig")
+        raise invalid_field("", value, "give the configuration class of a framework, such as TorchTuneConfig")
     return value if isinstance(value, FrameworkConfig) else _load_framework(_DEFAULT).config_class.from_object(value)
 
 

@@ -22,7 +22,7 @@ def validate_dataset_uri(uri: str) -> str:
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
-        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, and may have a path behind")
+        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME or hf://ORGANIZATION/NAME/PATH")
     return uri
 
 
@@ -34,7 +34,7 @@ def validate_model_uri(uri: str) -> str:
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
-        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, with nothing behind")
+        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, without a path")
     return uri
 
 
@@ -49,8 +49,11 @@ class _TrainerInitializer(CredentialFreeSpec):
     def _reject_revision(cls, value: Any) -> Any:
         revision = value.get("revision") if isinstance(value, Mapping) else getattr(value, "revision", None)
         if revision is not None:
-            rule = "upstream's initializers fetch the newest; InitializeDataset and InitializeModel take a revision"
-            raise invalid_field("revision", revision, f"{rule}, over a workspace that the training then names")
+            rule = (
+                "the Trainer's initializers always fetch the newest revision; to choose one, run InitializeDataset or "
+                "InitializeModel with a workspace, and train with the same workspace"
+            )
+            raise invalid_field("revision", revision, rule)
         return value
 
 

@@ -78,7 +78,7 @@ def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | 
     field = "on_kill" if on_kill == "suspend" else "on_failure"
     if "suspend" not in (on_kill, on_failure):
         return
-    why = f"the queue {queue.name} decides when it runs, and would undo that" if queue else ""
+    why = f"Kueue would resume a TrainJob of the queue {queue.name}" if queue else ""
     if runtime and runtime.name.startswith("torchtune-"):
         why = f"a TrainJob on the stock runtime {runtime.name} can't be suspended"
     if why:
@@ -95,7 +95,7 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
         InvalidSpec: the runtime is a stock TorchTune runtime; the error names the field.
     """
     if queue and runtime.name.startswith("torchtune-") and runtime.kind == "ClusterTrainingRuntime":
-        why = f"not on the stock runtime {runtime.name}: it would wait for ever; use a workspace"
+        why = f"on the stock runtime {runtime.name} Kueue can't start it, and it would wait forever; use a workspace"
         raise invalid_field("queue", queue.name, why)
 
 
@@ -153,14 +153,14 @@ class TrainJob(Spec):
             raise invalid_field(
                 "initializer",
                 self.initializer,
-                f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as "
-                "steps of their own over a workspace, or name a runtime with them, such as torchtune-llama3.2-1b",
+                f"the runtime {STOCK_RUNTIME} has no initializer Jobs; run InitializeDataset and InitializeModel as "
+                "separate steps with a workspace, or name a runtime with initializers, such as torchtune-llama3.2-1b",
             )
         if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.builtin_model:
             raise invalid_field(
                 "runtime",
                 self.runtime.name,
-                "a BuiltinTrainer needs a TorchTune runtime, called WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
+                "a BuiltinTrainer needs a TorchTune runtime, named WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
             )
         initialized = bool(self.initializer or self.runtime.builtin_model)
         if self.workspace and initialized:

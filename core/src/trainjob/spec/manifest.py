@@ -49,7 +49,7 @@ class TrainJobManifest(Spec):
 
         content = parse_yaml(value) if isinstance(value, str) else value
         if not isinstance(content, Mapping):
-            raise invalid_field("", content, f"a TrainJob is wanted: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
+            raise invalid_field("", content, f"it must be a TrainJob: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
         _check_keys("", content, _TOP_LEVEL_KEYS)
         for name, wanted in (("apiVersion", API_VERSION), ("kind", "TrainJob")):
             if content.get(name) != wanted:
@@ -94,14 +94,14 @@ class TrainJobManifest(Spec):
 
 def _check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, Mapping):
-        raise invalid_field("metadata", metadata, f"a mapping is wanted, with some of {', '.join(_METADATA_KEYS)}")
+        raise invalid_field("metadata", metadata, f"it must be a mapping, with some of {', '.join(_METADATA_KEYS)}")
     _check_keys("metadata.", metadata, _METADATA_KEYS)
     for name in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(name, ""), str | None):
-            raise invalid_field(f"metadata.{name}", metadata[name], "a text is wanted")
+            raise invalid_field(f"metadata.{name}", metadata[name], "it must be a string")
     for name in ("labels", "annotations"):
         if not isinstance(metadata.get(name, {}), Mapping | None):
-            raise invalid_field(f"metadata.{name}", metadata[name], "a mapping is wanted")
+            raise invalid_field(f"metadata.{name}", metadata[name], "it must be a mapping")
 
 
 def _check_spec(spec: Any) -> None:
@@ -115,7 +115,7 @@ def _check_spec(spec: Any) -> None:
         raise invalid_field("spec.runtimeRef.name", None, "it must name a training runtime, such as torch-distributed")
     trainer = spec.get("trainer")
     if not isinstance(trainer, Mapping | None):
-        raise invalid_field("spec.trainer", trainer, "a mapping is wanted")
+        raise invalid_field("spec.trainer", trainer, "it must be a mapping")
     _check_env("spec.trainer.env", (trainer or {}).get("env"))
     initializer = spec.get("initializer")
     for kind in ("dataset", "model"):
@@ -126,9 +126,11 @@ def _check_spec(spec: Any) -> None:
 def _check_env(field: str, env: Any) -> None:
     if env is None:
         return
-    named = isinstance(env, list) and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in env)
+    named = isinstance(env, list) and all(
+        isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in env
+    )
     if not named:
-        raise invalid_field(field, REDACTED, "a list of mappings is wanted, each with name and value or valueFrom")
+        raise invalid_field(field, REDACTED, "it must be a list of mappings, each with name and value or valueFrom")
     for number, variable in enumerate(env):
         reference = f"valueFrom: {{secretKeyRef: {{name: NAME, key: {variable['name']}}}}}"
         try:
@@ -143,7 +145,7 @@ def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...
         for key in mapping
         if key not in allowed
         for problem in invalid_field(
-            f"{prefix}{key}", mapping[key], "a new TrainJob has no place for it: leave it out"
+            f"{prefix}{key}", mapping[key], "a new TrainJob can't have this field: remove it"
         ).problems
     ]
     if problems:

@@ -42,7 +42,7 @@ def redact(value: Any) -> Any:
 
 
 def excerpt(redacted: Any, path: tuple[str | int, ...]) -> str:
-    """Return the value at a path of a copy from `shown`, as one line of at most 80 characters."""
+    """Return the value at a path of a redacted copy, as one line of at most 80 characters."""
     for part in path:
         if redacted == REDACTED:
             return REDACTED

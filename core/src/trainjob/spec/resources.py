@@ -29,7 +29,7 @@ def _validate_resources(value: Any) -> Any:
         known = str(name)
         if not _RESOURCE.fullmatch(known) or not ("/" in known or _SHORT_NAME.fullmatch(known)):
             raise invalid_field(
-                known, amount, "it is no resource's name; such as cpu, memory, gpu or vendor.example/device"
+                known, amount, "it is not the name of a resource, such as cpu, memory, gpu or vendor.example/device"
             )
         if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
             raise invalid_field(known, amount, "it must be a quantity such as 2, 500m or 16Gi")

@@ -15,7 +15,7 @@ from trainjob.spec.base import REDACTED, Spec, invalid_field
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_SECRET_ADVICE = (
+_REFERENCE_ADVICE = (
     "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
 )
 # Environment variables from which common libraries read credentials.
@@ -86,7 +86,9 @@ def validate_secret_name(name: str, field: str) -> str:
     """
     if len(name) > 253 or not _SECRET_NAME.fullmatch(name):
         raise invalid_field(
-            field, REDACTED, f"it must be the name of a Secret (lower case letters, digits, - and .); {_SECRET_ADVICE}"
+            field,
+            REDACTED,
+            f"it must be the name of a Secret (lower case letters, digits, - and .); {_REFERENCE_ADVICE}",
         )
     return name
 
@@ -123,7 +125,7 @@ def _validate_env(env: Any) -> Any:
     if not isinstance(env, Mapping):
         return env
     if len(env) > 128:
-        raise invalid_field("", f"{len(env)} variables", "a TrainJob takes at most 128")
+        raise invalid_field("", f"{len(env)} variables", "a TrainJob can have at most 128")
     return {name: _validate_variable(str(name), value) for name, value in env.items()}
 
 
@@ -131,12 +133,16 @@ def _validate_variable(name: str, value: Any) -> Any:
     if not name or "=" in name or not (name.isascii() and name.isprintable()):
         raise invalid_field(repr(name), REDACTED, "a variable's name has printable ASCII characters other than '='")
     if name.startswith("PET_"):
-        raise invalid_field(name, value, "names with PET_ are reserved: torchrun gets them from the Trainer")
+        raise invalid_field(
+            name, value, "names that start with PET_ are reserved, because the Trainer sets them for torchrun"
+        )
     value = str(value) if isinstance(value, int | float) else value
     if isinstance(value, str):
         check_no_credential(name, value, f"SecretKeyReference(name='NAME', key='{name}')")
     if value is None:
-        raise invalid_field(name, None, "it must be a text, or a SecretKeyReference; leave the variable out otherwise")
+        raise invalid_field(
+            name, None, "it must be a string or a SecretKeyReference; omit the variable if it has no value"
+        )
     return value
 
 
@@ -148,7 +154,7 @@ def check_no_credential(name: str, value: str, suggested_reference: str) -> None
     Args:
         name: name of the variable.
         value: its plain value.
-        reference: the text that the error suggests instead.
+        suggested_reference: the text that the error suggests instead.
 
     Raises:
         InvalidSpec: the value is a credential; the error names the variable.
@@ -175,7 +181,7 @@ class CredentialFreeSpec(Spec):
             value = data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
             if value is not None:
                 raise invalid_field(
-                    name, REDACTED, f"a secret is given by reference, never as a value: {_SECRET_ADVICE}"
+                    name, REDACTED, f"give a credential as a reference, not as a value: {_REFERENCE_ADVICE}"
                 )
         if isinstance(data, Mapping):  # the SDK's classes have these fields, with the value None
             return {name: value for name, value in data.items() if name not in _CREDENTIAL_FIELDS}
@@ -196,7 +202,7 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     """
     scheme, separator, rest = uri.partition("://")
     if "@" in (rest or uri).partition("/")[0]:
-        raise invalid_field(field, REDACTED, f"it must hold no user and password; {_SECRET_ADVICE}")
+        raise invalid_field(field, REDACTED, f"it must contain no user and password; {_REFERENCE_ADVICE}")
     allowed = " or ".join(f"{name}://…" for name in schemes)
     if not separator:
         advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""

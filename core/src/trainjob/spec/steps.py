@@ -217,7 +217,7 @@ class FineTune(_BaseStep):
     def _validate_model_path(cls, path: str) -> str:
         found = _validate_path_below(path, "")
         if found.split("/")[0] in ("", "output"):  # TorchTune does not train into its own model (torchtune 0.6.1)
-            rule = "it must be a folder below /workspace, such as model; what lies in output has to be exported first"
+            rule = "it must be a folder below /workspace, such as model; a model in output must be exported first"
             raise invalid_field("", path, rule)
         return found
 
@@ -228,13 +228,13 @@ class FineTune(_BaseStep):
             raise invalid_field(
                 "workspace",
                 self.workspace.location,
-                "give a workspace, or dataset and model_initializer, not both ways",
+                "give either a workspace, or dataset and model_initializer, not both",
             )
         if not self.workspace and not inline:
             raise invalid_field(
                 "workspace",
                 None,
-                "give the claim that holds dataset and model, or dataset and model_initializer to fetch both first",
+                "name the claim that contains dataset and model, or give dataset and model_initializer to fetch them",
             )
         if not self.workspace:
             self._check_without_workspace()
@@ -242,7 +242,7 @@ class FineTune(_BaseStep):
             raise invalid_field(
                 "runtime",
                 self.runtime.name,
-                f"it fetches dataset and model itself; with a workspace leave it out ({STOCK_RUNTIME})",
+                f"this runtime fetches dataset and model itself; with a workspace, omit it to use {STOCK_RUNTIME}",
             )
         get_framework(self.config).check_step(self)
         return self
@@ -250,15 +250,17 @@ class FineTune(_BaseStep):
     def _check_without_workspace(self) -> None:
         if self.image:
             raise invalid_field(
-                "image", self.image, "it is for the way with a workspace; otherwise the runtime names the image"
+                "image", self.image, "it is allowed only with a workspace; without one, the runtime names the image"
             )
         if self.dataset_path != "data":
             raise invalid_field(
-                "dataset_path", self.dataset_path, "it is for the way with a workspace; the URI tells it here"
+                "dataset_path",
+                self.dataset_path,
+                "it is allowed only with a workspace; without one, write the path into the dataset's URI",
             )
         for name in ("model_path", "output_path"):
             if (given := getattr(self, name)) != type(self).model_fields[name].default:
-                raise invalid_field(name, given, "it is for the way with a workspace")
+                raise invalid_field(name, given, "it is allowed only with a workspace")
         check_queue(self.queue, self.training_runtime)
         check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
 
@@ -303,19 +305,21 @@ class ExportModel(_BaseStep):
                 raise invalid_field("", destination, "a path must lie below /workspace, such as /workspace/export")
             if parts[1] in ("output", "model", "dataset"):
                 raise invalid_field(
-                    "", destination, f"/workspace/{parts[1]} belongs to another step; such as /workspace/export"
+                    "",
+                    destination,
+                    f"another step writes /workspace/{parts[1]}; name another folder, such as /workspace/export",
                 )
             return path
         if destination.startswith("oci://"):
-            rule = "nothing in the step's image writes to a registry of images"
+            rule = "no program in the step's image can write to an image registry"
             raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
         return validate_location(destination, "", ("s3", "gs", "hf"))
 
 
 def _validate_path_below(path: str, folder: str) -> str:
     if path.startswith("/") or ".." in path.split("/") or "=" in path:
-        place = f"/workspace/{folder}".rstrip("/")
-        raise invalid_field("", path, f"it must be a path below {place}, without '..' and '='")
+        root = f"/workspace/{folder}".rstrip("/")
+        raise invalid_field("", path, f"it must be a path below {root}, without '..' and '='")
     return path.strip("/")
 
 

@@ -71,7 +71,7 @@ class CustomTrainer(Spec):
         for package in packages or ():
             if contains_credentials(package):
                 raise invalid_field(
-                    "", REDACTED, "a package's URL must hold no user and password; use a Secret and PIP_ variables"
+                    "", REDACTED, "a package's URL must contain no user and password; use a Secret and PIP_ variables"
                 )
             if package.startswith("-") or not package.strip():
                 raise invalid_field("", package, "it must be a package; pip's options are PIP_ variables of env")
@@ -84,7 +84,7 @@ class CustomTrainer(Spec):
             if "@" in (url.partition("://")[2] or url).partition("/")[0]:
                 reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
                 raise invalid_field(
-                    "", REDACTED, f"it must hold no user and password; give the whole URL as {reference}"
+                    "", REDACTED, f"it must contain no user and password; give the whole URL as {reference}"
                 )
         return urls
 
@@ -120,7 +120,7 @@ class CustomTrainerContainer(Spec):
     @classmethod
     def _validate_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if command is not None and not (command and command[0]):
-            raise invalid_field("", command, "it must name a program; leave it out for the runtime's own")
+            raise invalid_field("", command, "it must name a program; omit it to use the runtime's command")
         return command
 
 
@@ -135,10 +135,10 @@ def validate_command(words: tuple[str, ...], field: str) -> tuple[str, ...]:
         InvalidSpec: there are more than 128 items, or one has more than 65,536 characters.
     """
     if len(words) > _LONGEST_COMMAND:
-        raise invalid_field(field, f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
+        raise invalid_field(field, f"{len(words)} items", f"a TrainJob can have at most {_LONGEST_COMMAND}")
     longest = max(map(len, words), default=0)
     if longest > _LONGEST_ITEM:
-        rule = f"a TrainJob takes at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
+        rule = f"a TrainJob can have at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
         raise invalid_field(field, f"an item of {longest} characters", rule)
     return words
 

@@ -36,7 +36,7 @@ def _validate_absolute_path(path: str) -> str:
 
 def _validate_relative_path(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
-        raise invalid_field("", path, "it must be a path below the volume's top, without '/' in front and '..'")
+        raise invalid_field("", path, "it must be a relative path in the volume, without '..'")
     normal = posixpath.normpath(path)
     return "" if normal == "." else normal
 
@@ -79,11 +79,13 @@ class Workspace(Spec):
     def _validate_one_location(self) -> Self:
         if not self.location:
             raise invalid_field(
-                "claim", self.claim, "name a PersistentVolumeClaim, or in node_path a folder of the node"
+                "claim", self.claim, "name a PersistentVolumeClaim, or give a folder of the node as node_path"
             )
         if self.claim and self.node_path:
             raise invalid_field(
-                "node_path", self.node_path, f"the workspace is the claim {self.claim}: give one of the two"
+                "node_path",
+                self.node_path,
+                f"the workspace is already the claim {self.claim}: give only one of claim and node_path",
             )
         return self
 
@@ -120,7 +122,7 @@ class Volume(Spec):
             rule = "at most 63 characters: lower case letters, digits and -, with no - at the ends"
             raise invalid_field("", name, rule)
         if name in _RESERVED_NAMES:
-            raise invalid_field("", name, "the step's pods have one of that name already; choose another name")
+            raise invalid_field("", name, "the step's pods already have a volume of this name; choose another name")
         return name
 
     @field_validator("source")
@@ -128,9 +130,9 @@ class Volume(Spec):
     def _validate_source(cls, source: Mapping[str, Any]) -> Mapping[str, Any]:
         kinds = [str(kind) for kind in source]
         if len(kinds) != 1:
-            raise invalid_field("", kinds, "it must say one kind of volume, such as {'emptyDir': {}}")
+            raise invalid_field("", kinds, "it must have exactly one kind of volume, such as {'emptyDir': {}}")
         if not isinstance(source[kinds[0]], Mapping):
-            raise invalid_field(kinds[0], source[kinds[0]], "a mapping is wanted, {} where there is nothing to say")
+            raise invalid_field(kinds[0], source[kinds[0]], "it must be a mapping; {} means the defaults")
         plain: dict[str, Any] = to_json_value(dict(source))
         return plain
 
@@ -143,7 +145,7 @@ def _validate_volumes(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
             are too many.
     """
     if len(volumes) > _MAX_VOLUMES:
-        raise invalid_field("", f"{len(volumes)} volumes", f"a TrainJob takes at most {_MAX_VOLUMES}")
+        raise invalid_field("", f"{len(volumes)} volumes", f"a TrainJob can have at most {_MAX_VOLUMES}")
     problems: list[Problem] = []
     for number, volume in enumerate(volumes):
         for field, rule in _find_conflicts(volume, volumes[:number]).items():
@@ -160,10 +162,10 @@ def _find_conflicts(volume: Volume, earlier: tuple[Volume, ...]) -> dict[str, st
         if other.mount_path == volume.mount_path:
             found["mount_path"] = f"volumes[{number}] is mounted there: choose another path"
         if other.name == volume.name and other.source != volume.source:
-            found["name"] = f"volumes[{number}] has that name and another source: choose another name"
+            found["name"] = f"volumes[{number}] has the same name and another source: choose another name"
     if sum(other.name == volume.name for other in earlier) >= _MAX_MOUNTS_PER_VOLUME:
         found["name"] = (
-            f"one volume can be mounted {_MAX_MOUNTS_PER_VOLUME} times at most: give the further ones another name"
+            f"one volume can be mounted at most {_MAX_MOUNTS_PER_VOLUME} times: give further mounts another name"
         )
     return found
 

@@ -17,7 +17,7 @@ from trainjob.spec.base import invalid_field
 
 # Characters; etcd accepts 1.5 MiB for one object (etcd 3.6, --max-request-bytes).
 _MAX_LENGTH = 1 << 20
-_TOO_DEEP = "it is too deep, one value in another"
+_TOO_DEEP = "its values are nested too deeply"
 # In YAML 1.2 (9.1.2) such a line always begins a document, even inside a block scalar.
 _DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _EMPTY_DOCUMENT = re.compile(r"(\s|#[^\n]*|---(?=\s|$)|\.\.\.(?=\s|$)|%[^\n]*)*")
@@ -56,8 +56,8 @@ def parse_yaml(text: str, *, first_line: int = 1) -> Any:
     except yaml.YAMLError as error:
         raise invalid_field("", given, f"it must be YAML or JSON: {_describe_error(error, first_line)}") from None
     except (ValueError, RecursionError) as error:  # an invalid date, or a number with thousands of digits
-        told = _TOO_DEEP if isinstance(error, RecursionError) else str(error)
-        raise invalid_field("", given, f"it must be YAML or JSON: {told}") from None
+        reason = _TOO_DEEP if isinstance(error, RecursionError) else str(error)
+        raise invalid_field("", given, f"it must be YAML or JSON: {reason}") from None
 
 
 class _LimitedLoader(yaml.SafeLoader):
@@ -76,7 +76,7 @@ class _LimitedLoader(yaml.SafeLoader):
         is_reference = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         if is_reference and node is not None and id(node) not in self._sizes:
-            raise yaml.composer.ComposerError(None, None, "a value holds itself", node.start_mark)
+            raise yaml.composer.ComposerError(None, None, "a value contains itself", node.start_mark)
         if node is not None and not is_reference:
             self._sizes[id(node)] = self._size(node)
         return node
@@ -88,11 +88,13 @@ class _LimitedLoader(yaml.SafeLoader):
         if isinstance(node, yaml.MappingNode):
             keys = [key.value for key, _ in inner if isinstance(key, yaml.ScalarNode)]
             if len(set(keys)) < len(keys):
-                raise yaml.composer.ComposerError(None, None, "a key is there twice", node.start_mark)
+                raise yaml.composer.ComposerError(None, None, "a key occurs twice", node.start_mark)
             inner = [part for pair in inner for part in pair]
         size = 1 + sum(self._sizes[id(child)] for child in inner)
         if size > _MAX_LENGTH:
-            raise yaml.composer.ComposerError(None, None, "it stands for too much, written out", node.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "it is too large after its references are expanded", node.start_mark
+            )
         return size
 
 

@@ -54,7 +54,7 @@ def build_tune_arguments(model: Model, config: TorchTuneConfig, paths: Workspace
     Args:
         model: the model to train.
         config: the configuration, checked by [trainjob.frameworks.torchtune.recipes.check_recipe][].
-        places: the input and output paths.
+        paths: the input and output paths.
     """
     recipe, configuration = select_recipe(model, config)
     if config.quantization:

@@ -137,7 +137,5 @@ class TorchTuneConfig(FrameworkConfig):
             if key.lstrip("~") in MANAGED_KEYS:
                 raise invalid_field("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
             if key.lstrip("~") in RECIPE_KEYS:
-                raise invalid_field(
-                    "", override, "it decides which recipe runs: give it in peft_config=LoraConfig(...)"
-                )
+                raise invalid_field("", override, "it determines the recipe: give it in peft_config=LoraConfig(...)")
         return overrides

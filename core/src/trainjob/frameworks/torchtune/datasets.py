@@ -33,7 +33,7 @@ DataFormatField = Annotated[DataFormat, BeforeValidator(to_enum_value)]
 def _validate_no_equals(value: str, field: str = "") -> str:
     # torchtune 0.6.1 splits each override at every "=" (torchtune/config/_utils.py).
     if "=" in value:
-        raise invalid_field(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
+        raise invalid_field(field, value, "it must not contain '=', because TorchTune splits its arguments there")
     return value
 
 

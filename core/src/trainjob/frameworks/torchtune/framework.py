@@ -34,11 +34,13 @@ class _TorchTuneFramework:
             return
         if not step.runtime and not MODELS[step.model].has_runtime:
             raise invalid_field(
-                "runtime", None, f"the Trainer ships none for {step.model}: name yours, or use a workspace"
+                "runtime", None, f"the Trainer ships no runtime for {step.model}: name your own, or use a workspace"
             )
         if step.runtime and step.runtime.builtin_model != step.model:
             raise invalid_field(
-                "runtime", step.runtime.name, f"it must be called WORD-{step.model}, as it names the model"
+                "runtime",
+                step.runtime.name,
+                f"its name must be WORD-{step.model}, because the name determines the model",
             )
         check_recipe(step.model, config, builtin=True)
 
@@ -62,12 +64,12 @@ class _TorchTuneFramework:
         return config.quantization is None and (config.num_nodes or 1) == 1 and not own and not merged
 
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
-        config, places = _to_torchtune_config(step.config), _workspace_paths(step)
+        config, paths = _to_torchtune_config(step.config), _workspace_paths(step)
         # With exactly [tune, run] as command, the Trainer would choose recipe and configuration by its runtime's name.
-        command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, places)
+        command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, paths)
         if run and step.can_resume:
             command = program_command("frameworks.torchtune.pod")
-            arguments = [*_resume_arguments(config, places, run), "tune", *arguments]
+            arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
         return CustomTrainerContainer(
             image=step.image or trainer_image("torchtune-trainer"),
             command=tuple(command),
@@ -86,14 +88,14 @@ FRAMEWORK: Framework = _TorchTuneFramework()
 
 def _to_torchtune_config(config: FrameworkConfig) -> TorchTuneConfig:
     if not isinstance(config, TorchTuneConfig):
-        raise TypeError(f"a {type(config).__name__} is not TorchTune's")
+        raise TypeError(f"a {type(config).__name__} is not a TorchTuneConfig")
     return config
 
 
 def _check_resume_override(config: TorchTuneConfig, step: FineTune) -> None:
     for override in config.overrides if step.resume else ():
         if override.startswith("resume_from_checkpoint="):
-            rule = "what was saved is found and resumed by itself; give resume=False to say yourself from what"
+            rule = "the last complete epoch is resumed automatically; give resume=False to choose a checkpoint yourself"
             raise invalid_field("config.overrides", override, rule)
 
 

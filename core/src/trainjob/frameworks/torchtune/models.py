@@ -16,14 +16,15 @@ class Model:
         config: folder and prefix of its configurations, such as `llama3_2/1B`.
         builder: function that builds it, below `torchtune.models`.
         tokenizer: its tokenizer's file in the model folder.
-        merges: its tokenizer's merges file in the model folder; may be empty.
-        runtime: whether the Trainer ships a runtime for it.
-        qlora: whether a QLoRA configuration exists.
-        single_device: whether its configurations are for one process; otherwise all are for several, also QLoRA's.
+        merges_file: its tokenizer's merges file in the model folder; may be empty.
+        has_runtime: whether the Trainer ships a runtime for it.
+        has_qlora: whether a QLoRA configuration exists.
+        has_single_device_config: whether its configurations are for one process; otherwise all of them are for several,
+            also QLoRA's.
         multinode: whether a full fine-tuning on several nodes exists.
         shards: number of files with its weights.
-        tied: whether its output shares the embedding's weights.
-        kind: its type in TorchTune's checkpointers.
+        has_tied_embeddings: whether its output shares the embedding's weights.
+        model_type: its type in TorchTune's checkpointers.
         tokenizer_builder: function that builds its tokenizer, below `torchtune.models`.
     """
 

@@ -24,7 +24,7 @@ class _Recipe:
     Attributes:
         name: name of the recipe for any number of processes, or for several.
         config: name of its configuration.
-        single: the recipe for one process and its configuration, if they differ.
+        single_device: the recipe for one process and its configuration, if they differ.
     """
 
     name: str
@@ -52,8 +52,8 @@ _RECIPES = {
 # no longer creates (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3, cmd/trainers/torchtune/requirements.txt).
 _WITHOUT_RECIPE = {
     "distillation": "distillation trains LoRA only: give peft_config=LoraConfig()",
-    "quantization_aware": "leave it out: with torchao 0.15, as in its image, TorchTune 0.6.1 trains all weights only",
-    "quantization": "quantization trains nothing: leave it out",
+    "quantization_aware": "omit it: TorchTune 0.6.1 with torchao 0.15 (the Trainer's image) trains all weights only",
+    "quantization": "quantization trains nothing: omit it",
 }
 # Fields of a training that a quantization does not use.
 _TRAINING_FIELDS = (
@@ -75,7 +75,7 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
         model_name: name of the model.
         config: the configuration.
         field: name of the configuration's field, for the error.
-        builtin: whether the Trainer chooses the recipe. A TorchTune runtime then has two GPUs of its own, and without
+        builtin: whether the Trainer chooses the recipe. A TorchTune runtime then has two GPUs itself, and without
             GPUs the Trainer assumes several processes (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
 
     Raises:
@@ -96,7 +96,7 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
         rule = "QLoRA runs in one process on one GPU: give resources_per_node={'gpu': 1} or num_proc_per_node=1"
         raise invalid_field(f"{field}.peft_config.quantize_base", True, rule)
     if nodes == 1 and single and not model.has_single_device_config and not config.quantization:
-        rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
+        rule = f"{model.name} needs several processes: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
         raise invalid_field(f"{field}.num_proc_per_node", config.processes_per_node, rule)
 
 
@@ -107,7 +107,7 @@ def _check_dataset(config: TorchTuneConfig, field: str) -> None:
     """
     dataset, pairs = config.dataset_preprocess_config, config.preference_tuning is not None
     if dataset is not None and (dataset.kind == "preference") != pairs:
-        rule = "preference_tuning goes with a TorchTunePreferenceDataset, and no other"
+        rule = "preference_tuning needs a TorchTunePreferenceDataset, and no other training accepts one"
         raise invalid_field(f"{field}.dataset_preprocess_config", type(dataset).__name__, rule)
 
 
@@ -115,15 +115,17 @@ def _check_method(model: Model, config: TorchTuneConfig, field: str, *, builtin:
     method, *others = config.methods
     given, name = getattr(config, method), f"{field}.{method}"
     if others:
-        raise invalid_field(f"{field}.{others[0]}", getattr(config, others[0]), f"give it or {method}")
+        raise invalid_field(f"{field}.{others[0]}", getattr(config, others[0]), f"give only one of it and {method}")
     if builtin:
-        raise invalid_field(name, given, "the Trainer chooses recipes that can't; use FineTune(workspace=...)")
+        raise invalid_field(
+            name, given, "the recipes that the Trainer chooses do not support it; use FineTune(workspace=...)"
+        )
     if (config.num_nodes or 1) > 1:
         raise invalid_field(f"{field}.num_nodes", config.num_nodes, f"{method} runs on one node")
     if config.quantization:
         _check_quantization(config, field)
     if config.loss is not None and config.preference_tuning:
-        raise invalid_field(f"{field}.loss", config.loss.value, "preference_tuning has a loss of its own: leave it out")
+        raise invalid_field(f"{field}.loss", config.loss.value, "preference_tuning has its own loss: omit it")
     if (method, config.peft_config is not None) not in _RECIPES:
         raise invalid_field(f"{field}.peft_config", config.peft_config, _WITHOUT_RECIPE[method])
     if config.distillation:
@@ -137,7 +139,7 @@ def _check_quantization(config: TorchTuneConfig, field: str) -> None:
     """
     for name in _TRAINING_FIELDS:
         if (given := getattr(config, name)) is not None:
-            raise invalid_field(f"{field}.{name}", given, "quantization trains nothing: leave it out")
+            raise invalid_field(f"{field}.{name}", given, "quantization trains nothing: omit it")
     if config.processes_per_node > 1:
         rule = "quantization runs in one process: give at most one GPU, or num_proc_per_node=1"
         raise invalid_field(f"{field}.num_proc_per_node", config.processes_per_node, rule)
@@ -147,7 +149,7 @@ def _check_teacher(model: Model, name: str, field: str) -> None:
     able = [teacher.name for teacher in TEACHERS.values() if teacher.tokenizer_builder == model.tokenizer_builder]
     if name not in able:
         raise invalid_field(
-            f"{field}.teacher", name, f"for {model.name} it must have the same vocabulary: {', '.join(able)}"
+            f"{field}.teacher", name, f"the teacher of {model.name} must have the same vocabulary: {', '.join(able)}"
         )
 
 
@@ -158,7 +160,7 @@ def _has_one_gpu(config: TorchTuneConfig) -> bool:
 def _check_nodes(model: Model, config: TorchTuneConfig, field: str) -> None:
     nodes = f"{field}.num_nodes"
     if config.peft_config:
-        rule = "LoRA runs on one node only: set num_nodes=1 or leave peft_config out"
+        rule = "LoRA runs on one node only: set num_nodes=1 or omit peft_config"
         raise invalid_field(nodes, config.num_nodes, rule)
     if not model.multinode:
         able = ", ".join(other.name for other in MODELS.values() if other.multinode)

@@ -34,12 +34,12 @@ def with_card(
 
 
 def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
-    """Return the text of a model card; the same for the same facts.
+    """Return the text of a model card; equal arguments give an equal text.
 
     Args:
         checkpoint: the exported checkpoint.
         metrics: the training's last metrics.
-        facts: the facts of the manifest; `base_model` and `dataset` become links on the hub if they are `hf://`
+        metadata: the metadata of the manifest; `base_model` and `dataset` become links on the hub if they are `hf://`
             addresses.
     """
     base, dataset = (_to_hub_name(metadata.get(name)) for name in ("base_model", "dataset"))
@@ -52,9 +52,9 @@ def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Map
     known = {name: value for name, value in metadata.items() if name != "parameters"}
     made = {"checkpoint": f"epoch {checkpoint.epoch}, counted from 0", "dtype": checkpoint.dtype, **known}
     tables = (
-        _table("Training metrics", metrics, "The last ones of the training."),
-        _table("Parameters", _mapping(metadata.get("parameters")), "What the training was told."),
-        _table("Where it comes from", made, "`manifest.json` beside this file names every file with its SHA-256."),
+        _table("Training metrics", metrics, "The last values that the training logged."),
+        _table("Parameters", _mapping(metadata.get("parameters")), "The configuration of the training."),
+        _table("Origin", made, "`manifest.json` beside this file names every file with its SHA-256."),
     )
     title = f"Fine-tuned from {base}" if base else "Fine-tuned model"
     matter = [f"{name}: {json.dumps(value)}" for name, value in front.items() if value]

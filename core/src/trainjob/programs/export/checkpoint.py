@@ -76,7 +76,7 @@ def find_checkpoint(output: Path) -> Checkpoint:
 def _epochs(output: Path) -> dict[int, Path]:
     if not output.is_dir():
         raise ExportError(
-            f"{output} is no folder",
+            f"{output} is not a folder",
             hint="export from the workspace that the fine-tune step wrote to, after it has ended",
         )
     found = {
@@ -84,7 +84,7 @@ def _epochs(output: Path) -> dict[int, Path]:
     }
     if not found:
         raise ExportError(
-            f"{output} holds no checkpoint (no folder epoch_N); found: {_listing(output)}",
+            f"{output} contains no checkpoint (no folder epoch_N); found: {_listing(output)}",
             hint="export from the workspace that the fine-tune step wrote to, after it has ended",
         )
     return found
@@ -93,7 +93,7 @@ def _epochs(output: Path) -> dict[int, Path]:
 def _shards(folder: Path) -> tuple[Path, ...]:
     if (folder / _TORCH_INDEX).is_file() and not (folder / WEIGHTS_INDEX).is_file():
         raise ExportError(
-            f"{folder} holds pickled weights (.bin)", hint="train with checkpointer.safe_serialization=True"
+            f"{folder} contains pickled weights (.bin)", hint="train with checkpointer.safe_serialization=True"
         )
     if not (folder / WEIGHTS_INDEX).is_file():
         raise ExportError(
@@ -114,7 +114,7 @@ def _weight_map(index: Path) -> dict[str, str]:
         found = {str(tensor): os.fspath(file) for tensor, file in json.loads(index.read_bytes())["weight_map"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ExportError(
-            f"{index} is no index of weights", hint="the run was killed while it saved; train again"
+            f"{index} is not an index of weights", hint="the run was killed while it saved; train again"
         ) from None
     # Readers open the files that the index names; TorchTune only names files in the same folder.
     check_names(set(found.values()), str(index), ExportError, hint="train again")
@@ -127,7 +127,7 @@ def _adapter(folder: Path) -> tuple[Path, ...]:
     missing = [name for name in (ADAPTER_WEIGHTS, ADAPTER_CONFIG) if not (folder / name).is_file()]
     if missing:
         raise ExportError(
-            f"{folder} holds an adapter without {' and '.join(missing)}; found: {_listing(folder)}",
+            f"{folder} contains an adapter without {' and '.join(missing)}; found: {_listing(folder)}",
             hint="the run was killed while it saved, or TorchTune has no Hugging Face form of this model's adapters",
         )
     return (folder / ADAPTER_WEIGHTS,)
@@ -137,7 +137,7 @@ def _check_age(folder: Path, weights: tuple[Path, ...], record: RunRecord) -> No
     saved = max(path.stat().st_mtime for path in weights)
     if saved + _CLOCK_SLACK < record.started_at and not record.resumed:
         raise ExportError(
-            f"{folder} is left from an earlier run: the last run in this folder began after it and saved no such epoch",
+            f"an earlier run saved {folder}: the last run in this folder started later and did not save this epoch",
             hint="let the fine-tune step end before the export",
         )
 

@@ -22,7 +22,7 @@ from trainjob.programs.export.hub import HubTarget
 from trainjob.programs.export.objects import ObjectTarget
 from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
 
-__all__ = ["Access", "Target", "destination_of"]
+__all__ = ["Access", "Target", "create_target"]
 
 _HUB = re.compile(r"(?:models/)?(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?(?:/(?P<folder>.+))?")
 _FORMS = "/folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or hf://org/name[@revision][/folder]"
@@ -46,8 +46,8 @@ class Access:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def destination_of(address: str, access: Access) -> Target:
-    """Return the destination of an address.
+def create_target(address: str, access: Access) -> Target:
+    """Return the target to which an address exports.
 
     Raises:
         InvalidSpec: the address has none of the forms above.
@@ -61,7 +61,7 @@ def destination_of(address: str, access: Access) -> Target:
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return FolderTarget(Path(unquote(parts.path)))
     if "@" in parts.netloc and parts.scheme != "hf":
-        rule = "it must hold no user and password: they are in the environment, from the step's secret"
+        rule = "it must contain no user and password: put them into the step's secret"
         raise InvalidSpec(Problem("destination", "***", rule))
     if parts.scheme in SCHEMES and parts.netloc:
         bucket = create_bucket(parts.scheme, parts.netloc, access.environment, access.endpoint, access.region)

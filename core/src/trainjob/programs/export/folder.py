@@ -1,7 +1,7 @@
-"""Exports into a folder: copied beside it, then put in its place in one step.
+"""Exports into a folder: files are copied next to it, and then replace it in one step.
 
-No reader therefore sees a partly copied model. A run that is killed leaves the copy beside the folder (`.NAME.export`).
-The next run continues with the files in this copy.
+No reader therefore sees a partly copied model. A run that is killed leaves the copy next to the folder
+(`.NAME.export`). The next run continues with the files in this copy.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class FolderTarget:
     def send(self, content: ExportContent, progress: ExportProgress) -> str:
         """Copy the missing files and put them in place, and return an empty revision.
 
-        If the target already holds the same content, nothing is changed.
+        If the target already has the same content, nothing is changed.
 
         Raises:
-            ExportError: the target is something else than an earlier export, or a mount point.
+            ExportError: the target exists and is not an earlier export, or it is a mount point.
             OSError: the volume is full, is read-only or does not allow the write.
         """
         target = self.path.resolve()
@@ -82,7 +82,9 @@ def _check_replaceable(target: Path) -> None:
     if (target / MANIFEST).is_file():
         parse_manifest_files((target / MANIFEST).read_bytes())
     elif any(target.iterdir()):
-        raise ExportError(f"{target} is not empty and holds no earlier export", hint="name another folder, or empty it")
+        raise ExportError(
+            f"{target} is not empty and contains no earlier export", hint="name another folder, or empty it"
+        )
 
 
 def _has_content(folder: Path, content: ExportContent) -> bool:
@@ -106,9 +108,9 @@ def _is_same(folder: Folder, file: HashedFile) -> bool:
 
 
 def _fill(staging: Path, content: ExportContent, progress: ExportProgress) -> None:
-    """Make `staging` hold exactly the bundle, on disk.
+    """Fill `staging` with exactly the files of the content, and wait until they are on disk.
 
-    Links in it are removed, because they could lead out of it.
+    Symbolic links in it are removed, because they could point outside it.
     """
     _make_folder(staging)
     for link in [path for path in staging.rglob("*") if path.is_symlink()]:

@@ -56,9 +56,9 @@ class HubTarget:
         api = HfApi(endpoint=self.endpoint or None, token=self.token or None)
         self._make_repo(api)
         earlier = self._earlier_files(api)
-        there = set(api.list_repo_files(self.repo, revision=self.revision))
+        existing = set(api.list_repo_files(self.repo, revision=self.revision))
         additions = [self._upload(api, file, progress) for file in content.all_files]
-        stale = {self._in_repo(name) for name in earlier - {file.path for file in content.files}} & there
+        stale = {self._in_repo(name) for name in earlier - {file.path for file in content.files}} & existing
         deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
         message = f"Export {self.folder or 'model'}"
         commit = api.create_commit(self.repo, [*additions, *deletions], commit_message=message, revision=self.revision)
@@ -101,14 +101,14 @@ class HubTarget:
         return f"{self.folder}/{path}" if self.folder else path
 
     def _to_error(self, failure: Exception) -> ExportError:
-        where = f"hf://{self.repo}@{self.revision}"
+        address = f"hf://{self.repo}@{self.revision}"
         kind, text = type(failure).__name__, " ".join(str(failure).split())[:300]
         status = getattr(getattr(failure, "response", None), "status_code", None)
         if status in (401, 403):
             hint = "check ACCESS_TOKEN in the step's secret: it needs write access to this repository"
-            return ExportError(f"{where}: access denied ({status})", hint=hint)
+            return ExportError(f"{address}: access denied ({status})", hint=hint)
         if kind == "RepositoryNotFoundError":
             return ExportError(
-                f"{where}: no such repository, or no access to it", hint="check the name and ACCESS_TOKEN"
+                f"{address}: no such repository, or no access to it", hint="check the name and ACCESS_TOKEN"
             )
-        return ExportError(f"{where}: {kind}: {text}", hint="the export may be repeated at any time")
+        return ExportError(f"{address}: {kind}: {text}", hint="the export may be repeated at any time")

@@ -138,14 +138,14 @@ def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> Non
         real = source.resolve()
         if not any(folder in real.parents for folder in allowed):
             raise ExportError(
-                f"{source} is a link out of the workspace, to {real}", hint="put the file itself into the workspace"
+                f"{source} is a link to {real}, outside the workspace", hint="put the file itself into the workspace"
             )
 
 
 def _companions(folder: Path) -> dict[str, Path]:
     """Return the files of a folder that are exported with the weights, by relative path.
 
-    These are all but weights, adapters, hidden files, and manifest and note of an earlier export.
+    These are all but weights, adapters, hidden files, and the manifests of an earlier export.
     """
     found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {name.as_posix(): path for name, path in found.items() if not _is_excluded(name)}
@@ -163,7 +163,7 @@ def _is_excluded(path: Path) -> bool:
 
 def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str) -> Iterator[ExportFile]:
     if "config.json" not in files:
-        raise ExportError(f"{checkpoint.folder} has no config.json, and the base model's folder neither")
+        raise ExportError(f"{checkpoint.folder} has no config.json, and the base model's folder has none either")
     for name, path in files.items():
         if name != "config.json":
             yield ExportFile(name, path)
@@ -201,7 +201,7 @@ def _json_object(path: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise ExportError(
-            f"{path} is no JSON object", hint="the run was killed while it saved, or the base model is damaged"
+            f"{path} is not a JSON object", hint="the run was killed while it saved, or the base model is damaged"
         )
     return found
 

@@ -24,7 +24,7 @@ FORMAT = "trainjob-export"
 _VERSION = 1
 _OWN_KEYS = ("format", "version", "kind", "checkpoint", "metrics", "files", "totals")
 _HASHING_THREADS = 4
-_OTHER_DESTINATION = "name another destination, or remove what is there"
+_OTHER_DESTINATION = "name another destination, or remove this file"
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ def build_content(
         files: the plan of [trainjob.programs.export.layout][].
         checkpoint: the checkpoint that the files come from.
         metrics: the run's metrics, see [trainjob.programs.export.run_record.read_metrics][].
-        facts: what the caller knows (base_model, dataset, run_key, parameters, …), put into the manifest as it is.
-            Without a `created` among them, the manifest's `created` is the time of the newest file. Exporting again
-            then gives the same manifest.
+        metadata: the caller's values (base_model, dataset, run_key, parameters, …), put into the manifest unchanged.
+            Without `created`, the manifest's `created` is the time of the newest file. Exporting again then gives the
+            same manifest.
 
     Raises:
-        InvalidSpec: a fact has the name of one of the manifest's own keys.
+        InvalidSpec: `metadata` has one of the manifest's own keys.
     """
     taken = sorted(set(metadata) & set(_OWN_KEYS))
     if taken:
         raise InvalidSpec(
-            Problem("manifest", ", ".join(taken), f"the keys {', '.join(_OWN_KEYS)} are the export's own")
+            Problem("manifest", ", ".join(taken), f"the keys {', '.join(_OWN_KEYS)} are reserved for the export")
         )
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:
-        sealed = tuple(threads.map(_hash_file, files))
+        hashed = tuple(threads.map(_hash_file, files))
     manifest = {
         "format": FORMAT,
         "version": _VERSION,
@@ -85,27 +85,27 @@ def build_content(
         **metadata,
         "checkpoint": {"epoch": checkpoint.epoch, "dtype": checkpoint.dtype},
         "metrics": dict(metrics),
-        "files": {file.path: {"sha256": file.sha256, "size": file.size} for file in sealed},
-        "totals": {"files": len(sealed), "bytes": sum(file.size for file in sealed)},
+        "files": {file.path: {"sha256": file.sha256, "size": file.size} for file in hashed},
+        "totals": {"files": len(hashed), "bytes": sum(file.size for file in hashed)},
     }
     content = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
-    return ExportContent(sealed, _hash_file(ExportFile(MANIFEST, content=content)))
+    return ExportContent(hashed, _hash_file(ExportFile(MANIFEST, content=content)))
 
 
 def parse_manifest_files(content: bytes) -> frozenset[str]:
-    """Return the file names of an earlier export, from its manifest or its pending note.
+    """Return the file names of an earlier export, from its manifest or its pending manifest.
 
     Raises:
-        ExportError: no export wrote it, or it names a file that no export writes. Nothing at the destination may be
-            replaced then.
+        ExportError: no export wrote it, or it names a file that no export writes. The caller must then replace nothing
+            at the destination.
     """
     try:
         found = json.loads(content)
-        ours = found["format"] == FORMAT
+        is_export = found["format"] == FORMAT
         names = frozenset(str(name) for name in found["files"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        ours, names = False, frozenset()
-    if not ours:
+        is_export, names = False, frozenset()
+    if not is_export:
         raise ExportError(
             f"the destination has a {MANIFEST} that no export wrote, so nothing there is replaced",
             hint=_OTHER_DESTINATION,

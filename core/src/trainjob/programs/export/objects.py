@@ -7,7 +7,7 @@ names exists with the named content. An export that changes something
 2. deletes the manifest of the export that it replaces,
 3. writes the objects that are not there yet with the same size and SHA-256 (stored as user metadata),
 4. deletes the objects of earlier exports, finished or not, that this one does not have,
-5. writes the manifest, and deletes the note of step 1.
+5. writes the manifest, and deletes the pending manifest of step 1.
 
 Every step may be repeated, so an export that is killed at any point is completed by running it again. Other objects
 below the same prefix are never changed. A reader reads the manifest first. If an export replaces it while the reader
@@ -50,10 +50,10 @@ class ObjectTarget:
     prefix: str
 
     def send(self, content: ExportContent, progress: ExportProgress) -> str:
-        """Write the bundle below the prefix, and return an empty revision.
+        """Write the content below the prefix, and return an empty revision.
 
         Raises:
-            ExportError: the store refuses, cannot be reached, or holds a manifest that no export wrote.
+            ExportError: the store refuses, cannot be reached, or has a manifest that no export wrote.
         """
         try:
             _ObjectUpload(self.bucket.create_operator(f"/{self.prefix}"), content, progress).run()
@@ -64,25 +64,25 @@ class ObjectTarget:
         return ""
 
     def _to_error(self, failure: Exception) -> ExportError:
-        where, text = f"{self.bucket}/{self.prefix}", extract_message(str(failure))
+        address, text = f"{self.bucket}/{self.prefix}", extract_message(str(failure))
         if known := self.bucket.describe_access_problem(failure, permissions="read, write and delete"):
-            return ExportError(f"{where}: {known[0]}", hint=known[1])
+            return ExportError(f"{address}: {known[0]}", hint=known[1])
         if type(failure).__name__ == "ConfigInvalid":
-            return ExportError(f"{where}: {text}", hint="check the destination, the endpoint and the region")
+            return ExportError(f"{address}: {text}", hint="check the destination, the endpoint and the region")
         return ExportError(
-            f"{where}: {text}", hint="check the endpoint and the region; the export may be repeated at any time"
+            f"{address}: {text}", hint="check the endpoint and the region; the export may be repeated at any time"
         )
 
 
 class _ObjectUpload:
-    """One running export."""
+    """A running export to an object store."""
 
     def __init__(self, store: Any, content: ExportContent, progress: ExportProgress) -> None:
         self._store, self._content, self._progress = store, content, progress
 
     def run(self) -> None:
-        manifest, note = self._read(MANIFEST), self._read(PENDING_MANIFEST)
-        named = [parse_manifest_files(content) for content in (manifest, note) if content is not None]
+        manifest, pending = self._read(MANIFEST), self._read(PENDING_MANIFEST)
+        named = [parse_manifest_files(content) for content in (manifest, pending) if content is not None]
         names = {file.path for file in self._content.files}
         earlier: set[str] = set().union(*named)
         with ThreadPoolExecutor(_WORKERS) as workers:
@@ -131,14 +131,14 @@ class _ObjectUpload:
         if written != file.size:
             # Closing the writer would create the object.
             raise ExportError(
-                f"{file.path} changed while it was sent", hint="let the fine-tune step end before the export"
+                f"{file.path} changed while it was uploaded", hint="let the fine-tune step end before the export"
             )
         writer.close()
 
     def _finish(self, manifest: bytes | None) -> None:
-        sealed = self._content.manifest
-        changed = manifest != sealed.file.content
+        new = self._content.manifest
+        changed = manifest != new.file.content
         if changed:
-            self._put(sealed)
-        self._progress.report_file(sealed.path, sealed.size, sent=changed)
+            self._put(new)
+        self._progress.report_file(new.path, new.size, sent=changed)
         self._store.delete(PENDING_MANIFEST)

@@ -18,7 +18,7 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint, find_checkpoint
-from trainjob.programs.export.destinations import Access, Target, destination_of
+from trainjob.programs.export.destinations import Access, Target, create_target
 from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.layout import check_sources, plan_files
 from trainjob.programs.export.manifest_file import build_content
@@ -41,10 +41,10 @@ class Export:
         model: folder of the base model; it may be missing.
         destination: an address, see [trainjob.programs.export.destinations][].
         access: endpoint, region and credentials of the destination.
-        facts: put into the manifest as they are: `base_model`, `dataset`, `run_key`, `parameters`, `created`, … They
-            override the facts that the workspace contains: `parameters` of the run's own configuration, and the origins
-            of dataset and model.
-        entry: entry in a model registry; None for no registration.
+        metadata: values for the manifest, unchanged: `base_model`, `dataset`, `run_key`, `parameters`, `created`, …
+            They override the values from the workspace: `parameters` of the run's own configuration, and the origins of
+            dataset and model.
+        registry_entry: entry in a model registry; None for no registration.
         dataset: folder of the dataset; it may be missing.
     """
 
@@ -64,42 +64,42 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
 
     Args:
         request: the request.
-        tell: function that takes the lines of progress; it may be called from other threads.
+        report: function that takes the lines of progress; it may be called from other threads.
 
     Raises:
         InvalidSpec: the destination has no known form.
         ExportError: there is no complete checkpoint, or it cannot be sent or registered.
         OSError: a folder cannot be read or written.
     """
-    target = destination_of(request.destination, request.access)
+    target = create_target(request.destination, request.access)
     checkpoint = find_checkpoint(request.output)
     _check_no_overlap(target, request.model, checkpoint)
     metrics = read_metrics(request.output)
-    facts = {**_read_workspace_metadata(request), **request.metadata}
-    files = plan_files(checkpoint, request.model, str(facts.get("base_model") or ""))
+    metadata = {**_read_workspace_metadata(request), **request.metadata}
+    files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""))
     check_sources(files, request.output, request.model)
-    sealed = build_content(with_card(files, checkpoint, metrics, facts), checkpoint, metrics, facts)
-    registration = Registration(request.registry_entry, sealed.manifest.sha256) if request.registry_entry else None
+    content = build_content(with_card(files, checkpoint, metrics, metadata), checkpoint, metrics, metadata)
+    registration = Registration(request.registry_entry, content.manifest.sha256) if request.registry_entry else None
     if registration:
         registration.check()
-    total = sum(file.size for file in sealed.files)
+    total = sum(file.size for file in content.files)
     report(
         f"export: {checkpoint.kind} of {checkpoint.folder.name} ({checkpoint.dtype or 'mixed types'}), "
-        f"{len(sealed.files)} files, {format_size(total)}, to {request.destination}"
+        f"{len(content.files)} files, {format_size(total)}, to {request.destination}"
     )
-    progress = ExportProgress(len(sealed.all_files), report)
-    revision = target.send(sealed, progress)
-    registered = registration.create({**facts, "metrics": metrics, "revision": revision}) if registration else {}
+    progress = ExportProgress(len(content.all_files), report)
+    revision = target.send(content, progress)
+    registered = registration.create({**metadata, "metrics": metrics, "revision": revision}) if registration else {}
     if registered:
         report(f"export: registered version {registered['version']} of {registered['model']}")
     return Receipt(
         destination=request.destination,
         kind=checkpoint.kind,
         epoch=checkpoint.epoch,
-        files=len(sealed.files),
+        files=len(content.files),
         bytes=total,
         sent=progress.sent,
-        manifest_sha256=sealed.manifest.sha256,
+        manifest_sha256=content.manifest.sha256,
         revision=revision,
         metrics=dict(metrics),
         registered=registered,
@@ -107,7 +107,7 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
 
 
 def _read_workspace_metadata(request: Export) -> dict[str, Any]:
-    """Return the facts that the workspace contains: origins and training parameters."""
+    """Return the metadata in the workspace: origins and training parameters."""
     known: dict[str, Any] = {}
     for name, folder in (("base_model", request.model), ("dataset", request.dataset)):
         if folder and (record := read_record(folder)).complete:
@@ -121,7 +121,9 @@ def _check_no_overlap(target: Target, model: Path, checkpoint: Checkpoint) -> No
     if isinstance(target, FolderTarget):
         for folder in (model, checkpoint.folder):
             if target.overlaps(folder):
-                raise InvalidSpec(Problem("destination", str(target.path), f"name a folder apart from {folder}"))
+                raise InvalidSpec(
+                    Problem("destination", str(target.path), f"name a folder outside {folder} that does not contain it")
+                )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,24 +150,32 @@ def _parse_arguments(arguments: Sequence[str] | None) -> Export:
     parser.add_argument("--dataset", type=Path, default=Path("/workspace/dataset"), help="folder of the dataset")
     forms = "/folder, s3://bucket/prefix, gs://bucket/prefix or hf://org/name[@revision][/folder]"
     parser.add_argument("--destination", required=True, help=forms)
-    parser.add_argument("--endpoint", default="", help="of the object store or hub")
-    parser.add_argument("--region", default="", help="of an S3 bucket")
-    parser.add_argument("--manifest", default="{}", help="JSON object put into manifest.json")
-    parser.add_argument("--registry", default="{}", help="JSON object: server, model, uri; version and author")
+    parser.add_argument("--endpoint", default="", help="URL of the object store or the hub")
+    parser.add_argument("--region", default="", help="region of an S3 bucket")
+    parser.add_argument("--manifest", default="{}", help="JSON object with additional values for manifest.json")
+    parser.add_argument(
+        "--registry", default="{}", help="JSON object with server, model and uri, and optionally version and author"
+    )
     given = parser.parse_args(arguments)
     access = Access(given.endpoint, given.region, dict(os.environ))
-    facts, registry = _json_object("manifest", given.manifest), _json_object("registry", given.registry)
-    return Export(given.output, given.model, given.destination, access, facts, _entry(registry), given.dataset)
+    metadata, registry = _json_object("manifest", given.manifest), _json_object("registry", given.registry)
+    return Export(
+        given.output, given.model, given.destination, access, metadata, _registry_entry(registry), given.dataset
+    )
 
 
-def _entry(registry: Mapping[str, Any]) -> RegistryEntry | None:
+def _registry_entry(registry: Mapping[str, Any]) -> RegistryEntry | None:
     if not registry:
         return None
     fields = {name: str(value) for name, value in registry.items() if value}
     if not {"server", "model", "uri"} <= set(fields) <= {"server", "model", "uri", "version", "author"}:
-        raise InvalidSpec(Problem("registry", ", ".join(fields), "give server, model and uri; also version and author"))
+        raise InvalidSpec(
+            Problem("registry", ", ".join(fields), "give server, model and uri, and optionally version and author")
+        )
     if not fields["server"].startswith(("https://", "http://")):
-        raise InvalidSpec(Problem("registry", fields["server"], "the server's address begins with https://"))
+        raise InvalidSpec(
+            Problem("registry", fields["server"], "the server's address must begin with https:// or http://")
+        )
     return RegistryEntry(**fields, token=os.environ.get(TOKEN_VARIABLE, ""))
 
 

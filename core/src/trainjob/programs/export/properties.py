@@ -1,4 +1,4 @@
-"""Facts about an export as flat names with plain values.
+"""Metadata of an export as flat names with plain values.
 
 They become the registry's custom properties and the rows of the model card. Source: kubeflow/model-registry
 api/openapi/model-registry.yaml, v1alpha3, MetadataValue.
@@ -18,7 +18,7 @@ _INT = re.compile(r"-?([1-9][0-9]{0,8}|0)")  # MetadataIntValue; larger numbers 
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | int | float | bool]:
-    """Return facts by dotted names, such as `metrics.loss`.
+    """Return values by dotted names, such as `metrics.loss`.
 
     Lists become JSON. Values that are None or empty are left out.
     """
@@ -35,7 +35,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | int 
 
 
 def to_properties(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return facts as a registry's custom properties."""
+    """Return values as a registry's custom properties."""
     return {name: _to_metadata_value(value) for name, value in flatten(values).items()}
 
 

@@ -45,13 +45,13 @@ class Receipt:
 
 
 class ExportProgress:
-    """Progress lines of an export, one for each file that has arrived.
+    """Progress lines of an export, one for each exported file.
 
     A line reads `export: 3/7 model.safetensors 12.3 MB`. All methods may be called from any thread.
 
     Args:
         total: number of files, including the manifest.
-        tell: function that takes each line.
+        report: function that takes each line.
     """
 
     def __init__(self, total: int, report: Callable[[str], None]) -> None:

@@ -79,10 +79,10 @@ class Registration:
             self._check_same_export(version)
 
     def create(self, metadata: Mapping[str, Any]) -> dict[str, str]:
-        """Create the missing parts of the entry; call this after all files have arrived.
+        """Create the missing parts of the entry; call this after all files are uploaded.
 
         Args:
-            facts: values for the version's properties: parameters, metrics, origin.
+            metadata: values for the version's properties: parameters, metrics, origin.
 
         Returns:
             The names and IDs of model, version and artifact.
@@ -93,13 +93,13 @@ class Registration:
         name = {"name": self._entry.model}
         model = self._get_or_create("registered_model", name, "registered_models", name)
         parent = {"name": self._version, "parentResourceId": model["id"]}
-        told = {
+        fields = {
             "name": self._version,
             "registeredModelId": model["id"],
             "customProperties": to_properties({**metadata, "digest": self._digest}),
             **({"author": self._entry.author} if self._entry.author else {}),
         }
-        version = self._get_or_create("model_version", parent, "model_versions", told)
+        version = self._get_or_create("model_version", parent, "model_versions", fields)
         self._check_same_export(version)
         artifact = self._get_or_create(
             "model_artifact",
@@ -116,14 +116,14 @@ class Registration:
         return self._find("model_version", {"name": self._version, "parentResourceId": model["id"]})
 
     def _check_same_export(self, version: Mapping[str, Any]) -> None:
-        said = (version.get("customProperties") or {}).get("digest") or {}
-        if said.get("string_value") != self._digest:
-            raise self._version_conflict("it is another export")
+        digest = (version.get("customProperties") or {}).get("digest") or {}
+        if digest.get("string_value") != self._digest:
+            raise self._version_conflict("it belongs to another export")
 
     def _version_conflict(self, why: str) -> ExportError:
         return ExportError(
             f"{self._entry.server} has a version {self._version} of {self._entry.model} already, and {why}",
-            hint="name another version, or none: then every export is one of its own",
+            hint="name another version, or omit it, so that every export gets its own version",
         )
 
     def _get_or_create(
@@ -154,7 +154,9 @@ class Registration:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-            raise ExportError(f"{self._entry.server} does not answer as a Model Registry", hint="check its address")
+            raise ExportError(
+                f"the response of {self._entry.server} is not that of a Model Registry", hint="check its address"
+            )
         return found
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
@@ -177,7 +179,7 @@ class Registration:
             time.sleep(pause)
             status, answer = self._once(request)
         if not status:
-            hint = "check its address, and that pods may reach it; the export may be repeated at any time"
+            hint = "check its address, and that pods can reach it; the export may be repeated at any time"
             raise ExportError(f"{self._entry.server}: no answer: {answer.decode()}", hint=hint)
         return status, answer
 
@@ -197,10 +199,10 @@ class Registration:
 
     def _to_error(self, status: int, body: bytes) -> ExportError:
         try:
-            said = json.loads(body)["message"]
+            message = json.loads(body)["message"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            said = body.decode(errors="replace")
-        text = " ".join(str(said).split())[:300]
+            message = body.decode(errors="replace")
+        text = " ".join(str(message).split())[:300]
         if status in (401, 403):
             hint = f"check {TOKEN_VARIABLE} in the registry's secret: it must read and create models"
             return ExportError(f"{self._entry.server}: access denied ({status}): {text}", hint=hint)

@@ -46,7 +46,7 @@ class RunRecord:
         epochs: number of epochs to run; None if the run left no configuration.
         adapter_only: whether the run saves adapters without merged weights.
         resumed: whether the run continued an earlier run, whose last epoch may be the final one.
-        began: time of the configuration, in seconds since 1970; 0.0 without a configuration.
+        started_at: time of the configuration, in seconds since 1970; 0.0 without a configuration.
     """
 
     epochs: int | None = None
@@ -82,15 +82,15 @@ def read_parameters(output: Path) -> dict[str, int | float | str]:
     if not path.is_file():
         return {}
     found: dict[str, str] = {}
-    above = ""
+    section = ""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if match := _NESTED_KEY.fullmatch(line):
             name, value = match["name"], match["value"]
             if not match["indent"]:
-                above = name
-            found[f"{above}.{name}" if match["indent"] else name] = value or ""
-    told = {name: found[name] for name in _PARAMETERS if found.get(name, "") not in ("", "null")}
-    return {name: _scalar(value) for name, value in told.items()}
+                section = name
+            found[f"{section}.{name}" if match["indent"] else name] = value or ""
+    parameters = {name: found[name] for name in _PARAMETERS if found.get(name, "") not in ("", "null")}
+    return {name: _scalar(value) for name, value in parameters.items()}
 
 
 def _scalar(text: str) -> int | float | str:

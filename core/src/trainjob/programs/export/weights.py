@@ -73,12 +73,14 @@ def _tensors(header: dict[str, Any], path: Path) -> Iterator[tuple[str, int, int
     for name, tensor in header.items():
         if name == "__metadata__":
             continue
-        told = tensor if isinstance(tensor, dict) else {}
-        dtype, offsets = told.get("dtype"), told.get("data_offsets")
+        fields = tensor if isinstance(tensor, dict) else {}
+        dtype, offsets = fields.get("dtype"), fields.get("data_offsets")
         if not (isinstance(dtype, str) and isinstance(offsets, list) and [type(at) for at in offsets] == [int, int]):
             raise _unreadable(path)
         yield dtype, *offsets
 
 
 def _unreadable(path: Path) -> ExportError:
-    return ExportError(f"{path} is no readable safetensors file", hint="the run was killed while it saved; train again")
+    return ExportError(
+        f"{path} is not a readable safetensors file", hint="the run was killed while it saved; train again"
+    )

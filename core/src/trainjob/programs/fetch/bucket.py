@@ -51,19 +51,19 @@ class Bucket:
 
         Args:
             failure: the library's error.
-            needs: the permissions that the credentials need.
+            permissions: the permissions that the credentials need.
 
         Returns:
             The problem and the advice; None if the failure has another cause.
         """
-        kind, said, credentials = type(failure).__name__, extract_message(str(failure)), _CREDENTIALS[self.scheme]
-        if kind == "PermissionDenied" or said.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
-            return f"access denied ({said})", f"check {credentials}: it must be allowed to {permissions}"
+        kind, message, credentials = type(failure).__name__, extract_message(str(failure)), _CREDENTIALS[self.scheme]
+        if kind == "PermissionDenied" or message.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
+            return f"access denied ({message})", f"check {credentials}: it must be allowed to {permissions}"
         if "signing http request" in str(failure):
-            hint = f"check {credentials}, and that pods may reach who gives out the tokens"
-            return f"no credentials that work ({said})", hint
+            hint = f"check {credentials}, and that pods can reach the service that issues the tokens"
+            return f"no valid credentials ({message})", hint
         if kind == "NotFound" or "NoSuchBucket" in str(failure):
-            return "no such bucket", "make the bucket, or correct the address or the endpoint"
+            return "no such bucket", "create the bucket, or correct the address or the endpoint"
         return None
 
     def __str__(self) -> str:
@@ -93,8 +93,8 @@ def extract_message(failure: str) -> str:
 
     If there is none, return the beginning of the library's message.
     """
-    if said := _STORE_MESSAGE.search(failure):
-        return f"{said[1]}: {said[2]}"
+    if found := _STORE_MESSAGE.search(failure):
+        return f"{found[1]}: {found[2]}"
     about, _, source = failure.partition("Backtrace:")[0].partition("Source:")
     line = " ".join((source or about).split())
     return line if len(line) <= _MAX_MESSAGE_LENGTH else f"{line[:_MAX_MESSAGE_LENGTH]}…"

@@ -13,7 +13,7 @@ __all__ = ["CREDENTIAL_NAMES", "google_options", "redact_credentials", "s3_optio
 
 GOOGLE = "GOOGLE_CREDENTIALS"
 CREDENTIAL_NAMES = ("ACCESS_TOKEN", "HF_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", GOOGLE)
-_SHORTEST_SECRET = 6  # characters; a shorter value would also censor ordinary words
+_SHORTEST_SECRET = 6  # characters; a shorter value would also redact ordinary words
 
 
 def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> dict[str, str]:

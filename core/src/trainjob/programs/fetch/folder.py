@@ -109,7 +109,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return
         except IsADirectoryError:
-            message = f"{self.path / name} is a folder, and a file belongs there"
+            message = f"{self.path / name} is a folder, but the fetch writes a file of this name"
             raise FetchError(message, hint="move or remove the folder") from None
         self._remove_empty(name.rpartition("/")[0])
 

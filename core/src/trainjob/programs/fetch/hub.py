@@ -31,7 +31,7 @@ class HubSource:
         kind: `dataset` or `model`.
         repository: `org/name`.
         revision: a branch, a tag or a commit; empty means the newest commit of `main`.
-        ignore: files not to fetch, as shell patterns.
+        ignore_patterns: files not to fetch, as shell patterns.
         endpoint: address of the hub; empty means HF_ENDPOINT, or the public hub.
         token: access token; empty means the token that huggingface_hub finds.
     """
@@ -61,7 +61,7 @@ class HubSource:
         )
         files = tuple(_store_file(entries[path]) for path in sorted(wanted))
         if not files:
-            raise FetchError(f"no file of {self} is wanted; it has {', '.join(sorted(entries)[:10]) or 'none'}")
+            raise FetchError(f"{self} has no file to fetch; it has {', '.join(sorted(entries)[:10]) or 'none'}")
         return Listing(files, str(info.sha))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
@@ -82,25 +82,29 @@ class HubSource:
             # http_get adds the size of `target` to the range. If a server ignores ranges, it empties `target` first.
             http_get(url, target, resume_size=here, headers={**headers, "Range": f"bytes=0-{end - 1}"})
             if target.tell() <= here:
-                raise FetchError(f"the hub sends nothing of {file.key} of {self}")
+                raise FetchError(f"the hub sent no bytes of {file.key} of {self}")
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file unchanged, because the listing already contains its digest."""
         return file
 
     def to_error(self, failure: Exception) -> FetchError:
-        """Return the error for a failure of the library: one sentence, and a hint."""
+        """Return the error for a failure of huggingface_hub: one sentence, and a hint."""
         status = getattr(getattr(failure, "response", None), "status_code", None)
-        kind, told = type(failure).__name__, f"(HTTP {status})"
+        kind, shown_status = type(failure).__name__, f"(HTTP {status})"
         if kind == "GatedRepoError" or status == 403:
-            hint = f"ask for access to {self.repository}, and give its ACCESS_TOKEN in the step's secret"
-            return FetchError(f"no access to {self} {told}", hint=hint)
+            hint = f"request access to {self.repository} on the hub, and put ACCESS_TOKEN into the step's secret"
+            return FetchError(f"no access to {self} {shown_status}", hint=hint)
         if kind == "RepositoryNotFoundError":
-            return FetchError(f"{self} is not on the hub {told}, or it is private", hint="check both name and token")
+            return FetchError(
+                f"{self} is not on the hub {shown_status}, or it is private", hint="check the name and ACCESS_TOKEN"
+            )
         if kind == "RevisionNotFoundError":
-            return FetchError(f"{self} is not there {told}", hint="check the revision: a branch, a tag or a commit")
+            return FetchError(
+                f"{self} does not exist {shown_status}", hint="check the revision: a branch, a tag or a commit"
+            )
         if status == 401:
-            return FetchError(f"the hub does not know this ACCESS_TOKEN {told}, asked for {self}")
+            return FetchError(f"the hub rejected ACCESS_TOKEN {shown_status} in a request for {self}")
         text = " ".join(str(failure).split())[:300]
         return FetchError(f"{self} can't be fetched: {kind}: {text}", hint="the step may be repeated at any time")
 

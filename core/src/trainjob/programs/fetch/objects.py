@@ -31,7 +31,7 @@ class ObjectSource:
 
     Attributes:
         bucket, prefix: location of the objects.
-        ignore: objects not to fetch, as shell patterns of paths below the prefix.
+        ignore_patterns: objects not to fetch, as shell patterns of paths below the prefix.
     """
 
     bucket: Bucket
@@ -53,7 +53,7 @@ class ObjectSource:
             file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore_patterns)
         ]
         if not wanted:
-            raise FetchError(f"{self} has no object that is wanted; it has {', '.join(sorted(found)[:10]) or 'none'}")
+            raise FetchError(f"{self} has no object to fetch; it has {', '.join(sorted(found)[:10]) or 'none'}")
         return Listing(tuple(sorted(wanted, key=lambda file: file.path)))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
@@ -65,11 +65,11 @@ class ObjectSource:
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file with the digest from its object's metadata, if there is one."""
-        told = self._store.stat(file.key).user_metadata or {}
-        return replace(file, sha256=told.get(_SHA256, ""))
+        metadata = self._store.stat(file.key).user_metadata or {}
+        return replace(file, sha256=metadata.get(_SHA256, ""))
 
     def to_error(self, failure: Exception) -> FetchError:
-        """Return the error for a failure of the library: one sentence, and a hint."""
+        """Return the error for a failure of opendal: one sentence, and a hint."""
         kind, text = type(failure).__name__, extract_message(str(failure))
         if known := self.bucket.describe_access_problem(failure, permissions="list and read"):
             return FetchError(f"{self}: {known[0]}", hint=known[1])
@@ -85,9 +85,9 @@ class ObjectSource:
 
     def _store_file(self, key: str, entry: Any) -> StoreFile:
         path = key[len(self.prefix) :].lstrip("/") or PurePosixPath(key).name
-        told = entry.metadata
-        mark = str(told.etag or told.last_modified or "")
-        return StoreFile(path, key, told.content_length, mark)
+        metadata = entry.metadata
+        mark = str(metadata.etag or metadata.last_modified or "")
+        return StoreFile(path, key, metadata.content_length, mark)
 
     def _match_options(self, file: StoreFile) -> dict[str, str]:
         # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags

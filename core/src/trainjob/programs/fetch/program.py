@@ -46,7 +46,7 @@ class Fetch:
         folder: the target folder.
         uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
         revision: a branch, a tag or a commit of a repository; empty means the newest commit.
-        ignore: files not to fetch, as shell patterns.
+        ignore_patterns: files not to fetch, as shell patterns.
         environment: endpoint, region, role and credentials, as upstream's variables.
     """
 
@@ -83,11 +83,11 @@ def create_source(request: Fetch) -> Source:
 
 
 def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[str, Any]:
-    """Make a folder hold the files of a store, and check them; safe to repeat.
+    """Fill a folder with the files of a store, and check them; a repetition continues.
 
     Args:
         request: the request.
-        tell: function that takes the lines of progress; it may be called from other threads.
+        report: function that takes the lines of progress; it may be called from other threads.
 
     Returns:
         `uri`, `revision`, `files`, `bytes`, and `fetched`, the number of files that had to be fetched.
@@ -99,7 +99,7 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
     source = create_source(request)
     try:
         listing = source.list_files()
-        paths, advice = [file.path for file in listing.files], "leave it out by ignore_patterns"
+        paths, advice = [file.path for file in listing.files], "exclude it with ignore_patterns"
         check_names(paths, str(source), FetchError, RECORD_FOLDER, hint=advice)
         check_conflicts(paths, str(source), FetchError, hint=advice)
         fetched = _FetchRun(source, listing, request, report).run()
@@ -117,7 +117,7 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
 
 
 class _FetchRun:
-    """One running fetch."""
+    """A running fetch."""
 
     def __init__(self, source: Source, listing: Listing, request: Fetch, report: Callable[[str], None]) -> None:
         self._source, self._listing, self._request, self._report = source, listing, request, report
@@ -132,23 +132,23 @@ class _FetchRun:
         self._report(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
         self._folder.path.mkdir(parents=True, exist_ok=True)
         earlier = read_record(self._folder.path)
-        advice = "remove this record; what is in the folder is then compared with the store"
+        advice = "remove this record; the files in the folder are then compared with the store"
         check_names(earlier.files, f"{self._folder.path}/{RECORD_FILE}", FetchError, RECORD_FOLDER, hint=advice)
         stale = set(earlier.files) - {file.path for file in self._listing.files}
         for name in (*stale, f"{_PARTIAL_FILES}/any"):  # raises for a linked folder before anything changes
             self._folder.size(name)
-        kept = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
-        if self._is_complete(earlier, kept) and not stale:
+        existing = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
+        if self._is_complete(earlier, existing) and not stale:
             self._report("fetch: all of it is there already")
             return 0
         for name in stale:
             self._folder.remove(name)
-        journal = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, kept)
-        missing = self._list_missing(kept)
+        writer = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, existing)
+        missing = self._list_missing(existing)
         with self._progress.report_periodically(), ThreadPoolExecutor(_WORKERS) as workers:
-            for _ in workers.map(lambda file: journal.add(self._fetch_file(file)), missing):
+            for _ in workers.map(lambda file: writer.add(self._fetch_file(file)), missing):
                 pass
-        journal.finish()
+        writer.finish()
         self._folder.clear(_PARTIAL_FILES)  # an earlier fetch may have left parts of other contents
         return len(missing)
 
@@ -163,18 +163,18 @@ class _FetchRun:
         """
         if self._folder.size(file.path) != file.size:
             return None
-        noted = earlier.files.get(file.path)
-        if noted and (noted.size, noted.mark) == (file.size, file.mark):
-            return noted
+        recorded = earlier.files.get(file.path)
+        if recorded and (recorded.size, recorded.mark) == (file.size, file.mark):
+            return recorded
         file = self._source.add_digest(file)
         return self._verify(file, file.path) if file.has_digest else None
 
     def _list_missing(self, existing: Sequence[RecordedFile]) -> list[StoreFile]:
-        there = {one.path for one in existing}
+        existing_paths = {file.path for file in existing}
         for file in self._listing.files:
-            if file.path in there:
+            if file.path in existing_paths:
                 self._progress.report_file(file.path, file.size, fetched=False)
-        return [file for file in self._listing.files if file.path not in there]
+        return [file for file in self._listing.files if file.path not in existing_paths]
 
     def _fetch_file(self, file: StoreFile) -> RecordedFile:
         file = self._source.add_digest(file)
@@ -184,12 +184,14 @@ class _FetchRun:
             with self._folder.open_for_appending(part) as target:
                 self._source.download(file, target, self._listing.revision)
                 sync_file(target)
-            if kept := self._verify(file, part):
+            if fetched := self._verify(file, part):
                 self._folder.move(part, file.path)
                 self._progress.report_file(file.path, file.size)
-                return kept
+                return fetched
             self._folder.remove(part)
-        raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
+        raise FetchError(
+            f"{file.key} of {self._source} arrived damaged", hint="its size or digest differs from the store's listing"
+        )
 
     def _verify(self, file: StoreFile, name: str) -> RecordedFile | None:
         """Return the record of the file `name`; None if its content differs from the listing."""
@@ -197,8 +199,8 @@ class _FetchRun:
             return None
         with self._folder.open_for_reading(name) as content:
             sha256, blob = compute_digests(content, file.size)
-        told = [(file.sha256, sha256), (file.blob, blob)]
-        if any(wanted not in ("", found) for wanted, found in told):
+        pairs = [(file.sha256, sha256), (file.blob, blob)]
+        if any(expected not in ("", found) for expected, found in pairs):
             return None
         return RecordedFile(file.path, file.size, file.mark, sha256)
 
@@ -222,8 +224,8 @@ def _parse_arguments(arguments: Sequence[str] | None) -> Fetch:
     parser = argparse.ArgumentParser(
         prog="python -m trainjob.programs.fetch", description="Fetch a dataset or a model."
     )
-    parser.add_argument("--kind", required=True, choices=("dataset", "model"))
-    parser.add_argument("--folder", required=True, type=Path, help="where to")
+    parser.add_argument("--kind", required=True, choices=("dataset", "model"), help="what to fetch")
+    parser.add_argument("--folder", required=True, type=Path, help="target folder")
     given = parser.parse_args(arguments)
     patterns = (pattern.strip() for pattern in os.environ.get("IGNORE_PATTERNS", "").split(","))
     return Fetch(

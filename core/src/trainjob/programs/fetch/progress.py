@@ -13,15 +13,15 @@ _INTERVAL = 10.0  # seconds between lines about files that are still arriving
 
 
 class FetchProgress:
-    """Progress lines of a fetch, one for each file that has arrived.
+    """Progress lines of a fetch, one for each complete file.
 
     A line reads `fetch: 3/7 model.safetensors 12.3 MB (45 %)`. All methods may be called from any thread.
 
     Args:
         sizes: size of every file in bytes.
-        tell: function that takes each line.
-        arriving: function that returns the bytes on disk of the files that are not complete.
-        every: seconds between lines about incomplete files.
+        report: function that takes each line.
+        get_partial_bytes: function that returns the bytes on disk of the files that are not complete.
+        interval: seconds between lines about incomplete files.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class FetchProgress:
 
     @contextlib.contextmanager
     def report_periodically(self) -> Iterator[None]:
-        """Report at regular intervals how many bytes have arrived.
+        """Report at regular intervals how many bytes are fetched.
 
-        One file may take an hour, so lines for complete files only would not be enough.
+        A single file may take an hour, and without these lines the log would be silent.
         """
-        over = threading.Event()
-        ticker = threading.Thread(target=self._report_until_stopped, args=(over,), name="progress", daemon=True)
-        ticker.start()
+        stop = threading.Event()
+        reporter = threading.Thread(target=self._report_until_stopped, args=(stop,), name="progress", daemon=True)
+        reporter.start()
         try:
             yield
         finally:
-            over.set()
-            ticker.join()
+            stop.set()
+            reporter.join()
 
     def _report_until_stopped(self, stop: threading.Event) -> None:
         last = -1
         while not stop.wait(self._interval):
-            arriving = self._get_partial_bytes()
+            partial_bytes = self._get_partial_bytes()
             with self._lock:
-                here = self._bytes_done + arriving
-                if here != last:
-                    text = f"{format_size(here)} of {format_size(self._bytes)} ({self._percent(arriving)} %)"
+                received = self._bytes_done + partial_bytes
+                if received != last:
+                    text = f"{format_size(received)} of {format_size(self._bytes)} ({self._percent(partial_bytes)} %)"
                     self._report(f"fetch: {text}")
-            last = here
+            last = received
 
     def _percent(self, partial_bytes: int = 0) -> int:
         return min(100, 100 * (self._bytes_done + partial_bytes) // self._bytes) if self._bytes else 100

@@ -44,7 +44,7 @@ class Record:
     Attributes:
         uri, revision: origin of the files; empty if it is not known.
         files: the recorded files, by path; the paths are not checked yet.
-        whole: whether the folder contains all requested files.
+        complete: whether the folder contains all requested files.
     """
 
     uri: str = ""
@@ -56,16 +56,16 @@ class Record:
 def read_record(folder: Path) -> Record:
     """Return the record of a folder; an empty one if none exists or no fetch wrote it."""
     try:
-        with Folder(folder).open_for_reading(RECORD_FILE) as file:
-            lines = file.read().decode().splitlines()
+        with Folder(folder).open_for_reading(RECORD_FILE) as content:
+            lines = content.read().decode().splitlines()
         head = json.loads(lines[0])
         if head["format"] != _FORMAT:
             return Record()
         entries = [entry for line in lines[1:] if (entry := _entry(line))]
-        kept = [RecordedFile(**entry) for entry in entries if entry != {"whole": True}]
-        if not all(isinstance(one.path, str) for one in kept):
+        recorded = [RecordedFile(**entry) for entry in entries if entry != {"whole": True}]
+        if not all(isinstance(file.path, str) for file in recorded):
             return Record()
-        files = {one.path: one for one in kept}
+        files = {file.path: file for file in recorded}
         return Record(str(head["uri"]), str(head["revision"]), files, entries[-1:] == [{"whole": True}])
     except (FetchError, OSError, ValueError, LookupError, TypeError, RecursionError):
         return Record()
@@ -87,17 +87,17 @@ class RecordWriter:
         folder: the folder to fill.
         uri: origin of the files.
         revision: the commit; may be empty.
-        kept: files that are in the folder already.
+        files: files that are in the folder already.
     """
 
     def __init__(self, folder: Path, uri: str, revision: str, files: Iterable[RecordedFile]) -> None:
         self._folder, self._lock = Folder(folder), threading.Lock()
         head = {"format": _FORMAT, "version": 1, "uri": uri, "revision": revision}
-        lines = [head, *(asdict(one) for one in files)]
+        lines = [head, *(asdict(file) for file in files)]
         self._folder.remove(_NEW_RECORD)
-        with self._folder.open_for_appending(_NEW_RECORD) as file:
-            file.write(b"".join(map(_line, lines)))
-            sync_file(file)
+        with self._folder.open_for_appending(_NEW_RECORD) as record:
+            record.write(b"".join(map(_line, lines)))
+            sync_file(record)
         self._folder.move(_NEW_RECORD, RECORD_FILE)
 
     def add(self, entry: RecordedFile) -> None:

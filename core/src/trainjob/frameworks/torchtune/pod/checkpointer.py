@@ -30,19 +30,19 @@ class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
         Args:
             state_dict: weights, and the recipe's state.
             epoch: number of the epoch, counted from 0.
-            **how: TorchTune's own arguments.
+            **options: TorchTune's own arguments.
         """
         folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATE_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         super().save_checkpoint(state_dict, epoch, **options)
-        whole = state_file(self._output_dir, epoch)
+        complete = state_file(self._output_dir, epoch)
         if options.get("intermediate_checkpoint"):
             written = states / "recipe_state.pt"
             _sync_paths([*folder.rglob("*"), folder, self._output_dir, written])
-            written.replace(whole)
+            written.replace(complete)
             _sync_paths([states])
         for older in states.glob("epoch_*.pt"):
-            if older != whole:
+            if older != complete:
                 older.unlink()
 
 

@@ -62,10 +62,10 @@ def compute_run_digest(run: str, inputs: Sequence[Path]) -> str:
         inputs: folders or files; hidden files and folders in them do not count.
     """
     digest = hashlib.sha256(run.encode())
-    for place in inputs:
-        for path in sorted(_files(place)):
+    for root in inputs:
+        for path in sorted(_files(root)):
             found = path.stat()
-            digest.update(f"{path.relative_to(place)}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+            digest.update(f"{path.relative_to(root)}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
         digest.update(b"\0")
     return digest.hexdigest()
 
@@ -83,7 +83,7 @@ def find_last_complete_epoch(output: Path, owner: str, *, adapter: bool) -> Comp
 
     Args:
         output: folder that the run writes to.
-        owner: digest of the run; see [identity][].
+        owner: digest of the run; see [compute_run_digest][].
         adapter: whether the run trains an adapter instead of all weights.
 
     Returns:
@@ -128,9 +128,9 @@ def record_owner(output: Path, owner: str) -> None:
     """
     states = output / STATE_FOLDER
     states.mkdir(parents=True, exist_ok=True)
-    for left in states.glob("epoch_*.pt"):
+    for state in states.glob("epoch_*.pt"):
         with contextlib.suppress(FileNotFoundError):
-            left.unlink()
+            state.unlink()
     written = states / f"{_OWNER_FILE}.new"
     written.write_text(owner, encoding="utf-8")
     written.replace(states / _OWNER_FILE)

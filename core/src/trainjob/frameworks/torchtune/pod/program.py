@@ -21,8 +21,8 @@ from trainjob.frameworks.torchtune.pod.epochs import (
 
 __all__ = ["main"]
 
-_CHECKPOINTER = "trainjob.frameworks.torchtune.pod.checkpointer.WholeEpochsCheckpointer"
-_SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.resumed_cosine"
+_CHECKPOINTER = "trainjob.frameworks.torchtune.pod.checkpointer.ResumableCheckpointer"
+_SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.get_resumed_cosine_schedule"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         record_owner(given.output, owner)
     else:
         # The message counts from 1: one epoch is done when epoch_0 is complete.
-        print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is whole", flush=True)
+        print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is complete", flush=True)
     command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resume_arguments(given, epoch)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_package_root(), os.environ.get("PYTHONPATH")]))
     os.execvp(command[0], command)  # noqa: S606 - it is our own command
@@ -73,7 +73,7 @@ def _package_root() -> str:
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Start or resume a TorchTune run.")
-    parser.add_argument("--run", required=True, help="whose run it is: the same text in all its attempts")
+    parser.add_argument("--run", required=True, help="identifier of the run, the same text in all its attempts")
     parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")
     parser.add_argument("--input", type=Path, action="append", default=[], help="folder or file that the run reads")
     parser.add_argument("--adapter", action="store_true", help="the run trains an adapter, not all weights")

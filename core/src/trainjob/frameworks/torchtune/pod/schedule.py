@@ -26,7 +26,7 @@ def get_resumed_cosine_schedule(
         last_epoch: the last step as the recipe counts it; not used.
         epochs: number of epochs in the whole training.
         epochs_done: number of epochs that are done.
-        **shape: other arguments of the schedule.
+        **options: other arguments of the schedule.
     """
     last_epoch = num_training_steps // epochs * epochs_done - 1
     return get_cosine_schedule_with_warmup(
