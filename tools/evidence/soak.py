@@ -1,6 +1,6 @@
-"""Half an hour of jobs on the laptop cluster while its API server misbehaves: each ends as it must, and nothing grows.
+"""Soak test: jobs run for half an hour on a laptop cluster whose API server fails; each must end as expected.
 
-Prints a line each minute; with --evidence DIR, leaves its rows for docs/reliability.md.
+It prints a line each minute. With --evidence DIR, it writes its figures for docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FAULT_SECONDS = 5.0
 _FAULTS = (
     {"drop_watches": True},
     {"expire_watches": 2},
-    {"answer": {"code": 429, "times": 3, "retry_after": 1}},
-    {"answer": {"code": 503, "times": 3}},
-    {"answer": {"code": 500, "times": 2, "verb": "create", "resource": "trainjobs", "carried_out": True}},
-    {"answer": {"code": 504, "times": 2, "verb": "delete", "resource": "trainjobs", "carried_out": True}},
+    {"error": {"code": 429, "times": 3, "retry_after": 1}},
+    {"error": {"code": 503, "times": 3}},
+    {"error": {"code": 500, "times": 2, "verb": "create", "resource": "trainjobs", "executed": True}},
+    {"error": {"code": 504, "times": 2, "verb": "delete", "resource": "trainjobs", "executed": True}},
 )
 _PRINT_LINES = (
     f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
@@ -68,7 +68,7 @@ class Soak:
             kind = random.choices(list(_KINDS), weights=(6, 2, 2))[0]  # noqa: S311 - no secret
             try:
                 self._run_job(kind, RunKey("soak", "soak", "job", str(number)))
-            except Exception as error:  # noqa: BLE001 - the soak goes on and tells it at the end
+            except Exception as error:  # noqa: BLE001 - the soak test continues and prints it at the end
                 self.errors.append(f"{kind}: {type(error).__name__}: {error}")
             with self._lock:
                 self.ended_counts[kind] += 1
@@ -111,9 +111,8 @@ class Soak:
         for fault in itertools.cycle(_FAULTS):
             if self.is_over.wait(_FAULT_SECONDS):
                 return
-            self._send_fault_request(
-                "DELETE", None
-            )  # ends a fault that no request met: faults must not add up to an outage
+            # Remove a fault that no request has met: several faults together would be an outage.
+            self._send_fault_request("DELETE", None)
             self._send_fault_request("POST", fault)
 
     def _send_fault_request(self, method: str, fault: object) -> None:
@@ -126,15 +125,12 @@ class Soak:
 
 
 def _measure_sizes(laptop: LocalCluster) -> dict[str, int]:
-    """Return the memory in MB of this process and of the laptop cluster.
-
-    The threads and open files of this process are included.
-    """
+    """Return the memory of this process and of the laptop cluster, and the threads and open files of this process."""
     return {
-        "waiter": _resident_megabytes(os.getpid()),
-        "cluster": _resident_megabytes(laptop.pid),
-        "threads": threading.active_count(),
-        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "MB of the waiting process": _resident_megabytes(os.getpid()),
+        "MB of the laptop cluster": _resident_megabytes(laptop.pid),
+        "threads of the waiting process": threading.active_count(),
+        "open files of the waiting process": len(list(Path("/proc/self/fd").iterdir())),
     }
 
 
@@ -144,9 +140,9 @@ def _resident_megabytes(pid: int) -> int:
 
 
 def run(minutes: float) -> dict[str, str | int | float]:
-    """Run one soak and return its figures.
+    """Run one soak test and return its figures.
 
-    The figures begin after the first minute, when everything is loaded.
+    The figures start after the first minute, when all modules are loaded.
     """
     with LocalCluster() as laptop:
         soak = Soak(laptop)
@@ -169,16 +165,16 @@ def run(minutes: float) -> dict[str, str | int | float]:
         row = {
             "minutes": round(elapsed),
             "jobs": jobs,
-            "jobs_per_minute": round(jobs / elapsed),
-            "kinds": ", ".join(f"{count} {kind}" for kind, count in sorted(soak.ended_counts.items())),
-            "ended wrong": len(soak.errors),
-            "hanging": hanging,
-            "lines": soak.lines,
-            "lost": soak.lost_lines,
-            "repeated": soak.repeated_lines,
-            "jobs left": soak.count_trainjobs(),
-            **{f"{name} at the start": size for name, size in at_start.items()},
-            **{f"{name} at the end": size for name, size in sizes.items()},
+            "jobs per minute": round(jobs / elapsed),
+            "jobs by kind": ", ".join(f"{count} {kind}" for kind, count in sorted(soak.ended_counts.items())),
+            "unexpected results": len(soak.errors),
+            "threads that did not end": hanging,
+            "log lines": soak.lines,
+            "lost lines": soak.lost_lines,
+            "repeated lines": soak.repeated_lines,
+            "TrainJobs left": soak.count_trainjobs(),
+            **{f"{name}, at the start": size for name, size in at_start.items()},
+            **{f"{name}, at the end": size for name, size in sizes.items()},
         }
         for text in soak.errors[:20]:
             print(text, file=sys.stderr)
@@ -190,13 +186,20 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--evidence", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
-        found = run(asked.minutes)
+        found = run(options.minutes)
     except TrainJobError as error:
         sys.exit(str(error))
     print(json.dumps(found, indent=1))
-    if asked.evidence:
-        asked.evidence.mkdir(parents=True, exist_ok=True)
-        (asked.evidence / "soak.jsonl").write_text(json.dumps(found) + "\n")
-    sys.exit(bool(found["ended wrong"] or found["hanging"] or found["lost"] or found["repeated"]))
+    if options.evidence:
+        options.evidence.mkdir(parents=True, exist_ok=True)
+        (options.evidence / "soak.jsonl").write_text(json.dumps(found) + "\n")
+    sys.exit(
+        bool(
+            found["unexpected results"]
+            or found["threads that did not end"]
+            or found["lost lines"]
+            or found["repeated lines"]
+        )
+    )

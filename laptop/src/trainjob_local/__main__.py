@@ -1,8 +1,7 @@
-"""Runs a laptop cluster in this process: `python -m trainjob_local up --state DIR`.
+"""Run a laptop cluster in this process: `python -m trainjob_local up --state DIR`.
 
-For people there is `trainjob local up`; `LocalCluster` starts this with `--supervised`, and sends its settings as one
-line
-of JSON on standard input: they may hold what no list of processes should show.
+Users run `trainjob local up` instead. `LocalCluster` starts this program with `--supervised` and sends the settings as
+one line of JSON on standard input. They may contain secrets, which a command line would show in the list of processes.
 """
 
 from __future__ import annotations
@@ -20,10 +19,19 @@ from trainjob_local.settings import ClusterSettings
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainjob_local", description=__doc__)
     up = parser.add_subparsers(dest="command", required=True).add_parser("up", help="run until SIGTERM")
-    up.add_argument("--state", type=Path, help="folder of everything the cluster keeps")
-    up.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; the one it had, or a free one, by default")
+    up.add_argument("--state", type=Path, help="state folder with the cluster's objects, volumes, logs and kubeconfig")
     up.add_argument(
-        "--supervised", type=int, default=0, metavar="PID", help="settings come on standard input; end with PID"
+        "--port",
+        type=int,
+        default=0,
+        help="port on 127.0.0.1; default: the state folder's earlier port, or a free port",
+    )
+    up.add_argument(
+        "--supervised",
+        type=int,
+        default=0,
+        metavar="PID",
+        help="read the settings from standard input, and stop when the process PID ends",
     )
     return parser
 
@@ -32,7 +40,7 @@ def _settings(options: argparse.Namespace) -> ClusterSettings:
     if options.supervised:
         return ClusterSettings.from_json(sys.stdin.readline())
     if options.state is None:
-        raise ClusterError("--state is needed", hint="name a folder; it is made when it is missing")
+        raise ClusterError("--state is required", hint="pass a folder; the cluster creates it if it does not exist")
     return ClusterSettings(state=options.state.absolute(), port=options.port)
 
 
@@ -45,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serve(_settings(options), parent=options.supervised)
     except ImportError as error:
-        sys.stderr.write(f"{error}\n  -> install what the laptop cluster needs: pip install trainjob-local\n")
+        sys.stderr.write(f"{error}\n  -> the laptop cluster needs more packages: pip install trainjob-local\n")
         return 1
     except ClusterError as error:
         sys.stderr.write(f"{error}\n")

@@ -38,8 +38,8 @@ class LocalCluster:
 
     Args:
         state: folder that keeps objects, claims, logs and the port across restarts; None for a temporary folder.
-        environments: local environments that replace upstream's images: `initializer` (huggingface_hub, opendal),
-            `torchtune`, and others by a word of their images' names, such as `xgboost`.
+        environments: local environments that replace upstream's images, by name: `initializer` (huggingface_hub,
+            opendal), `torchtune`, or a word in the names of other images, such as `xgboost`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         port: TCP port on 127.0.0.1; 0 takes the earlier port of the state folder, or a free one.
         images: descriptions of further images, which take precedence over the default ones.
@@ -182,7 +182,7 @@ class LocalCluster:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # the kubelet's cleanup process then ends the pods
+            process.kill()  # the kubelet's watchdog then ends the pods
             process.wait()
         for pipe in (self._control_pipe, process.stdout, self._log):
             with contextlib.suppress(OSError):
@@ -206,12 +206,12 @@ class LocalCluster:
 
     def _require_settings(self) -> ClusterSettings:
         if self._settings is None:
-            raise ClusterError("the laptop cluster was not started", hint="use it in a with statement, or call start()")
+            raise ClusterError("the laptop cluster was not started", hint="use a `with` statement, or call `start()`")
         return self._settings
 
     def _require_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise ClusterError("the laptop cluster does not run", hint="use it in a with statement, or call start()")
+            raise ClusterError("the laptop cluster is not running", hint="use a `with` statement, or call `start()`")
         return self._process
 
     def _kubeconfig_entry(self, part: str, key: str) -> Mapping[str, object]:

@@ -84,7 +84,7 @@ def _default_pod_spec(requested: Json, kind: str) -> Json:
     """Return a pod spec, of a pod or a template, with defaults.
 
     Args:
-        given: the pod spec of the request; it is not changed.
+        requested: the pod spec of the request; it is not changed.
         kind: kind of the object, for the error message about a wrong quantity.
     """
     spec = {**deepcopy(_POD), **deepcopy(requested)}
@@ -183,7 +183,7 @@ def _check_service_account(operation: Operation, new: Json, _old: Json | None, r
             why = (
                 f'error looking up service account {meta["namespace"]}/{account}: serviceaccount "{account}" not found'
             )
-            name = meta.get("generateName") or meta["name"]  # kube-apiserver checks before it makes the name
+            name = meta.get("generateName") or meta["name"]  # kube-apiserver checks before it generates the name
             raise StatusError(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
     return new
 
@@ -206,6 +206,6 @@ def _check_jobset(operation: Operation, new: Json, old: Json | None, reader: Rea
 
     problems = jobset_rules.webhook_problems(new, claim) if old is None else []
     if problems:
-        said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        raise StatusError(403, "Forbidden", f'admission webhook "vjobset.kb.io" denied the request: {named}{said}')
+        text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        raise StatusError(403, "Forbidden", f'admission webhook "vjobset.kb.io" denied the request: {named}{text}')
     return new

@@ -100,19 +100,19 @@ class EventRecorder:
             reason: reason of the event in CamelCase.
             message: message of the event.
         """
-        about = object_reference(obj, resource)
+        reference = object_reference(obj, resource)
         version = str(obj["metadata"].get("resourceVersion", ""))
         if version and not self._host:
-            about["resourceVersion"] = version
+            reference["resourceVersion"] = version
         # events.k8s.io/v1 events share a count only if they are about the same version of the object.
         name, count = self._next_count(
-            (about["uid"], reason, f"{version} {message}" if self._action else message), about
+            (reference["uid"], reason, f"{version} {message}" if self._action else message), reference
         )
-        namespace = about.get("namespace", "default")
+        namespace = reference.get("namespace", "default")
         try:
             if count > 1 and self._increase_count(name, namespace, count):
                 return
-            body = self._body(about, kind, reason, message)
+            body = self._body(reference, kind, reason, message)
             self._api.create("events", {**body, "metadata": {"name": name, "namespace": namespace}}, namespace)
         except ClusterError:
             return

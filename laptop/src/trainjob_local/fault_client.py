@@ -16,8 +16,8 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no pro
 class FaultClient:
     """Client that switches faults on; they apply to all clients of the cluster.
 
-    Every method raises `urllib.error.HTTPError` if the cluster refuses the request and `urllib.error.URLError` if it
-    does not answer.
+    Every method raises `urllib.error.HTTPError` if the cluster rejects the request, and `urllib.error.URLError` if it
+    sends no response.
 
     Args:
         server: URL of the API server, see `LocalCluster.server`.
@@ -35,9 +35,9 @@ class FaultClient:
         verb: str = "*",
         resource: str = "*",
         retry_after: int | None = None,
-        carried_out: bool = False,
+        executed: bool = False,
     ) -> None:
-        """Answer the next matching requests with an error.
+        """Let the cluster send an error to the next matching requests.
 
         Args:
             code: HTTP status, for example 429, 500, 503 or 401.
@@ -45,21 +45,21 @@ class FaultClient:
             verb: `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`; `*` matches every verb.
             resource: plural with its subresource, for example `trainjobs` or `pods/log`; `*` matches every resource.
             retry_after: seconds in the header `Retry-After`; None sends no such header.
-            carried_out: execute the request first, so that only its answer is lost.
+            executed: whether the cluster executes the request first, so that only its response is lost.
         """
-        wanted = {"code": code, "times": times, "verb": verb, "resource": resource}
-        self._send("POST", {"answer": {**wanted, "retry_after": retry_after, "carried_out": carried_out}})
+        error = {"code": code, "times": times, "verb": verb, "resource": resource}
+        self._send("POST", {"error": {**error, "retry_after": retry_after, "executed": executed}})
 
     def set_latency(self, seconds: float) -> None:
         """Delay every request by this many seconds."""
         self._send("POST", {"latency": seconds})
 
     def drop_watches(self) -> None:
-        """Close all open watch streams now."""
+        """Break off all open watch streams now, as a lost connection does."""
         self._send("POST", {"drop_watches": True})
 
     def expire_watches(self, times: int = 1) -> None:
-        """Answer the next watches from a resourceVersion with 410 Expired.
+        """Let the cluster send 410 Expired to the next watches from a resourceVersion.
 
         Args:
             times: number of watches that get the 410.

@@ -59,7 +59,10 @@ class Image:
         """Return the reason why containers of this image cannot start, or an empty text."""
         if self.missing or self.environment is None or (self.environment / "bin").is_dir():
             return self.missing
-        return f"the environment {self.environment} of images like {self.match!r} has no folder bin; name another one"
+        return (
+            f"the environment {self.environment} for images that match {self.match!r} has no folder bin; "
+            "pass the folder of another environment"
+        )
 
 
 def find_image(images: Sequence[Image], name: str) -> Image:
@@ -83,7 +86,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     initializer = given.pop("initializer", None) or _own_environment("huggingface_hub", "opendal")
     torchtune = given.pop("torchtune", None) or _own_environment("torch", "torchtune")
     here = Path(sys.prefix)
-    stand_in = (Path(__file__).parent / "image_files",)
+    python_path = (Path(__file__).parent / "image_files",)
     return (
         *(
             Image(
@@ -91,7 +94,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
                 environment=initializer,
                 entrypoint=("python", "-m", f"pkg.initializers.{kind}"),
                 env=_INITIALIZER_ENV,
-                python_path=stand_in,
+                python_path=python_path,
                 missing="" if initializer else _missing_message("initializer", "huggingface_hub opendal"),
             )
             for kind in ("dataset", "model")
@@ -125,23 +128,26 @@ def images_from_json(text: str) -> tuple[Image, ...]:
     """
     found = json.loads(text)
     if not isinstance(found, list):
-        raise ValueError("a list of images is expected")  # noqa: TRY004 - a file with wrong content is a ValueError here
+        # The content of a file is wrong, not the type of an argument.
+        raise ValueError("expected a JSON list of images")  # noqa: TRY004
     return tuple(_image_from_dict(one) for one in found)
 
 
-def _image_from_dict(one: dict[str, Any]) -> Image:
-    unknown = set(one) - set(Image.__dataclass_fields__)
-    if unknown or "match" not in one:
-        raise ValueError(f"an image has the fields {sorted(Image.__dataclass_fields__)}, not {sorted(one)}")
-    environment = one.get("environment")
+def _image_from_dict(fields: dict[str, Any]) -> Image:
+    unknown = set(fields) - set(Image.__dataclass_fields__)
+    if unknown or "match" not in fields:
+        raise ValueError(
+            f"an image needs the field 'match' and may have {sorted(Image.__dataclass_fields__)}, got {sorted(fields)}"
+        )
+    environment = fields.get("environment")
     return Image(
-        match=one["match"],
+        match=fields["match"],
         environment=Path(environment) if environment else None,
-        entrypoint=tuple(one.get("entrypoint", ())),
-        env=one.get("env", {}),
-        python_path=tuple(Path(folder) for folder in one.get("python_path", ())),
-        prefix=tuple(one.get("prefix", ())),
-        missing=one.get("missing", ""),
+        entrypoint=tuple(fields.get("entrypoint", ())),
+        env=fields.get("env", {}),
+        python_path=tuple(Path(folder) for folder in fields.get("python_path", ())),
+        prefix=tuple(fields.get("prefix", ())),
+        missing=fields.get("missing", ""),
     )
 
 
@@ -151,6 +157,6 @@ def _own_environment(*packages: str) -> Path | None:
 
 def _missing_message(name: str, packages: str) -> str:
     return (
-        f"no local environment stands for this image: make one (python -m venv DIR; DIR/bin/pip install {packages}) "
-        f"and name it when the cluster starts: environments={{'{name}': 'DIR'}} or --environment {name}=DIR"
+        f"no local environment stands for this image: create one (python -m venv DIR; DIR/bin/pip install {packages}) "
+        f"and pass it when the cluster starts: environments={{'{name}': 'DIR'}} or --environment {name}=DIR"
     )

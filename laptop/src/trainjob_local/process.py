@@ -129,20 +129,20 @@ def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
     Raises:
         ClusterError: the state folder or the port is in use.
     """
-    over = threading.Event()
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
+        signal.signal(number, lambda *_: stopped.set())
     cluster = RunningCluster(settings)
     cluster.start()
     with register_cluster(cluster.server.url, settings.state, settings.kubeconfig, temporary=settings.temporary):
         sys.stdout.write("READY\n")
         sys.stdout.flush()
-        while not over.is_set():
+        while not stopped.is_set():
             if not parent:
-                over.wait()
+                stopped.wait()
             elif os.getppid() != parent or _input_ended():
                 break
-        logging.getLogger(__name__).info("stopping")
+        logging.getLogger(__name__).info("the laptop cluster is stopping")
         cluster.stop()
 
 
@@ -180,7 +180,9 @@ def _kubeconfig(server: str, token: str) -> Json:
 def _read_port(path: Path) -> int:
     text = _read_or_create(path, lambda: "0")
     if not text.isdecimal():
-        raise ClusterError(f"{path} holds no port number", hint="remove it: the cluster then takes another port")
+        raise ClusterError(
+            f"{path} contains no port number", hint="remove the file; the cluster then chooses another port"
+        )
     return int(text)
 
 

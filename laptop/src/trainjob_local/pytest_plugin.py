@@ -19,7 +19,7 @@ __all__ = ["trainjob_cluster", "trainjob_cluster_options", "trainjob_faults"]
 
 @pytest.fixture(scope="session")
 def trainjob_cluster_options() -> dict[str, Any]:
-    """Arguments of `LocalCluster` for `trainjob_cluster`.
+    """Return the arguments of `LocalCluster` for `trainjob_cluster`.
 
     Override this fixture in a conftest.py to change them.
     """
@@ -30,7 +30,7 @@ def trainjob_cluster_options() -> dict[str, Any]:
 def trainjob_cluster(
     tmp_path_factory: pytest.TempPathFactory, trainjob_cluster_options: dict[str, Any]
 ) -> Iterator[LocalCluster]:
-    """Laptop cluster of the session; its `kubeconfig` is the path of a kubeconfig file."""
+    """Start a laptop cluster for the session; `kubeconfig` is the path of its kubeconfig file."""
     from trainjob_local import LocalCluster
 
     with LocalCluster(**{"state": tmp_path_factory.mktemp("trainjob-cluster"), **trainjob_cluster_options}) as cluster:
@@ -39,7 +39,7 @@ def trainjob_cluster(
 
 @pytest.fixture
 def trainjob_faults(trainjob_cluster: LocalCluster) -> Iterator[FaultClient]:
-    """Client that switches on faults of `trainjob_cluster`; after the test all are off again."""
+    """Yield a client that switches on faults of `trainjob_cluster`; they end with the test."""
     from trainjob_local import FaultClient
 
     faults = FaultClient(trainjob_cluster.server, trainjob_cluster.token)

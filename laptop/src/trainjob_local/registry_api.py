@@ -73,22 +73,22 @@ class RegistryApi:
     def watch(self, resource: str, handler: WatchHandler, *, field_selector: str = "") -> None:
         """Call the handler for every existing object and every later change, on its own thread.
 
-        The registry's callback only puts changes into a queue. An error of the handler is logged.
+        The registry's callback only puts events into a queue. An error of the handler is logged.
         """
         selected = parse_selectors(get_resource(resource), "", field_selector)[1]
-        changes: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
+        events: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
 
         def serve() -> None:
             while True:
-                change = changes.get()
+                event = events.get()
                 try:
-                    handler(change.type, change.object)
+                    handler(event.type, event.object)
                 except Exception:  # noqa: BLE001 - one object must not end the watch of all
-                    _LOG.exception("handling of %s %s", change.type, change.key)
+                    _LOG.exception("the handler of the event %s %s failed", event.type, event.key)
 
         def enqueue(event: ObjectEvent) -> None:
             if selected.matches(event.current.body):
-                changes.put(event)
+                events.put(event)
 
-        threading.Thread(target=serve, name=f"follow-{resource}", daemon=True).start()
+        threading.Thread(target=serve, name=f"watch-{resource}", daemon=True).start()
         self._registry.subscribe(enqueue, resources=(resource,))

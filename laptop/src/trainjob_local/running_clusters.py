@@ -1,4 +1,4 @@
-"""Register of the laptop clusters that run on this machine.
+"""Records of the laptop clusters that run on this machine.
 
 Each cluster has a file, which its process keeps locked. The kernel releases the lock when the process ends, however
 it ends. So a file without a lock belongs to a cluster that has ended. A locked file always names the process that
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.1  # seconds between checks whether a process has ended, if th
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """A running laptop cluster.
+    """The record of a running laptop cluster.
 
     Attributes:
         pid: process ID of the cluster.
@@ -38,7 +38,7 @@ class ClusterRecord:
         kubeconfig: path of its kubeconfig file.
         temporary: whether the cluster removes the folder when it ends.
         started: RFC 3339 time of its start.
-        file: path of its file in the register.
+        file: path of the record's file; empty in the file itself.
     """
 
     pid: int
@@ -63,7 +63,7 @@ def register_cluster(server: str, state: Path, kubeconfig: Path, *, temporary: b
         temporary: whether the cluster removes the folder when it ends.
     """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    one = ClusterRecord(os.getpid(), server, str(state), str(kubeconfig), temporary, started)
+    record = ClusterRecord(os.getpid(), server, str(state), str(kubeconfig), temporary, started)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, RuntimeError):  # no home folder, or not writable
             folder = _records_folder()
@@ -72,9 +72,9 @@ def register_cluster(server: str, state: Path, kubeconfig: Path, *, temporary: b
             file = stack.enter_context(new.open("x"))
             stack.callback(new.with_suffix(".json").unlink, missing_ok=True)
             fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump(asdict(one), file)
+            json.dump(asdict(record), file)
             file.flush()
-            new.replace(new.with_suffix(".json"))  # from now on `registered` reads it; it is already locked
+            new.replace(new.with_suffix(".json"))  # `list_clusters` reads it from now on; it is already locked
         yield
 
 

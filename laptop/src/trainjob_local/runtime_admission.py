@@ -1,6 +1,6 @@
 """The webhooks of Trainer for training runtimes.
 
-They require that the job of each known step has one replica and a container with the step's required name.
+They require that the replicated job of each known step has one replica and a container with the required name.
 Source: Trainer 2.3 `pkg/webhooks/{trainingruntime,clustertrainingruntime}_webhook.go`,
 `manifests/base/webhook/patch_validating.yaml`.
 """
@@ -55,8 +55,8 @@ def runtime_problems(runtime: Json) -> Iterator[str]:
             yield f"{field}.replicas: Invalid value: {job['replicas']}: always must be 1"
         containers = containers_of(job)
         if _CONTAINERS[step] not in [one["name"] for one in containers]:
-            said = json.dumps([_in_go_order(one) for one in containers], separators=(",", ":"), ensure_ascii=False)
-            where = f"{field}.template.spec.template.spec.containers: Invalid value: {said}"
+            text = json.dumps([_in_go_order(one) for one in containers], separators=(",", ":"), ensure_ascii=False)
+            where = f"{field}.template.spec.template.spec.containers: Invalid value: {text}"
             yield f"{where}: must contain the required container for the ancestor: {step}"
 
 
@@ -66,9 +66,9 @@ def _check_runtime(webhook: str, runtime: Json) -> None:
         return
     problems = list(runtime_problems(runtime))
     if problems:
-        said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         name = f"validator.{webhook}.trainer.kubeflow.org"
-        raise StatusError(403, "Forbidden", f'admission webhook "{name}" denied the request: {said}')
+        raise StatusError(403, "Forbidden", f'admission webhook "{name}" denied the request: {text}')
 
 
 def _in_go_order(container: Json) -> Json:

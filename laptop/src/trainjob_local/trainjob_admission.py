@@ -287,8 +287,8 @@ def _manager_problems(manager: str) -> Iterator[str]:
 def _raise_if_denied(problems: Iterable[str]) -> None:
     texts = list(dict.fromkeys(problems))
     if texts:
-        said = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        raise StatusError(403, "Forbidden", _DENIED + said)
+        message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        raise StatusError(403, "Forbidden", _DENIED + message)
 
 
 def _invalid_value(field: str, value: Any, detail: str) -> str:

@@ -55,7 +55,7 @@ class Action:
 
 
 class Authorizer:
-    """Authorizer that evaluates the stored Roles, ClusterRoles and their bindings.
+    """RBAC authorizer that evaluates the stored Roles, ClusterRoles and their bindings.
 
     Args:
         registry: registry of these objects.
@@ -65,7 +65,11 @@ class Authorizer:
         self._registry = registry
 
     def check(self, user: User, action: Action) -> None:
-        """Raise a 403 Refusal if the user may not do the action."""
+        """Check that the user may do the action.
+
+        Raises:
+            StatusError: 403 if the user may not do it.
+        """
         if not self.allows(user, action):
             raise action.forbidden_error(user)
 

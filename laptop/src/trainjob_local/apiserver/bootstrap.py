@@ -39,7 +39,7 @@ _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
 def create_bootstrap_objects(registry: ObjectRegistry) -> None:
     """Create the missing bootstrap objects.
 
-    Existing ones stay unchanged, because users may have changed them.
+    Existing objects stay unchanged, because users may have changed them.
     """
     for namespace in _NAMESPACES:
         _ensure(registry, "namespaces", {"metadata": {"name": namespace}})
@@ -55,7 +55,7 @@ def create_bootstrap_objects(registry: ObjectRegistry) -> None:
 def add_default_account(registry: ObjectRegistry, namespace: str) -> None:
     """Create the service account `default` of a namespace if it does not exist.
 
-    In a real cluster the service account controller does so for each namespace.
+    In a real cluster the service account controller creates it for each namespace.
     """
     _ensure(registry, "serviceaccounts", {"metadata": {"name": "default"}}, namespace)
 
@@ -63,6 +63,6 @@ def add_default_account(registry: ObjectRegistry, namespace: str) -> None:
 def _ensure(registry: ObjectRegistry, plural: str, body: Mapping[str, Any], namespace: str = "") -> None:
     try:
         registry.create(plural, body, namespace)
-    except StatusError as refusal:
-        if refusal.reason != "AlreadyExists":
+    except StatusError as error:
+        if error.reason != "AlreadyExists":
             raise

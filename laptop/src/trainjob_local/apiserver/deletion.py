@@ -46,7 +46,11 @@ class DeleteOptions:
     dry_run: bool = False
 
     def check(self) -> None:
-        """Raise a 422 Refusal if the propagation policy is unknown."""
+        """Check the propagation policy.
+
+        Raises:
+            StatusError: 422 if the policy is unknown.
+        """
         if self.propagation and self.propagation not in _POLICIES:
             supported = ", ".join(f'"{policy}"' for policy in (*_POLICIES, "nil"))
             detail = f"supported values: {supported}"
@@ -55,21 +59,25 @@ class DeleteOptions:
 
 
 def check_preconditions(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) -> None:
-    """Raise a 409 Refusal if the object has another uid or version than the options require."""
+    """Check that the object has the uid and the version that the options require.
+
+    Raises:
+        StatusError: 409 if it has another uid or version.
+    """
     metadata = body["metadata"]
     checks = (
         ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, metadata.get("resourceVersion", ""), "modified"),
     )
-    for what, asked, found, happened in checks:
-        if asked and asked != found:
-            why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})."
-            refusal = conflict(resource, metadata["name"], f"{why} The object might have been {happened}")
-            raise _with_kind_name(refusal, resource)
+    for what, required, found, happened in checks:
+        if required and required != found:
+            why = f"the {what} in the precondition ({required}) does not match the {what} in record ({found})."
+            error = conflict(resource, metadata["name"], f"{why} The object might have been {happened}")
+            raise _with_kind_name(error, resource)
 
 
 def _with_kind_name(error: StatusError, resource: Resource) -> StatusError:
-    """Replace the plural by the kind in a refusal, as kube-apiserver does in this error."""
+    """Return the error with the kind instead of the plural, as kube-apiserver writes it."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     text = error.message.replace(f" on {resource.qualified_name} ", f" on {qualified} ")
     return StatusError(error.code, error.reason, text, details={**(error.details or {}), "kind": resource.kind})
@@ -78,7 +86,7 @@ def _with_kind_name(error: StatusError, resource: Resource) -> StatusError:
 def mark_deleted(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, now: datetime) -> Json:
     """Return the object after the DELETE, with deletion time and finalizers.
 
-    [is_gone][] then decides whether it is removed. A second DELETE can only shorten the grace period.
+    [is_removable][] then decides whether it is removed. A second DELETE can only shorten the grace period.
     """
     metadata = dict(body["metadata"])
     _set_finalizers(metadata, options.propagation or ("Orphan" if resource.orphans_dependents else ""))
@@ -90,10 +98,10 @@ def mark_deleted(resource: Resource, body: Mapping[str, Any], options: DeleteOpt
         if metadata.get("generation"):
             metadata["generation"] += 1
     elif grace < metadata["deletionGracePeriodSeconds"] and options.grace is not None:
-        asked_at = parse_timestamp(metadata["deletionTimestamp"]) - timedelta(
+        requested_at = parse_timestamp(metadata["deletionTimestamp"]) - timedelta(
             seconds=metadata["deletionGracePeriodSeconds"]
         )
-        metadata["deletionTimestamp"] = format_timestamp(asked_at + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = format_timestamp(requested_at + timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = grace
     return {**body, "metadata": metadata}
 
@@ -129,5 +137,5 @@ def _grace(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) 
     spec, phase = body.get("spec") or {}, (body.get("status") or {}).get("phase")
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         return 0
-    asked = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 30)
-    return 1 if asked < 0 else int(asked)
+    seconds = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 30)
+    return 1 if seconds < 0 else int(seconds)

@@ -30,8 +30,8 @@ _CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
 
 def to_events_v1(body: Mapping[str, Any]) -> Json:
     """Convert a stored event to events.k8s.io/v1."""
-    shaped = {_EVENTS_V1_NAMES.get(key, key): value for key, value in body.items()}
-    return {**shaped, "apiVersion": "events.k8s.io/v1"}
+    converted = {_EVENTS_V1_NAMES.get(key, key): value for key, value in body.items()}
+    return {**converted, "apiVersion": "events.k8s.io/v1"}
 
 
 def from_events_v1(body: Mapping[str, Any]) -> Json:

@@ -31,9 +31,9 @@ _Key = tuple[str, str, str]
 
 _LOG = logging.getLogger(__name__)
 _EVENT_TTL = timedelta(hours=1)
-_REMOVAL_DELAY = (
-    0.03  # seconds from the removal of an owner's last dependent to the owner's, as in kube-controller-manager
-)
+_REMOVAL_DELAY = 0.03
+"""Seconds from the removal of an owner's last dependent to that of the owner, as in kube-controller-manager."""
+
 _RESOURCES_BY_KIND = {
     (resource.api_version, resource.kind): resource for resource in RESOURCES if not resource.stored_as
 }
@@ -63,7 +63,7 @@ class GarbageCollector:
         self._queue.put(None)
         self._thread.join(timeout=5)
 
-    # -- noting changes: under the registry's lock ------------------------------------------------------------------
+    # -- index and queue: under the registry's lock -----------------------------------------------------------------
 
     def _on_event(self, event: ObjectEvent) -> None:
         body, key = event.current.body, (event.resource.plural, *event.key)
@@ -99,12 +99,12 @@ class GarbageCollector:
 
     def _run(self) -> None:
         while (work := self._next_work()) is not None:
-            look, key = work
+            step, key = work
             try:
                 with self._registry.lock:
-                    self._run_step(look, key)
+                    self._run_step(step, key)
             except Exception:  # noqa: BLE001 - logged
-                _LOG.exception("collecting %s failed", "/".join(key))
+                _LOG.exception("garbage collection of %s failed", "/".join(key))
 
     def _next_work(self) -> tuple[Callable[[_Key], None], _Key] | None:
         """Wait for the next step.
@@ -124,9 +124,9 @@ class GarbageCollector:
     def _run_step(self, step: Callable[[_Key], None], key: _Key) -> None:
         try:
             step(key)
-        except StatusError as refusal:  # an admission rule forbids it; the next created object triggers another attempt
+        except StatusError as error:  # an admission rule forbids it; the next created object triggers another attempt
             self._denied.add(key)
-            _LOG.warning("can't collect %s: %s", "/".join(key), refusal)
+            _LOG.warning("the garbage collector cannot delete or change %s: %s", "/".join(key), error)
 
     def _process(self, key: _Key) -> None:
         resource = BY_PLURAL[key[0]]
@@ -144,7 +144,7 @@ class GarbageCollector:
             self._delete_namespace_content(stored)
 
     def _attempt_to_delete(self, resource: Resource, stored: StoredObject) -> None:
-        """Delete an object whose owners are all absent or waiting (see `_state`).
+        """Delete an object whose owners are all absent or waiting (see `_owner_state`).
 
         If an owner is solid, the object is kept, and only its references to the other owners are removed. If an owner
         waits and the object itself has dependents, the object is deleted in the foreground, so after its dependents.
@@ -272,7 +272,7 @@ def _blocks(body: Mapping[str, Any], uid: str) -> bool:
 class EventExpiry:
     """Deletion of events one hour after their last write.
 
-    kube-apiserver 1.36 does the same (`--event-ttl`).
+    kube-apiserver 1.36 deletes them after the same time (`--event-ttl`).
     Every write of an event triggers the deletion of the old ones. If the server restarts with its state, the hour
     begins again for all events.
 
@@ -283,7 +283,7 @@ class EventExpiry:
 
     def __init__(self, registry: ObjectRegistry, clock: Callable[[], datetime]) -> None:
         self._registry, self._clock = registry, clock
-        self._write_times: OrderedDict[tuple[str, str], datetime] = OrderedDict()  # the oldest first
+        self._write_times: OrderedDict[tuple[str, str], datetime] = OrderedDict()  # oldest first
         registry.subscribe(self._on_event, resources=("events",))
 
     def _on_event(self, event: ObjectEvent) -> None:

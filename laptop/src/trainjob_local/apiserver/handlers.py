@@ -56,8 +56,8 @@ class RequestContext:
 
     Attributes:
         request: request of Starlette.
-        asked: verb and target of the request.
-        view: the resource in the API group that the client uses.
+        info: verb and target of the request.
+        resource: the resource in the API group that the client uses.
         user: user that sent the request.
     """
 
@@ -72,7 +72,7 @@ class Handlers:
 
     Args:
         registry: registry of the objects.
-        hub: hub of the open watches.
+        broadcaster: broadcaster of changes to the open watches.
         logs: function that returns logs of pods; None if there is no kubelet.
     """
 
@@ -84,19 +84,19 @@ class Handlers:
         """Handle a request and return the response.
 
         Raises:
-            Refusal: any error that the client has to get as a Status.
+            StatusError: any error that the client has to get as a Status.
         """
-        asked, view = context.info, context.resource
-        if asked.subresource and asked.subresource not in view.subresources:
-            raise not_found(view, asked.name) if view.custom else _unknown_resource_error()
-        special = self._find_subresource_handler(asked.subresource, asked.verb)
+        info, resource = context.info, context.resource
+        if info.subresource and info.subresource not in resource.subresources:
+            raise not_found(resource, info.name) if resource.custom else _unknown_resource_error()
+        special = self._find_subresource_handler(info.subresource, info.verb)
         if special:
             return await special(context)
-        if view.namespaced and not asked.namespace and asked.verb not in _READS:
-            if view.custom:
+        if resource.namespaced and not info.namespace and info.verb not in _READS:
+            if resource.custom:
                 return PlainTextResponse("404 page not found\n", 404)
             raise _method_not_allowed_error()
-        handler = self._find_verb_handler(asked, view)
+        handler = self._find_verb_handler(info, resource)
         return await handler(context)
 
     def _find_subresource_handler(
@@ -133,11 +133,11 @@ class Handlers:
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _get(self, context: RequestContext) -> Response:
-        asked = parse_minimum_version(context.request.query_params)
+        minimum_version = parse_minimum_version(context.request.query_params)
         with self._registry.lock:
             stored = self._registry.get_stored(context.resource, context.info.name, context.info.namespace)
-            if asked > self._registry.store.version:
-                raise too_large_version(asked, self._registry.store.version)
+            if minimum_version > self._registry.store.version:
+                raise too_large_version(minimum_version, self._registry.store.version)
         return json_response(encode_as_served(context.resource, stored))
 
     async def _list(self, context: RequestContext) -> Response:
@@ -151,12 +151,12 @@ class Handlers:
 
     async def _log(self, context: RequestContext) -> Response:
         stored = self._registry.get_stored(context.resource, context.info.name, context.info.namespace)
-        wanted = parse_log_request(stored, context.request.query_params, utc_now())
+        log_request = parse_log_request(stored, context.request.query_params, utc_now())
         if not stored.body["spec"].get("nodeName"):
             return Response(status_code=204)
         if self._logs is None:
-            raise StatusError(500, "InternalError", "Internal error occurred: there is no kubelet to ask for logs")
-        stream = LogStream(self._logs, wanted, asyncio.get_running_loop())
+            raise StatusError(500, "InternalError", "Internal error occurred: no kubelet runs that could return logs")
+        stream = LogStream(self._logs, log_request, asyncio.get_running_loop())
         return StreamResponse(await stream.start(), "text/plain")
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -170,52 +170,58 @@ class Handlers:
         return _object_response(context.resource, created, 201, options.warnings)
 
     async def _update(self, context: RequestContext) -> Response:
-        body, asked = await read_json(context.request, context.resource.kind), context.info
+        body, info = await read_json(context.request, context.resource.kind), context.info
         if isinstance(body, dict):
-            _check_name(_metadata_name(body), asked.name)
+            _check_name(_metadata_name(body), info.name)
         options = _parse_options(context.request, "UpdateOptions")
-        inward = _to_stored_version(context.resource, body)
+        converted = _to_stored_version(context.resource, body)
         updated = self._registry.update(
-            context.resource.plural, inward, asked.namespace, subresource=asked.subresource, options=options
+            context.resource.plural, converted, info.namespace, subresource=info.subresource, options=options
         )
         return _object_response(context.resource, updated, 200, options.warnings)
 
     async def _patch(self, context: RequestContext) -> Response:
-        asked, view = context.info, context.resource
-        kind = _parse_patch_kind(context.request.headers.get("content-type", ""), view)
+        info, resource = context.info, context.resource
+        kind = _parse_patch_kind(context.request.headers.get("content-type", ""), resource)
         body = await read_patch(context.request)
         options = _parse_options(context.request, "PatchOptions")
-        inward = _to_stored_version(view, body) if isinstance(body, dict) else body
+        converted = _to_stored_version(resource, body) if isinstance(body, dict) else body
         patched = self._registry.patch(
-            view.plural, asked.name, inward, asked.namespace, subresource=asked.subresource, kind=kind, options=options
+            resource.plural,
+            info.name,
+            converted,
+            info.namespace,
+            subresource=info.subresource,
+            kind=kind,
+            options=options,
         )
-        return _object_response(view, patched, 200, options.warnings)
+        return _object_response(resource, patched, 200, options.warnings)
 
     # -- deleting -------------------------------------------------------------------------------------------------
 
     async def _delete(self, context: RequestContext) -> Response:
         body = await read_delete_options(context.request)
         options = parse_delete_options(context.request.query_params, body)
-        view, asked = context.resource, context.info
-        deleted, gone = self._registry.delete_with_options(view, asked.name, asked.namespace, options)
-        warnings = [_ORPHANS] if view.orphans_dependents and not options.propagation else []
-        if gone and not view.returns_deleted:
-            return json_response(deletion_status(view, asked.name, deleted["metadata"]["uid"]), warnings=warnings)
-        return _object_response(view, deleted, 200, warnings)
+        resource, info = context.resource, context.info
+        deleted, removed = self._registry.delete_with_options(resource, info.name, info.namespace, options)
+        warnings = [_ORPHANS] if resource.orphans_dependents and not options.propagation else []
+        if removed and not resource.returns_deleted:
+            return json_response(deletion_status(resource, info.name, deleted["metadata"]["uid"]), warnings=warnings)
+        return _object_response(resource, deleted, 200, warnings)
 
     async def _delete_collection(self, context: RequestContext) -> Response:
         body = await read_delete_options(context.request)
-        query, view = context.request.query_params, context.resource
+        query, resource = context.request.query_params, context.resource
         chosen, options = parse_list_options(query, watch=False), parse_delete_options(query, body)
         namespace = context.info.namespace
         with self._registry.lock:
-            selected = self._registry.list_stored(view, namespace, chosen.label_selector, chosen.field_selector)
+            selected = self._registry.list_stored(resource, namespace, chosen.label_selector, chosen.field_selector)
             self._registry.delete_collection(
-                view.plural, namespace, labels=chosen.label_selector, fields=chosen.field_selector, options=options
+                resource.plural, namespace, labels=chosen.label_selector, fields=chosen.field_selector, options=options
             )
-            head = {"kind": f"{view.kind}List", "apiVersion": view.api_version}
+            head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
             metadata = {"resourceVersion": str(self._registry.store.version)}
-        items = b",".join(encode_items(view, selected))
+        items = b",".join(encode_items(resource, selected))
         return json_response(encode_json({**head, "metadata": metadata})[:-1] + b',"items":[' + items + b"]}")
 
     # -- the rest -------------------------------------------------------------------------------------------------
@@ -240,13 +246,13 @@ class Handlers:
         """Handle a SelfSubjectAccessReview and return the response.
 
         Raises:
-            Refusal: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of
+            StatusError: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of
                 `resourceAttributes` and `nonResourceAttributes`.
         """
         body = await read_validated_json(request, "SelfSubjectAccessReview")
         spec = body.get("spec") or {}
-        asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        if (asked is None) == (path is None):
+        attributes, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if (attributes is None) == (path is None):
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise StatusError(
                 422,
@@ -254,21 +260,21 @@ class Handlers:
                 f'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: spec: Invalid value: {text}',
             )
         allowed = self._authorizer.allows(user, _action_to_review(spec))
-        answer = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-        return json_response({**answer, "spec": spec, "status": {"allowed": allowed}}, 201)
+        review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
+        return json_response({**review, "spec": spec, "status": {"allowed": allowed}}, 201)
 
 
 _READS = ("get", "list", "watch")
 
 
 def _action_to_review(spec: Json) -> Action:
-    path, asked = spec.get("nonResourceAttributes"), spec.get("resourceAttributes", {})
+    path, attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes", {})
     if path is not None:
         return Action(path.get("verb", ""), path=path.get("path", ""))
-    resource, subresource = asked.get("resource") or "*", asked.get("subresource")
+    resource, subresource = attributes.get("resource") or "*", attributes.get("subresource")
     target = f"{resource}/{subresource}" if subresource else resource
-    scope = asked.get("namespace", ""), asked.get("name", "")
-    return Action(asked.get("verb", ""), asked.get("group", ""), target, *scope)
+    scope = attributes.get("namespace", ""), attributes.get("name", "")
+    return Action(attributes.get("verb", ""), attributes.get("group", ""), target, *scope)
 
 
 def _check_name(body_name: str, url_name: str) -> None:

@@ -52,19 +52,19 @@ def json_response(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) 
         warnings: warnings for the client.
     """
     content = value if isinstance(value, bytes) else encode_json(value)
-    answer = Response(content, code, _HEADERS, "application/json")
+    response = Response(content, code, _HEADERS, "application/json")
     for warning in filter(str.isprintable, warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
-        answer.raw_headers.append((b"warning", f'299 - "{quoted}"'.encode("latin-1", "replace")))
-    return answer
+        response.raw_headers.append((b"warning", f'299 - "{quoted}"'.encode("latin-1", "replace")))
+    return response
 
 
 def error_response(error: StatusError, *, warnings: Sequence[str] = ()) -> Response:
-    """Return a response with the Status object and the HTTP status of a refusal."""
-    answer = json_response(error.to_status(), error.code, warnings=warnings)
+    """Return a response with the Status object and the HTTP status of an error."""
+    response = json_response(error.to_status(), error.code, warnings=warnings)
     if error.retry_after is not None:
-        answer.headers["Retry-After"] = str(error.retry_after)
-    return answer
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
 
 
 def deletion_status(resource: Resource, name: str, uid: str) -> dict[str, Any]:
@@ -85,7 +85,8 @@ async def read_json(request: Request, kind: str) -> Any:
         The object, or None if the body is `null`.
 
     Raises:
-        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object.
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON
+            object.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type not in ("", "application/json"):
@@ -100,7 +101,7 @@ async def read_patch(request: Request) -> Any:
     """Read a patch as JSON from the body.
 
     Raises:
-        Refusal: 413 if the body is larger than 3 MiB; 400 if it is no JSON.
+        StatusError: 413 if the body is larger than 3 MiB; 400 if it is no JSON.
     """
     return _parse_json(await _read_body(request))
 
@@ -109,8 +110,8 @@ async def read_delete_options(request: Request) -> dict[str, Any]:
     """Return the DeleteOptions in the body of a DELETE; an empty dict if there is no body.
 
     Raises:
-        Refusal: 413 if the body is larger than 3 MiB; 400 if it is no JSON, of another kind, or has a value of a wrong
-            type.
+        StatusError: 413 if the body is larger than 3 MiB; 400 if it is no JSON, of another kind, or has a value of a
+            wrong type.
     """
     text = await _read_body(request)
     body = without_nulls(_parse_json(text)) if text else {}
@@ -132,11 +133,11 @@ async def read_validated_json(request: Request, kind: str) -> dict[str, Any]:
 
     Args:
         request: the request.
-        kind: kind of the body, a key of `BODIES`.
+        kind: kind of the body, a key of `REQUEST_BODY_SCHEMAS`.
 
     Raises:
-        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object,
-            or has a value of a wrong type.
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON
+            object, or has a value of a wrong type.
     """
     body = without_nulls(await read_json(request, kind))
     if body is None:
@@ -151,7 +152,7 @@ def _parse_json(body: bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        Refusal: 400 if it is not valid.
+        StatusError: 400 if it is not valid.
     """
     try:
         return json.loads(body, parse_constant=_reject_constant)
@@ -177,7 +178,7 @@ class StreamResponse(Response):
     """A response whose body is a stream; it ends early if the client disconnects.
 
     Args:
-        chunks: generator of the body; if it raises `Dropped`, the connection breaks off without a proper end.
+        chunks: generator of the body; if it raises `StreamDropped`, the connection breaks off without a proper end.
         media_type: media type of the body.
     """
 
@@ -201,9 +202,8 @@ class StreamResponse(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send(
-            {"type": "http.response.body", "body": b"", "more_body": True}
-        )  # sends the headers: the client sees that the request is accepted
+        # An empty chunk sends the headers, so that the client sees that the request is accepted.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
         async for chunk in self._chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -43,13 +43,14 @@ def encode_list(registry: Registry, resource: Resource, namespace: str, options:
     """Return the JSON of a list.
 
     Raises:
-        Refusal: 400 if an option is not valid; 410 if the requested version is too old; 504 if it does not exist yet.
+        StatusError: 400 if an option is not valid; 410 if the requested version is too old; 504 if it does not exist
+            yet.
     """
-    chosen = build_filter(resource, options)
+    is_selected = build_filter(resource, options)
     with registry.lock:
         page = _parse_page(options)
         version, found = _list_objects_at(registry, resource, namespace, options, page)
-    selected = [stored for stored in found if stored.key > page.after and chosen(stored)]
+    selected = [stored for stored in found if stored.key > page.after and is_selected(stored)]
     limit = options.limit if options.resource_version != "0" else 0  # a list from the watch cache has no pages
     shown = selected[:limit] if limit else selected
     metadata: dict[str, Any] = {**({"continue": ""} if resource.custom else {}), "resourceVersion": str(version)}
@@ -65,7 +66,7 @@ def build_filter(resource: Resource, options: ListOptions) -> Any:
     """Return a function that tests whether the selectors of a list select a stored object.
 
     Raises:
-        Refusal: 400 if a selector is not valid.
+        StatusError: 400 if a selector is not valid.
     """
     labels, fields = parse_selectors(resource, options.label_selector, options.field_selector)
     if resource.stored_as and fields.terms:
@@ -91,11 +92,11 @@ def _list_objects_at(
     if page.version:
         try:
             return page.version, store.list_objects_at(resource, page.version, namespace)
-        except StatusError as refusal:
-            if refusal.code != 410:
+        except StatusError as error:
+            if error.code != 410:
                 raise
             again = _encode_continue_token(0, page.after)
-            raise StatusError(410, "Expired", _TOO_OLD, metadata={"continue": again}) from refusal
+            raise StatusError(410, "Expired", _TOO_OLD, metadata={"continue": again}) from error
     wanted = 0 if options.continue_token else options.parse_version(watch=False)
     if wanted > store.version:
         raise too_large_version(wanted, store.version)

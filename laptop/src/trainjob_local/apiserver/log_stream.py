@@ -61,9 +61,10 @@ class LogRequest:
 LogSource = Callable[[LogRequest], Iterator[bytes]]
 """Function that returns an iterator over pieces of a log, of any size.
 
-The server calls and iterates it on a thread of its own, where it may block. The call raises `Refusal` (400 `container
-"c" in pod "p" is waiting to start: ContainerCreating`, ...). When the call has returned, the response begins. If it
-returned a generator, the server closes it after the log has ended or the client has disconnected."""
+The server calls and iterates it on a thread of its own, where it may block. If there is no log, the call raises
+`StatusError`, such as 400 `container "c" in pod "p" is waiting to start: ContainerCreating`. The response begins when
+the call has returned. If it returned a generator, the server closes the generator after the log has ended or the client
+has disconnected."""
 
 
 def parse_log_request(stored: StoredObject, query: Query, now: datetime) -> LogRequest:
@@ -75,7 +76,7 @@ def parse_log_request(stored: StoredObject, query: Query, now: datetime) -> LogR
         now: current time, from which `sinceSeconds` counts.
 
     Raises:
-        Refusal: 400 if a value is not valid, the pod has no such container, or the query must name one because the
+        StatusError: 400 if a value is not valid, the pod has no such container, or the query must name one because the
             pod has several; 422 if a number is too small, or if both `sinceTime` and `sinceSeconds` are given.
     """
     namespace, pod = stored.key
@@ -154,19 +155,19 @@ class LogStream:
         """Call the source and return the body of the response.
 
         Raises:
-            Refusal: the source refuses the request.
+            StatusError: the source rejects the request.
         """
         self._thread.start()
-        if isinstance(refusal := await self._chunks.get(), BaseException):
-            raise refusal
+        if isinstance(result := await self._chunks.get(), BaseException):
+            raise result
         return self._iterate_chunks()
 
     async def _iterate_chunks(self) -> AsyncGenerator[bytes, None]:
         try:
-            while isinstance(following := await self._chunks.get(), bytes):
+            while isinstance(chunk := await self._chunks.get(), bytes):
                 self._free_slots.release()
-                if following:
-                    yield following
+                if chunk:
+                    yield chunk
         finally:
             self._request.cancelled.set()
             self._free_slots.release()
@@ -175,26 +176,26 @@ class LogStream:
 
     def _run(self) -> None:
         try:
-            pieces = self._source(self._request)
+            chunks = self._source(self._request)
             self._put_chunk(b"")  # the source accepts the request: the response begins, even if the log is still empty
             try:
-                self._forward(pieces)
+                self._forward(chunks)
             finally:
-                if isinstance(pieces, Generator):
-                    pieces.close()
+                if isinstance(chunks, Generator):
+                    chunks.close()
             self._put_chunk(None)
-        except StatusError as refusal:
-            self._put_chunk(refusal)
+        except StatusError as status_error:
+            self._put_chunk(status_error)
         except Exception as error:  # noqa: BLE001 - logged
             _LOG.exception("the log of %s failed", self._request.pod)
             self._put_chunk(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
 
     def _forward(self, chunks: Iterator[bytes]) -> None:
-        for piece in chunks:
+        for chunk in chunks:
             self._free_slots.acquire()
             if self._request.cancelled.is_set():
                 return
-            self._put_chunk(piece)
+            self._put_chunk(chunk)
 
     def _put_chunk(self, chunk: bytes | BaseException | None) -> None:
         with contextlib.suppress(RuntimeError):  # the server has stopped

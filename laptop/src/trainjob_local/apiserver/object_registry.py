@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class ObjectRegistry(Protocol):
-    """Methods of [trainjob_local.apiserver.registry.Registry][], which documents them."""
+    """Methods of the registry; [trainjob_local.apiserver.registry.Registry][] documents them."""
 
     store: Store
 

@@ -70,8 +70,8 @@ def _schema_name(resource: Resource) -> str:
 
 
 def _schemas(resource: Resource) -> Json:
-    shape, name = SCHEMAS.get(resource.plural), _schema_name(resource)
-    described = _build_schema(shape) if shape else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema, name = SCHEMAS.get(resource.plural), _schema_name(resource)
+    described = _build_schema(schema) if schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     items = {"type": "array", "items": {"$ref": f"{_REFERENCE}{name}"}}
     return {
         name: {**described, "x-kubernetes-group-version-kind": [_group_version_kind(resource)]},
@@ -85,15 +85,15 @@ def _group_version_kind(resource: Resource) -> Json:
 
 def _paths(resource: Resource) -> Json:
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    everywhere = f"{root}/{resource.plural}"
-    many = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else everywhere
-    found = {many: _operations(resource, many, _COLLECTION)}
-    if many != everywhere:
-        found[everywhere] = _operations(resource, everywhere, {"get": "list"})
-    one = f"{many}/{{name}}"
-    found[one] = _operations(resource, one, _OBJECT)
+    cluster_path = f"{root}/{resource.plural}"
+    collection_path = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else cluster_path
+    found = {collection_path: _operations(resource, collection_path, _COLLECTION)}
+    if collection_path != cluster_path:
+        found[cluster_path] = _operations(resource, cluster_path, {"get": "list"})
+    object_path = f"{collection_path}/{{name}}"
+    found[object_path] = _operations(resource, object_path, _OBJECT)
     for name in resource.subresources:
-        found[f"{one}/{name}"] = _operations(resource, one, _SUBRESOURCES[name])
+        found[f"{object_path}/{name}"] = _operations(resource, object_path, _SUBRESOURCES[name])
     return found
 
 
@@ -105,13 +105,13 @@ def _operations(resource: Resource, path: str, methods: Mapping[str, str]) -> Js
 
 def _operation(resource: Resource, method: str, action: str) -> Json:
     schema = {"$ref": f"{_REFERENCE}{_schema_name(resource)}{'List' if action == 'list' else ''}"}
-    answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
+    response = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     found: Json = {
-        "responses": {"200": answer},
+        "responses": {"200": response},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": _group_version_kind(resource),
     }
-    # From this parameter kubectl learns that the server validates fields.
+    # This parameter shows kubectl that the server validates fields.
     return found | {"parameters": _parameters(("dryRun", "fieldValidation"), "query")} if method in _WRITES else found
 
 

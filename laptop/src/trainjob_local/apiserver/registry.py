@@ -6,11 +6,11 @@ Controllers in the same process and the HTTP layer use it:
     registry.add_admission("trainjobs", my_rule, stage=Stage.VALIDATING)
     job = registry.create("trainjobs", {"metadata": {"name": "a"}, "spec": {...}}, "default")
     registry.patch("trainjobs", "a", {"status": {...}}, "default", subresource="status")
-    subscription = registry.subscribe(lambda change: queue.put(change.key), resources=("trainjobs", "jobsets"))
+    subscription = registry.subscribe(lambda event: queue.put(event.key), resources=("trainjobs", "jobsets"))
 
 The name of a resource is its plural (`resources.BY_PLURAL`). Objects are plain dicts. The registry copies the objects
-that it receives and returns, so the caller may change them. Any thread may call every method. Errors are a `Refusal`
-(a `ClusterError` with the HTTP status). The registry checks no permissions; the HTTP layer does.
+that it receives and returns, so the caller may change them. Any thread may call every method. Errors are a
+`StatusError` (a `ClusterError` with the HTTP status). The registry checks no permissions; the HTTP layer does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def get_resource(plural: str) -> Resource:
     """Return the stored resource with this plural.
 
     Raises:
-        Refusal: 404 if there is no such resource.
+        StatusError: 404 if there is no such resource.
     """
     found = BY_PLURAL.get(plural)
     if found is None:
@@ -72,7 +72,7 @@ def parse_selectors(resource: Resource, labels: str, fields: str) -> tuple[Label
     """Parse a label selector and a field selector.
 
     Raises:
-        Refusal: 400 if a selector is not valid, or if the resource does not support a field.
+        StatusError: 400 if a selector is not valid, or if the resource does not support a field.
     """
     try:
         return parse_labels(labels), parse_fields(fields, resource.selectable_fields)
@@ -141,7 +141,7 @@ class Registry:
         """Return one object.
 
         Raises:
-            Refusal: 404 if it does not exist.
+            StatusError: 404 if it does not exist.
         """
         return self.get_stored(get_resource(resource), name, namespace).copy()
 
@@ -155,7 +155,7 @@ class Registry:
             fields: field selector, such as `metadata.name=x` or `spec.nodeName=n`.
 
         Raises:
-            Refusal: 400 if a selector is not valid.
+            StatusError: 400 if a selector is not valid.
         """
         return [stored.copy() for stored in self.list_stored(get_resource(resource), namespace, labels, fields)]
 
@@ -163,7 +163,7 @@ class Registry:
         """Return the current version of one object without copying it.
 
         Raises:
-            Refusal: 404 if it does not exist.
+            StatusError: 404 if it does not exist.
         """
         stored = self.store.get(resource, namespace if resource.namespaced else "", name)
         if stored is None:
@@ -184,8 +184,8 @@ class Registry:
         """Create an object with `metadata.name` or `generateName` and return it as stored.
 
         Raises:
-            Refusal: 404 if the namespace does not exist; 409 if the name exists; 400, 403 or 422 if the object breaks a
-                rule.
+            StatusError: 404 if the namespace does not exist; 409 if the name exists; 400, 403 or 422 if the object
+                breaks a rule.
         """
         created = self._writer.create(get_resource(resource), body, namespace, options or WriteOptions())
         if resource == "namespaces" and "resourceVersion" in created["metadata"]:
@@ -206,8 +206,8 @@ class Registry:
         If the body has `metadata.resourceVersion`, only that version is replaced. Custom resources must have it.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if it has another resourceVersion or uid; 400, 403 or 422 if
-                the object breaks a rule.
+            StatusError: 404 if the object does not exist; 409 if it has another resourceVersion or uid; 400, 403 or 422
+                if the object breaks a rule.
         """
         status = subresource == "status"
         return self._writer.update(get_resource(resource), body, namespace, status, options or WriteOptions())
@@ -235,8 +235,8 @@ class Registry:
             options: options of the write.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if the patch names another resourceVersion; 400, 403, 415 or
-                422 if the patch or its result breaks a rule.
+            StatusError: 404 if the object does not exist; 409 if the patch names another resourceVersion; 400, 403, 415
+                or 422 if the patch or its result breaks a rule.
         """
         with self.lock:
             old = self.get_stored(get_resource(resource), name, namespace)
@@ -247,7 +247,7 @@ class Registry:
         """Assign a pod to a node, as a scheduler does with the subresource `binding`.
 
         Raises:
-            Refusal: 404 if the pod does not exist; 409 if it is already assigned.
+            StatusError: 404 if the pod does not exist; 409 if it is already assigned.
         """
         with self.lock:
             self._writer.bind(self.get_stored(get_resource("pods"), pod, namespace), node)
@@ -281,8 +281,8 @@ class Registry:
                 real cluster.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if a precondition does not hold; 403 or 422 if the deletion
-                breaks a rule.
+            StatusError: 404 if the object does not exist; 409 if a precondition does not hold; 403 or 422 if the
+                deletion breaks a rule.
         """
         options = DeleteOptions(uid, resource_version, grace, propagation)
         return self.delete_with_options(get_resource(resource), name, namespace, options)[0]
@@ -327,7 +327,7 @@ class Registry:
         after the current one.
 
         Args:
-            callback: function that gets a `Change`; it may change the copy `change.object`.
+            callback: function that gets an `ObjectEvent`; it may change the copy `event.object`.
             resources: plurals of the resources; empty for all.
             replay: whether to begin with an `ADDED` for every existing object.
         """

@@ -130,15 +130,15 @@ class ListOptions:
     """The options of a list or a watch.
 
     Attributes:
-        labels: label selector.
-        fields: field selector.
+        label_selector: label selector, or empty.
+        field_selector: field selector, or empty.
         limit: maximum number of items on one page; 0 for no limit.
-        token: `continue` token of the previous page.
-        version: resourceVersion of the request as text; empty for none.
-        match: resourceVersionMatch.
-        bookmarks: whether a watch may send bookmarks.
-        seconds: maximum duration of a watch in seconds; None lets the server choose.
-        initial: sendInitialEvents, or None.
+        continue_token: `continue` token of the previous page, or empty.
+        resource_version: resourceVersion of the request as text; empty for none.
+        version_match: resourceVersionMatch, or empty.
+        allow_bookmarks: whether a watch may send bookmarks.
+        timeout_seconds: maximum duration of a watch in seconds; None lets the server choose.
+        send_initial_events: sendInitialEvents, or None.
     """
 
     label_selector: str = ""
@@ -158,7 +158,7 @@ class ListOptions:
             watch: whether the request is a watch, which gets another status for a version that is no number.
 
         Raises:
-            Refusal: 400, or 500 for a watch, if the resourceVersion is no number.
+            StatusError: 400, or 500 for a watch, if the resourceVersion is no number.
         """
         try:
             return parse_resource_version(self.resource_version)
@@ -171,7 +171,7 @@ def parse_minimum_version(query: Query) -> int:
     """Return the minimum resourceVersion of the response; 0 if the query has none.
 
     Raises:
-        Refusal: 500 if the resourceVersion is no number.
+        StatusError: 500 if the resourceVersion is no number.
     """
     return ListOptions(resource_version=query.get("resourceVersion", "")).parse_version(watch=True)
 
@@ -184,7 +184,7 @@ def parse_list_options(query: Query, *, watch: bool) -> ListOptions:
     """Parse the options of a list or a watch.
 
     Raises:
-        Refusal: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
+        StatusError: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
     """
     initial = query.get("sendInitialEvents")
     options = ListOptions(
@@ -253,7 +253,7 @@ def parse_write_options(query: Query, kind: str) -> WriteOptions:
         kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`, for the error message.
 
     Raises:
-        Refusal: 422 if a value is not supported.
+        StatusError: 422 if a value is not supported.
     """
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
@@ -271,7 +271,7 @@ def parse_delete_options(query: Query, body: Mapping[str, Any]) -> DeleteOptions
     """Parse the options of a deletion from the body, or from the query if the body is empty.
 
     Raises:
-        Refusal: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
+        StatusError: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
     """
     kind = "DeleteOptions"
     if not body:
@@ -311,7 +311,7 @@ def parse_integer(query: Query, name: str) -> int | None:
     """Return a number from the query, or None if it is missing or empty.
 
     Raises:
-        Refusal: 400 if the text is no integer.
+        StatusError: 400 if the text is no integer.
     """
     text = query.get(name, "")
     if not text:

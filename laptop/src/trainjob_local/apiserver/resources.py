@@ -1,4 +1,4 @@
-"""One table of all resources of the server.
+"""Table of all resources of the server.
 
 Discovery, routes, rules and storage are derived from it.
 Names and rules are those of kube-apiserver 1.36.3, JobSet 0.12.0 and Trainer 2.3.0.
@@ -26,15 +26,15 @@ class Resource:
         custom: whether it is a custom resource: no strategic merge patch, PUT needs a resourceVersion, 422 texts of
             CRDs.
         subresources: its subresources, such as `status`, `log`, `binding`, `token`.
-        generation: whether `metadata.generation` counts changes of the spec.
+        has_generation: whether `metadata.generation` counts changes of the spec.
         initial_status: status of a new object; None if the server keeps the status of the request (nodes), or if the
             resource has no status.
         returns_deleted: whether the response to DELETE is the object instead of a Status.
-        fields: paths of the supported field selectors beyond metadata.name and metadata.namespace.
+        selectable_fields: paths of the supported field selectors beyond metadata.name and metadata.namespace.
         short_names: short names in discovery.
-        names: rule for metadata.name: `subdomain`, `label` (both RFC 1123) or `path`.
-        orphans: whether DELETE without a propagation policy orphans the dependents (batch/v1 jobs).
-        served_from: plural of the resource that stores these objects in another shape (events.k8s.io); else empty.
+        name_rule: rule for metadata.name: `subdomain`, `label` (both RFC 1123) or `path`.
+        orphans_dependents: whether DELETE without a propagation policy orphans the dependents (batch/v1 jobs).
+        stored_as: plural of the resource that stores these objects in another shape (events.k8s.io); else empty.
     """
 
     group: str
@@ -112,12 +112,15 @@ RESOURCES: tuple[Resource, ...] = (
         initial_status={"phase": "Pending"}, short_names=("pv",),
     ),
     Resource("", "v1", "events", "Event", selectable_fields=_EVENT_FIELDS, short_names=("ev",)),
-    Resource("events.k8s.io", "v1", "events", "Event", selectable_fields=_REGARDING, short_names=("ev",), stored_as="events"),
+    Resource(
+        "events.k8s.io", "v1", "events", "Event", selectable_fields=_REGARDING, short_names=("ev",), stored_as="events",
+    ),
     Resource("", "v1", "secrets", "Secret", selectable_fields=("type",)),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource(
         "", "v1", "services", "Service", subresources=_STATUS, initial_status={"loadBalancer": {}},
-        returns_deleted=True, selectable_fields=("spec.clusterIP", "spec.type"), short_names=("svc",), name_rule="label",
+        returns_deleted=True, selectable_fields=("spec.clusterIP", "spec.type"), short_names=("svc",),
+        name_rule="label",
     ),
     Resource(
         "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, selectable_fields=("spec.unschedulable",),
@@ -149,7 +152,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, name_rule="path"),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, name_rule="path"),
 )  # fmt: skip
-"""All stored resources; the server answers `selfsubjectaccessreviews` without storing them."""
+"""All stored resources; the server handles `selfsubjectaccessreviews` without storing them."""
 
 BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in RESOURCES if not resource.stored_as}
 """Stored resources by plural, the key that `Registry` uses."""

@@ -1,6 +1,6 @@
 """Schemas of objects, and the checks that an API server makes with them.
 
-`Field` describes one value. The server derives from it: unknown fields (pruned or rejected), defaults, types, the 422
+`Schema` describes one value. The server derives from it: unknown fields (pruned or rejected), defaults, types, the 422
 errors of structural schemas and CEL rules, and the OpenAPI document.
 The messages are those of kube-apiserver 1.36.3 (`k8s.io/kube-openapi/pkg/validation`,
 `apiextensions-apiserver/pkg/apiserver/schema`).
@@ -54,7 +54,7 @@ class Rule:
     Attributes:
         cel: the rule in CEL, as in the CRD.
         message: message of the server for a value that breaks the rule.
-        holds: the same rule as a Python function.
+        is_satisfied: the same rule as a Python function.
     """
 
     cel: str
@@ -81,7 +81,7 @@ class Schema:
         default: value that the server sets if the field is missing.
         immutable: whether the value cannot change after it has been set.
         rules: CEL rules.
-        note: description in the OpenAPI document.
+        description: description in the OpenAPI document.
     """
 
     type: str
@@ -141,7 +141,7 @@ def array_of(item: Schema, **limits: Any) -> Schema:
 
     Args:
         item: schema of the items.
-        limits: further attributes of `Field`, such as `keys` and `max_items`.
+        limits: further attributes of `Schema`, such as `keys` and `max_items`.
     """
     return Schema("array", items=item, **limits)
 
@@ -239,7 +239,7 @@ def schema_problems(schema: Schema, new: Any, old: Any = None, *, broken: bool =
     """Return the violations of the schema and the CEL rules.
 
     Args:
-        shape: the schema.
+        schema: the schema.
         new: the object.
         old: the object before a change; None for a new one.
         broken: whether the object has other problems that block the CEL rules. The rules are then not evaluated. The

@@ -122,7 +122,8 @@ class ApiServer:
         except OSError as error:
             listener.close()
             raise ClusterError(
-                f"can't listen on {self.address}: {error.strerror}", hint="is it running already?"
+                f"can't listen on {self.address}: {error.strerror}",
+                hint="another process may use this port; stop that process, or choose another port",
             ) from error
         listener.listen(1024)  # from now on a client that connects waits instead of being refused
         self.port = listener.getsockname()[1]
@@ -155,29 +156,29 @@ class ApiServer:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            answer = await self._handle(request)
-        except StatusError as refusal:
-            answer = error_response(refusal, warnings=getattr(request.state, "warnings", ()))
+            response = await self._handle(request)
+        except StatusError as status_error:
+            response = error_response(status_error, warnings=getattr(request.state, "warnings", ()))
         except Exception as error:  # noqa: BLE001 - logged
             _LOG.exception("%s %s failed", request.method, request.url.path)
-            answer = error_response(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
-        await answer(scope, receive, send)
+            response = error_response(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
+        await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Response:
-        asked = parse_request_info(request.method, request.url.path, request.query_params)
-        if asked.path == "/faults":
+        info = parse_request_info(request.method, request.url.path, request.query_params)
+        if info.path == "/faults":
             return await self._handle_faults(request)
         if self.faults.latency:
             await asyncio.sleep(self.faults.latency)
-        fault = self.faults.take_error(asked.verb, asked.target)
-        if fault and not fault.carried_out:
+        fault = self.faults.take_error(info.verb, info.target)
+        if fault and not fault.executed:
             raise fault.to_status_error()
         user = self._authenticate(request)
-        self._authorizer.check(user, asked.to_action(request.query_params))
-        answer = await self._dispatch(request, asked, user)
+        self._authorizer.check(user, info.to_action(request.query_params))
+        response = await self._dispatch(request, info, user)
         if fault:
             raise fault.to_status_error()
-        return answer
+        return response
 
     def _authenticate(self, request: Request) -> User:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -193,9 +194,9 @@ class ApiServer:
     async def _dispatch(self, request: Request, info: RequestInfo, user: User) -> Response:
         if self._handlers is None:
             raise StatusError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
-        view = info.resource
-        if view:
-            return await self._handlers.handle(RequestContext(request, info, view, user))
+        resource = info.resource
+        if resource:
+            return await self._handlers.handle(RequestContext(request, info, resource, user))
         if (info.group, info.version, info.plural) == _REVIEW and info.verb == "create":
             return await self._handlers.review_access(request, user)
         custom = any(known.custom for known in by_group_version(info.group, info.version))

@@ -1,6 +1,6 @@
-"""Errors of the API server: `Refusal`, with the fields of a Kubernetes Status.
+"""Errors of the API server: `StatusError`, with the fields of a Kubernetes Status.
 
-The functions return refusals for the usual errors.
+The functions return a `StatusError` for each usual error.
 Messages, reasons and codes are those of k8s.io/apimachinery 0.36 `pkg/api/errors/errors.go` and kube-apiserver
 1.36.3.
 """
@@ -42,10 +42,10 @@ _CAUSES = {
 
 
 class StatusError(ClusterError):
-    """A request that the API server refuses.
+    """Error for a request that the API server rejects.
 
     Attributes:
-        status: the HTTP status code.
+        code: the HTTP status code.
         reason: the Status object's reason, such as `NotFound`; empty for none, as in some webhook errors.
         message: the Status object's message.
         details: the Status object's details, or None.
@@ -133,7 +133,7 @@ def already_exists(resource: Resource, name: str, *, being_deleted: bool = False
     Args:
         resource: resource of the object.
         name: name of the object.
-        going: whether the existing object is being deleted.
+        being_deleted: whether the existing object is being deleted.
     """
     text = f'{"object is being deleted: " if being_deleted else ""}{resource.qualified_name} "{name}" already exists'
     return StatusError(409, "AlreadyExists", text, details=_details(resource, name))
@@ -155,7 +155,7 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> 
     """Return a 422 Invalid for an object that breaks rules of its schema."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     texts = list(dict.fromkeys(str(problem) for problem in problems))
-    said = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [
         {"reason": _CAUSES.get(problem.kind, "FieldValueInvalid"), "message": problem.body(), "field": problem.field}
         for problem in problems
@@ -163,7 +163,7 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> 
     details: dict[str, Any] = {"name": name} if name else {}
     details |= {"group": resource.group} if resource.group else {}
     details |= {"kind": resource.kind, "causes": causes}
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {said}', details=details)
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {summary}', details=details)
 
 
 def bad_request(message: str) -> StatusError:

@@ -81,7 +81,8 @@ class Storage:
         except sqlite3.Error as error:
             self._db.close()
             raise ClusterError(
-                f"can't use {path}: {error}", hint="is another laptop cluster running with this state folder?"
+                f"can't use {path}: {error}",
+                hint="check whether another laptop cluster uses this state folder; stop it, or choose another folder",
             ) from error
 
     def get_version(self) -> int:

@@ -80,13 +80,13 @@ class ObjectEvent:
 
 
 class Subscription:
-    """Subscription of a callback to changes, until `close()`."""
+    """Subscription of a callback to object events, until `close()`."""
 
     def __init__(self, store: Store, callback: Callable[[ObjectEvent], None], plurals: frozenset[str]) -> None:
         self._store, self.callback, self.plurals = store, callback, plurals
 
     def notify(self, event: ObjectEvent) -> None:
-        """Call the callback for a change if the subscription includes its resource.
+        """Call the callback for an event if the subscription includes its resource.
 
         An error of the callback is only logged, because the write has already happened.
         """
@@ -95,7 +95,7 @@ class Subscription:
         try:
             self.callback(event)
         except Exception:  # noqa: BLE001 - logged
-            _LOG.exception("a subscriber failed on %s %s %s", event.type, event.resource.plural, event.key)
+            _LOG.exception("a callback failed for the event %s %s %s", event.type, event.resource.plural, event.key)
 
     def close(self) -> None:
         """Stop the calls; a call that runs on another thread may still end after this."""
@@ -108,8 +108,8 @@ class _ResourceCache:
 
     Attributes:
         objects: current objects by namespace and name.
-        history: the latest changes, oldest first.
-        floor: oldest version from which the history is complete.
+        history: the latest events, oldest first.
+        oldest_version: oldest version from which the history is complete.
     """
 
     objects: dict[tuple[str, str], StoredObject] = field(default_factory=dict)
@@ -143,9 +143,9 @@ class Store:
     def clear_history(self) -> None:
         """Discard the history, as after a start; watches from earlier versions then expire."""
         with self.lock:
-            for shelf in self._caches.values():
-                shelf.history.clear()
-                shelf.oldest_version = self.version
+            for cache in self._caches.values():
+                cache.history.clear()
+                cache.oldest_version = self.version
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -163,35 +163,35 @@ class Store:
         """Return the objects as they were at an earlier version, sorted by namespace and name.
 
         Raises:
-            Refusal: 410 if the history does not reach back to this version; 504 if the version does not exist yet.
+            StatusError: 410 if the history does not reach back to this version; 504 if the version does not exist yet.
         """
         with self.lock:
-            shelf = self._caches[resource.plural]
+            cache = self._caches[resource.plural]
             if version > self.version:
                 raise too_large_version(version, self.version)
-            if version < shelf.oldest_version:
+            if version < cache.oldest_version:
                 raise expired("The resourceVersion for the provided list is too old.")
-            objects = dict(shelf.objects)
-            for change in reversed(shelf.history):
-                if change.version <= version:
+            objects = dict(cache.objects)
+            for event in reversed(cache.history):
+                if event.version <= version:
                     break
-                if change.previous is None:
-                    objects.pop(change.key, None)
+                if event.previous is None:
+                    objects.pop(event.key, None)
                 else:
-                    objects[change.key] = change.previous
+                    objects[event.key] = event.previous
             return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
     def list_events_since(self, resource: Resource, version: int) -> list[ObjectEvent]:
-        """Return the changes of a resource after a version, oldest first.
+        """Return the events of a resource after a version, oldest first.
 
         Raises:
-            Refusal: 410 if the history does not reach back to this version.
+            StatusError: 410 if the history does not reach back to this version.
         """
         with self.lock:
-            shelf = self._caches[resource.plural]
-            if version < shelf.oldest_version:
-                raise expired(f"too old resource version: {version} ({shelf.oldest_version})")
-            return [change for change in shelf.history if change.version > version]
+            cache = self._caches[resource.plural]
+            if version < cache.oldest_version:
+                raise expired(f"too old resource version: {version} ({cache.oldest_version})")
+            return [event for event in cache.history if event.version > version]
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -200,9 +200,9 @@ class Store:
         with self.lock:
             stored = self._with_next_version(resource, body)
             self._storage.put(resource.plural, *stored.key, stored.version, stored.text)
-            shelf = self._caches[resource.plural]
-            previous = shelf.objects.get(stored.key)
-            shelf.objects[stored.key] = stored
+            cache = self._caches[resource.plural]
+            previous = cache.objects.get(stored.key)
+            cache.objects[stored.key] = stored
             self._append_event(
                 ObjectEvent("MODIFIED" if previous else "ADDED", resource, stored.version, stored, previous)
             )
@@ -231,10 +231,10 @@ class Store:
         return StoredObject(json.loads(text), self.version, text)
 
     def _append_event(self, event: ObjectEvent) -> None:
-        shelf = self._caches[event.resource.plural]
-        shelf.history.append(event)
-        if len(shelf.history) > self._history_limit:
-            shelf.oldest_version = shelf.history.popleft().version
+        cache = self._caches[event.resource.plural]
+        cache.history.append(event)
+        if len(cache.history) > self._history_limit:
+            cache.oldest_version = cache.history.popleft().version
         self._pending.append((event, self._subscriptions))
         self._notify()
 
@@ -267,15 +267,15 @@ class Store:
             self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
     def _notify(self) -> None:
-        """Deliver pending changes in the order of writes, even if a callback itself writes."""
+        """Deliver pending events in the order of writes, even if a callback itself writes."""
         if self._notifying:
             return
         self._notifying = True
         try:
             while self._pending:
-                change, subscriptions = self._pending.popleft()
+                event, subscriptions = self._pending.popleft()
                 for subscription in subscriptions:
-                    subscription.notify(change)
+                    subscription.notify(event)
         finally:
             self._notifying = False
 

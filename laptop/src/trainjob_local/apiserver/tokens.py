@@ -43,7 +43,7 @@ class User:
 
 
 class TokenIssuer:
-    """Issuer and verifier of service account tokens.
+    """Token issuer that also verifies the service account tokens it has issued.
 
     Args:
         store: store of service accounts and pods.
@@ -66,8 +66,8 @@ class TokenIssuer:
             The TokenRequest with `status.token` and `status.expirationTimestamp`.
 
         Raises:
-            Refusal: 400 if `expirationSeconds` is no integer or the bound object is no Pod; 404 if the account or the
-                pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of
+            StatusError: 400 if `expirationSeconds` is no integer or the bound object is no Pod; 404 if the account or
+                the pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of
                 range.
         """
         spec = dict(spec or {})
@@ -94,12 +94,16 @@ class TokenIssuer:
                 ),
                 self._clock().timestamp(),
             )
-        asked = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": spec.get("boundObjectRef")}
+        token_spec = {
+            "audiences": audiences,
+            "expirationSeconds": seconds,
+            "boundObjectRef": spec.get("boundObjectRef"),
+        }
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": account, "namespace": namespace, "creationTimestamp": format_timestamp(self._clock())},
-            "spec": asked,
+            "spec": token_spec,
             "status": {"token": token, "expirationTimestamp": format_timestamp(expires)},
         }
 

@@ -1,4 +1,4 @@
-"""Watches: one hub passes all changes to the open streams, on the event loop.
+"""Watches: a broadcaster passes all object events to the open streams, on the event loop.
 
 Semantics: k8s.io/apiserver 0.36 `pkg/storage/cacher` (cache_watcher.go: conversion of a change to an event of a watch
 with selectors; 410 as an ERROR event).
@@ -39,15 +39,15 @@ class Watch:
     """One open stream.
 
     Attributes:
-        view: the resource in the API group that the client watches.
+        resource: the resource in the API group that the client watches.
         namespace: namespace of the watch; empty for all.
-        chosen: function that tests whether the selectors select an object.
-        position: version up to which `pending` contained all changes when the watch began.
-        known_version: newest version that the client has seen: of the last event, or of the start of the watch.
+        is_selected: function that tests whether the selectors select an object.
+        start_version: version up to which `pending` contained all changes when the watch began.
+        sent_version: newest version that the client has received: of the last event, or of the start of the watch.
         pending: lines to send.
         wake: event that is set when lines are pending or the stream has to end.
-        ended: whether the stream has to end properly.
-        dropped: whether the connection has to break off.
+        must_end: whether the stream has to end properly.
+        must_drop: whether the connection has to break off.
     """
 
     resource: Resource
@@ -61,13 +61,13 @@ class Watch:
     must_drop: bool = False
 
     def add_event(self, event: ObjectEvent, encode: _Encode) -> None:
-        """Add the event for a change to the pending lines, if the change concerns this watch.
+        """Add the line for an object event to the pending lines, if the watch selects it.
 
-        An object that the selectors begin to select becomes ADDED. One that they stop selecting becomes DELETED.
-        If too many lines are pending, the stream is marked as dropped.
+        An object that the selectors begin to select becomes ADDED. An object that they stop selecting becomes
+        DELETED. If too many lines are pending, the stream is marked as dropped.
 
         Args:
-            change: the change of an object.
+            event: the event of an object.
             encode: function that encodes an event as a line.
         """
         if event.version <= self.start_version or (self.namespace and event.key[0] != self.namespace):
@@ -114,7 +114,7 @@ class WatchBroadcaster:
             self._loop.call_soon_threadsafe(function)
 
     def _on_event(self, event: ObjectEvent) -> None:
-        """Queue a change for the event loop.
+        """Queue an object event for the event loop.
 
         The thread that writes calls this while it holds the registry's lock.
         """
@@ -126,11 +126,11 @@ class WatchBroadcaster:
     def _deliver_events(self) -> None:
         self._scheduled = False
         while self._events:
-            change = self._events.popleft()
+            event = self._events.popleft()
             encode = _build_cached_encoder()
-            for watch in self._watches.get(change.resource.plural, ()):
-                watch.add_event(change, encode)
-            self._delivered_version = max(self._delivered_version, change.version)
+            for watch in self._watches.get(event.resource.plural, ()):
+                watch.add_event(event, encode)
+            self._delivered_version = max(self._delivered_version, event.version)
 
     def _list_watches(self) -> list[Watch]:
         return [watch for watches in self._watches.values() for watch in watches]
@@ -151,17 +151,17 @@ class WatchBroadcaster:
         If the resourceVersion is too old or too new, the stream consists of one ERROR event.
 
         Raises:
-            Refusal: 400, 422 or 500 if the options are not valid.
+            StatusError: 400, 422 or 500 if the options are not valid.
         """
-        chosen = build_filter(resource, options)
-        wanted = options.parse_version(watch=True)
-        watch = Watch(resource, namespace, chosen)
+        is_selected = build_filter(resource, options)
+        version = options.parse_version(watch=True)
+        watch = Watch(resource, namespace, is_selected)
         try:
-            self._register(watch, wanted, options)
-        except StatusError as refusal:
-            if refusal.code not in (410, 504):
+            self._register(watch, version, options)
+        except StatusError as error:
+            if error.code not in (410, 504):
                 raise
-            watch.pending = [_encode_line("ERROR", encode_json(refusal.to_status()))]
+            watch.pending = [_encode_line("ERROR", encode_json(error.to_status()))]
             watch.must_end = True
         return self._stream_lines(watch, options)
 
@@ -189,8 +189,8 @@ class WatchBroadcaster:
                 if options.allow_bookmarks:
                     watch.pending.append(_encode_bookmark(watch.resource, store.version, initial=True))
             elif version:
-                for change in store.list_events_since(watch.resource, version):
-                    watch.add_event(change, encode)
+                for event in store.list_events_since(watch.resource, version):
+                    watch.add_event(event, encode)
             watch.start_version = max(store.version, version)
             self._watches.setdefault(watch.resource.plural, set()).add(watch)
 
@@ -241,10 +241,10 @@ def _build_cached_encoder() -> _Encode:
     """Return a function that encodes each line once, for all streams that send it."""
     known: dict[tuple[str, str, int], bytes] = {}
 
-    def encode(view: Resource, kind: str, stored: StoredObject) -> bytes:
-        key = (view.api_version, kind, stored.version)
+    def encode(resource: Resource, event_type: str, stored: StoredObject) -> bytes:
+        key = (resource.api_version, event_type, stored.version)
         if key not in known:
-            known[key] = _encode_line(kind, encode_as_served(view, stored))
+            known[key] = _encode_line(event_type, encode_as_served(resource, stored))
         return known[key]
 
     return encode

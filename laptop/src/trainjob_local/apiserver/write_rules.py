@@ -51,20 +51,20 @@ class Stage(str, Enum):
 
 
 class Reader(Protocol):
-    """The reads that an admission rule may make; both methods raise `Refusal`."""
+    """The reads that an admission rule may make; both methods raise `StatusError`."""
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Return a copy of one object; raise a 404 Refusal if it does not exist."""
+        """Return a copy of one object; raise a 404 error if it does not exist."""
 
     def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
-        """Return copies of the selected objects; raise a 400 Refusal if a selector is not valid."""
+        """Return copies of the selected objects; raise a 400 error if a selector is not valid."""
 
 
 Admission = Callable[[Operation, Json, "Json | None", Reader], Json]
 """A rule of a webhook or admission plugin.
 
 It gets the operation, the new object (its own copy), the old one (None on create) and a reader. It returns the object
-for the next rule, or raises `Refusal`. On DELETE the new object is the object to delete, and the server ignores the
+for the next rule, or raises `StatusError`. On DELETE the new object is the object to delete, and the server ignores the
 returned one. Rules do not apply to writes of the status.
 """
 
@@ -103,7 +103,7 @@ class WriteRules:
         """Return a copy of the body of a request, without nulls and with kind and apiVersion set.
 
         Raises:
-            Refusal: 400 if the body has another apiVersion or kind (422 for the kind of a custom resource), or if a
+            StatusError: 400 if the body has another apiVersion or kind (422 for the kind of a custom resource), or if a
                 value that the server reads has a wrong type.
         """
         sent: Any = without_nulls(json.loads(encode_json(body)))
@@ -112,8 +112,8 @@ class WriteRules:
         version = sent.setdefault("apiVersion", "" if resource.custom else resource.api_version)
         named = sent.setdefault("kind", resource.kind)
         if version != resource.api_version and resource.custom:
-            text = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
-            raise bad_request(text)
+            expected = f"does not match the expected API version ({resource.api_version})"
+            raise bad_request(f"the API version in the data ({version}) {expected}")
         if (version, named) != (resource.api_version, resource.kind):
             raise _wrong_kind_error(resource, sent)
         sent.setdefault("metadata", {})
@@ -131,27 +131,27 @@ class WriteRules:
         An object of a resource without schema is returned unchanged.
 
         Raises:
-            Refusal: 400 (422 for a patch) if there are unknown fields and the field validation is `Strict`.
+            StatusError: 400 (422 for a patch) if there are unknown fields and the field validation is `Strict`.
         """
-        shape = SCHEMAS.get(resource.plural)
-        if shape is None:
+        schema = SCHEMAS.get(resource.plural)
+        if schema is None:
             return body
-        pruned, unknown = prune(shape, body)
+        pruned, unknown = prune(schema, body)
         if unknown and options.field_validation == "Strict":
             raise _strict_decoding_error(resource, body, unknown, patch=patch)
         if options.field_validation == "Warn":
             options.warnings += [f'unknown field "{path}"' for path in unknown]
-        return cast("Json", with_defaults(shape, pruned))
+        return cast("Json", with_defaults(schema, pruned))
 
     def mutate(self, resource: Resource, operation: Operation, body: Json, old: Json | None) -> Json:
         """Apply the mutating rules and the API server's defaults.
 
         Raises:
-            Refusal: 400 if a value has a wrong type, so that the webhook cannot decode the object; or the error of a
-                rule.
+            StatusError: 400 if a value has a wrong type, so that the webhook cannot decode the object; or the error of
+                a rule.
         """
-        shape = SCHEMAS.get(resource.plural)
-        problem = find_wrong_type(shape.properties["spec"], body.get("spec"), "spec") if shape else ""
+        schema = SCHEMAS.get(resource.plural)
+        problem = find_wrong_type(schema.properties["spec"], body.get("spec"), "spec") if schema else ""
         if problem:
             raise StatusError(400, "", _DECODER + problem)
         admitted = self._run_admissions(Stage.MUTATING, resource, operation, body, old)
@@ -161,13 +161,15 @@ class WriteRules:
         """Check names and schema, then apply the validating rules.
 
         Raises:
-            Refusal: 422 with all problems, or the error of a rule.
+            StatusError: 422 with all problems, or the error of a rule.
         """
         metadata = prepared["metadata"]
         problems = [*self._identity_problems(resource, metadata, old), *metadata_problems(metadata)]
-        shape = SCHEMAS.get(resource.plural)
-        if shape:
-            problems += schema_problems(shape, prepared, old, broken=any(found.kind in _BLOCKING for found in problems))
+        schema = SCHEMAS.get(resource.plural)
+        if schema:
+            problems += schema_problems(
+                schema, prepared, old, broken=any(found.kind in _BLOCKING for found in problems)
+            )
         elif not status:
             problems += _builtin_problems(resource, prepared, old)
         if problems:
@@ -226,9 +228,9 @@ def _wrong_kind_error(resource: Resource, body: Mapping[str, Any]) -> StatusErro
     given = body["kind"]
     if resource.custom:
         problem = FieldProblem("kind", "Invalid value", json.dumps(given), f"must be {resource.kind}")
-        refusal = invalid(resource, (body.get("metadata") or {}).get("name", ""), [problem])
-        text = refusal.message.replace(resource.kind, str(given), 1)
-        return StatusError(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": given})
+        error = invalid(resource, (body.get("metadata") or {}).get("name", ""), [problem])
+        text = error.message.replace(resource.kind, str(given), 1)
+        return StatusError(error.code, error.reason, text, details={**(error.details or {}), "kind": given})
     group, _, version = str(body["apiVersion"]).rpartition("/")
     if any(known.kind == given for known in by_group_version(group, version)):
         internal = f"{(resource.group or 'core').partition('.')[0]}.{resource.kind}"
@@ -240,14 +242,14 @@ def _wrong_kind_error(resource: Resource, body: Mapping[str, Any]) -> StatusErro
 
 
 def _strict_decoding_error(resource: Resource, body: Json, unknown: Sequence[str], *, patch: bool) -> StatusError:
-    said = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
+    text = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
     if patch:
         problem = FieldProblem(
-            "patch", "Invalid value", json.dumps(json.dumps(body, separators=(",", ":"), sort_keys=True)), said
+            "patch", "Invalid value", json.dumps(json.dumps(body, separators=(",", ":"), sort_keys=True)), text
         )
         return StatusError(422, "Invalid", f' "" is invalid: {problem}')
     return bad_request(
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {said}'
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
     )
 
 
@@ -255,7 +257,7 @@ def _builtin_problems(resource: Resource, prepared: Json, old: Json | None) -> l
     """Return the problems of an object of a built-in kind.
 
     Raises:
-        Refusal: 400 if a field that `TYPES` does not have is of a wrong type.
+        StatusError: 400 if a field that `BUILTIN_SCHEMAS` does not contain is of a wrong type.
     """
     try:
         return builtin_problems(resource.plural, prepared, old)

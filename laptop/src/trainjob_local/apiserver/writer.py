@@ -1,6 +1,6 @@
 """Writes of objects: create, update, patch, delete and bind.
 
-Each write holds the store's lock. Each write except `bind` passes the checks.
+Each write holds the store's lock. The write rules apply to each write except `bind`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Writer:
 
     Args:
         store: store of the objects.
-        checks: rules that every write must pass.
+        rules: rules that apply to every write except `bind`.
         clock: function that returns the current time.
     """
 
@@ -79,12 +79,12 @@ class Writer:
             self._check_namespace(resource, sent["metadata"])
             prepared = self._prepare_new(resource, _with_generated_name(sent))
             for _attempt in range(_NAME_ATTEMPTS):
-                taken = self._store.get(resource, *_key(prepared))
-                if taken is None:
+                existing = self._store.get(resource, *_key(prepared))
+                if existing is None:
                     return prepared if options.dry_run else self._store.put(resource, prepared).copy()
                 if sent["metadata"].get("name"):
-                    going = "deletionTimestamp" in taken.body["metadata"]
-                    raise already_exists(resource, sent["metadata"]["name"], being_deleted=going)
+                    being_deleted = "deletionTimestamp" in existing.body["metadata"]
+                    raise already_exists(resource, sent["metadata"]["name"], being_deleted=being_deleted)
                 prepared = self._prepare_new(resource, _with_generated_name(sent))
             raise already_exists(resource, prepared["metadata"]["name"])
 
@@ -169,13 +169,13 @@ class Writer:
         if resource.plural == "namespaces":
             body["status"] = {**body.get("status", {}), "phase": "Terminating"}
             body["metadata"].pop("deletionGracePeriodSeconds")
-        gone = is_removable(body)
-        if gone and resource.plural != "pods":
+        removed = is_removable(body)
+        if removed and resource.plural != "pods":
             body = old.copy()  # removed at once: no client has seen it with a deletionTimestamp
-        if options.dry_run or (not gone and body == old.body):
-            return body, gone
-        stored = self._store.remove(resource, body) if gone else self._store.put(resource, body)
-        return stored.copy(), gone
+        if options.dry_run or (not removed and body == old.body):
+            return body, removed
+        stored = self._store.remove(resource, body) if removed else self._store.put(resource, body)
+        return stored.copy(), removed
 
     def bind(self, old: StoredObject, node: str) -> None:
         """Assign a pod to a node; see `Registry.bind`."""
@@ -196,7 +196,7 @@ class Writer:
         """Return a copy of the body with kind, apiVersion and namespace set.
 
         Raises:
-            Refusal: 400 or 422 if the body names another kind, apiVersion or namespace than the request.
+            StatusError: 400 or 422 if the body names another kind, apiVersion or namespace than the request.
         """
         sent = self._rules.decode(resource, body)
         metadata = sent["metadata"]
@@ -218,9 +218,9 @@ class Writer:
         if "deletionTimestamp" in found.body["metadata"]:
             why = f"unable to create new content in namespace {name} because it is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
-            refusal = forbidden(resource, metadata.get("name", ""), why)
-            details = {**(refusal.details or {}), "causes": [{**cause, "field": "metadata.namespace"}]}
-            raise StatusError(refusal.code, refusal.reason, refusal.message, details=details)
+            error = forbidden(resource, metadata.get("name", ""), why)
+            details = {**(error.details or {}), "causes": [{**cause, "field": "metadata.namespace"}]}
+            raise StatusError(error.code, error.reason, error.message, details=details)
 
 
 UNSUPPORTED_PATCH_TYPE = (

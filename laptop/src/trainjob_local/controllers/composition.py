@@ -76,7 +76,7 @@ def containers_of(replicated: Json) -> list[Json]:
 def node_resources(job: Json, runtime: Json) -> Json:
     """Return the resources of a node, from which recipe and number of processes are derived.
 
-    They are the TrainJob's own resources if it has any, else the runtime's.
+    The TrainJob's own resources take precedence over the runtime's.
     """
     wanted = _trainer_spec(job).get("resourcesPerNode")
     if wanted is not None:
@@ -166,7 +166,7 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
 
 
 def _env_variables(source: Json) -> list[Json]:
-    """Return the variables as they are applied.
+    """Return the environment variables of a source in the form that the Trainer applies.
 
     A variable with a source (`valueFrom`) has no value; a variable without source and value has an empty value.
     """

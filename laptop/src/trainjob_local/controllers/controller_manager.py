@@ -1,7 +1,7 @@
-"""One event-driven loop that runs all controllers over the registry.
+"""Controller manager: an event-driven loop that runs all controllers over the registry.
 
 Every change of an object adds the keys that it concerns to a queue. One thread takes the keys from the queue, calls the
-controller's `reconcile` and carries out its decision. One thread is enough because a reconciliation takes about a
+controller's `reconcile` and applies its decision. One thread is enough because a reconciliation takes about a
 millisecond, and a single thread cannot conflict with itself.
 """
 
@@ -34,12 +34,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Controller:
-    """One controller.
+    """A controller: the resources that it watches, and its reconcile function.
 
     Attributes:
         name: name for logs.
         watches: per resource, a function that returns the keys that a changed object concerns.
-        reconcile: reads the object of the key and returns the decision.
+        reconcile: function that reads the object of a key and returns the decision.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Controller:
 
 
 class _WriteFailed(Exception):
-    """A write that the registry refused.
+    """Error for a write that the registry rejected.
 
-    The loop skips the remaining writes of the decision and retries later.
+    The controller manager skips the remaining writes of the decision and retries later.
     """
 
 
 class ControllerManager:
-    """Loop that runs controllers until it is stopped.
+    """Controller manager that runs controllers on one thread, from `start()` to `stop()`.
 
     Args:
-        registry: the objects.
+        registry: registry of the objects.
         api: API over the same objects, for events.
         controllers: the controllers to run.
-        clock: returns the current time.
+        clock: function that returns the current time.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ControllerManager:
                 self._reconcile(*taken)
             except Exception:  # noqa: BLE001 - one object must not stop the cluster
                 if not self._stopped:
-                    _LOG.exception("controller %s, %s", self._controllers[taken[0]].name, taken[1])
+                    _LOG.exception("controller %s failed to reconcile %s", self._controllers[taken[0]].name, taken[1])
                     self._retry(*taken)
 
     def _reconcile(self, number: int, key: Key) -> None:
@@ -145,8 +145,8 @@ class ControllerManager:
         try:
             for write in decision.writes:
                 self._apply_write(write)
-        except _WriteFailed as refusal:
-            _LOG.info("controller %s, %s: %s", self._controllers[number].name, key, refusal)
+        except _WriteFailed as error:
+            _LOG.info("controller %s retries %s later: %s", self._controllers[number].name, key, error)
             self._retry(number, key)
             return
         self._failures.pop((number, key), None)
@@ -168,19 +168,19 @@ class ControllerManager:
         except ClusterError as error:
             if isinstance(write, (Delete, Patch)) and error.status == 404:
                 return None  # a deleted object needs no write
-            complain = write.failure_event if isinstance(write, (Create, Patch)) else None
-            if complain is not None and error.status != 409:
+            failure_event = write.failure_event if isinstance(write, (Create, Patch)) else None
+            if failure_event is not None and error.status != 409:
                 named = write.body["metadata"].get("name", "") if isinstance(write, Create) else ""
-                long = len(error.message) > _MAX_ERROR_LENGTH
-                text = f"{error.message[:_MAX_ERROR_LENGTH]} ..." if long else error.message
-                self._record_event(complain, name=named, error=text)
+                too_long = len(error.message) > _MAX_ERROR_LENGTH
+                text = f"{error.message[:_MAX_ERROR_LENGTH]} ..." if too_long else error.message
+                self._record_event(failure_event, name=named, error=text)
             raise _WriteFailed(error.message) from error
         if isinstance(write, (Create, Delete)) and write.success_event is not None and name:
             self._record_event(write.success_event, name=name)
         return None
 
     def _write(self, write: Create | Patch | Delete | Bind) -> str:
-        """Carry out a write and return the name of the object; empty if nothing had to be done."""
+        """Apply a write and return the name of the object; empty if no write was needed."""
         if isinstance(write, Create):
             return self._create(write)
         meta = write.pod["metadata"] if isinstance(write, Bind) else write.obj["metadata"]

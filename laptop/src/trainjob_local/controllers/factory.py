@@ -26,23 +26,23 @@ def create_controllers(
     """Create all controllers of the laptop cluster.
 
     Args:
-        registry: the objects.
-        node: name of the one Node.
-        folder: returns the folder of a claim's volume.
+        registry: registry of the objects.
+        node: name of the only Node.
+        volume_folder: function that returns the folder of a claim's volume.
         backoff: delays of Jobs before failed pods are replaced.
     """
-    lookups = ObjectLister(registry)
-    placing = dict.fromkeys(("pods", "nodes", "persistentvolumeclaims"), _scheduler_key)
+    lister = ObjectLister(registry)
+    scheduler = dict.fromkeys(("pods", "nodes", "persistentvolumeclaims"), _scheduler_key)
     claims = {"persistentvolumeclaims": _own_key, "pods": _mounted_claim_keys, "persistentvolumes": _bound_claim_key}
     jobs = {"jobs": _own_key, "pods": _owner_key("Job")}
     jobsets = {"jobsets": _own_key, "jobs": _owner_key("JobSet")}
     trainjobs = {"trainjobs": _own_key, "jobsets": _owner_key("TrainJob")}
     return [
-        Controller("trainjobs", trainjobs, TrainJobReconciler(lookups).reconcile),
-        Controller("jobsets", jobsets, JobSetReconciler(lookups).reconcile),
-        Controller("jobs", jobs, JobReconciler(lookups, backoff).reconcile),
-        Controller("scheduler", placing, Scheduler(lookups, node, volume_folder).reconcile),
-        Controller("claims", claims, ClaimReconciler(lookups).reconcile),
+        Controller("trainjobs", trainjobs, TrainJobReconciler(lister).reconcile),
+        Controller("jobsets", jobsets, JobSetReconciler(lister).reconcile),
+        Controller("jobs", jobs, JobReconciler(lister, backoff).reconcile),
+        Controller("scheduler", scheduler, Scheduler(lister, node, volume_folder).reconcile),
+        Controller("claims", claims, ClaimReconciler(lister).reconcile),
     ]
 
 
@@ -60,7 +60,7 @@ def _owner_key(kind: str) -> Callable[[Json], Iterable[Key]]:
 
 
 def _scheduler_key(_obj: Json) -> Iterable[Key]:
-    """Return the one key of the scheduler, because it decides for all pods at once."""
+    """Return the only key of the scheduler, because it decides for all pods at once."""
     return [("", "")]
 
 

@@ -26,9 +26,9 @@ class FailureAction:
     Attributes:
         reason: reason of the condition Failed, or of the restart's event.
         message: message of that condition or event; it names the Job that failed first.
-        restart: why the Jobs are restarted, as the reason of the condition RestartingJobSet; empty if the JobSet has
-            failed.
-        counts: whether this restart counts towards maxRestarts.
+        restart_reason: why the Jobs are restarted, as the reason of the condition RestartingJobSet; empty if the
+            JobSet has failed.
+        counts_towards_max: whether this restart counts towards maxRestarts.
     """
 
     reason: str
@@ -43,7 +43,7 @@ def apply_failure_policy(jobset: Json, failed: Sequence[Json], label_key: str) -
     Args:
         jobset: the JobSet.
         failed: its Jobs that have failed; at least one.
-        replicated: key of the Job label that holds the name of the replicated job.
+        label_key: key of the Job label that contains the name of the replicated job.
     """
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:

@@ -42,18 +42,18 @@ def set_framework_variables(
     """
     address = f"{job['metadata']['name']}-node-0-0.{job['metadata']['name']}"
     if "jax" in policy:
-        told = _build_variables(
+        framework_variables = _build_variables(
             JAX_NUM_PROCESSES=str(scale.nodes), JAX_PROCESS_ID=_RANK, JAX_COORDINATOR_ADDRESS=f"{address}:{_PORT}"
         )
-        variables = [*told, *own]
+        variables = [*framework_variables, *own]
     elif "xgboost" in policy:
-        told = _build_variables(
+        framework_variables = _build_variables(
             DMLC_TRACKER_URI=address,
             DMLC_TRACKER_PORT=str(_PORT),
             DMLC_TASK_ID=_RANK,
             DMLC_NUM_WORKER=str(scale.nodes * max(1, scale.gpus)),
         )
-        variables = [*own, *told]
+        variables = [*own, *framework_variables]
     elif "torch" in policy:
         variables = [*own, *_torch_variables(container, job, scale, address, command)]
     else:
@@ -67,14 +67,14 @@ def _torch_variables(
     container: Json, job: Json, scale: torchtune.Scale, address: str, command: Sequence[str]
 ) -> list[Json]:
     processes = "auto" if scale.processes is None else str(scale.processes)
-    told = _build_variables(PET_NNODES=str(scale.nodes), PET_NPROC_PER_NODE=processes, PET_NODE_RANK=_RANK)
+    variables = _build_variables(PET_NNODES=str(scale.nodes), PET_NPROC_PER_NODE=processes, PET_NODE_RANK=_RANK)
     if job["spec"]["trainer"].get("command") != torchtune.ENTRYPOINT:
-        return [*told, *_build_variables(PET_MASTER_ADDR=address, PET_MASTER_PORT=str(_PORT))]
+        return [*variables, *_build_variables(PET_MASTER_ADDR=address, PET_MASTER_PORT=str(_PORT))]
     rendezvous = [f"--rdzv_endpoint={address}:{_PORT}"] if scale.needs_rendezvous else []
     args = job["spec"]["trainer"].get("args") or []
     recipe, config = torchtune.select_recipe(job["spec"]["runtimeRef"]["name"], scale, args)
     container["command"] += [*rendezvous, recipe, "--config", config, *torchtune.immutable_overrides(command)]
-    return told
+    return variables
 
 
 def _build_variables(**values: str | Mapping[str, Any]) -> list[Json]:

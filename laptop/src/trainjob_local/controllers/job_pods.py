@@ -84,7 +84,7 @@ def has_ended(pod: Json) -> bool:
 def is_failed(pod: Json) -> bool:
     """Return whether a pod counts as failed.
 
-    This is the case if its phase is Failed, or if it is being deleted before it succeeded.
+    A pod counts as failed if its phase is Failed, or if it is being deleted before it succeeded.
     """
     phase = (pod.get("status") or {}).get("phase")
     return phase == "Failed" or (phase != "Succeeded" and "deletionTimestamp" in pod["metadata"])

@@ -30,7 +30,7 @@ def find_fail_job_message(job: Json, failed: Iterable[Json]) -> str:
 def is_ignored(job: Json, pod: Json) -> bool:
     """Return whether a failed pod does not count towards the backoffLimit.
 
-    This is the case if the first rule that the pod matches has the action Ignore.
+    A failed pod does not count if the first rule that it matches has the action Ignore.
     """
     return next((rule["action"] == "Ignore" for _, rule, _ in _matching_rules(job, pod)), False)
 

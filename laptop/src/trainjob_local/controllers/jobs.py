@@ -79,7 +79,7 @@ def decide(job: Json, pods: Sequence[Json], now: datetime, backoff: Backoff) -> 
 class _JobSync:
     """One reconciliation of a Job that has not ended.
 
-    It counts the pods, then acts on the counts.
+    It counts the pods, then decides from the counts.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _JobSync:
         self._finish("FailureTarget", "Failed", target["reason"], target["message"], kind="Warning")
 
     def _finish(self, criterion: str, final: str, reason: str, message: str, *, kind: str = "Normal") -> None:
-        """Set the condition that says why the Job ends, and later the final condition.
+        """Set the condition with the reason why the Job ends, and later the final condition.
 
         The final condition follows in a later reconciliation, when all pods are counted and none is terminating.
         """
@@ -234,29 +234,29 @@ class _JobSync:
                 self._requeue_after = pause if self._requeue_after is None else min(pause, self._requeue_after)
                 return
         for index in missing:
-            announce = self._build_event("Normal", "SuccessfulCreate", "Created pod: {name}")
-            complain = self._build_event("Warning", "FailedCreate", "Error creating: {error}")
+            success_event = self._build_event("Normal", "SuccessfulCreate", "Created pod: {name}")
+            failure_event = self._build_event("Warning", "FailedCreate", "Error creating: {error}")
             self._writes.append(
-                Create("pods", build_pod(self._job, index), success_event=announce, failure_event=complain)
+                Create("pods", build_pod(self._job, index), success_event=success_event, failure_event=failure_event)
             )
         self._created_count = len(missing)
 
     def _missing_indexes(self) -> Sequence[int | None]:
         parallelism = int(self._spec.get("parallelism", 1))
         completions = self._spec.get("completions")
-        room = parallelism - len(self._active)
+        free_slots = parallelism - len(self._active)
         if completions is not None:
-            room = min(room, int(completions) - self._succeeded - len(self._active))
+            free_slots = min(free_slots, int(completions) - self._succeeded - len(self._active))
         if not self._indexed:
-            return [None] * max(0, room if completions is not None or not self._succeeded else 0)
+            return [None] * max(0, free_slots if completions is not None or not self._succeeded else 0)
         taken = self._completed_indexes | {index for index in map(completion_index, self._active) if index is not None}
         free = [index for index in range(int(completions or 0)) if index not in taken]
-        return free[: max(0, room)]
+        return free[: max(0, free_slots)]
 
     def _delete_pods(self, pods: Sequence[Json]) -> None:
         for pod in pods:
-            announce = self._build_event("Normal", "SuccessfulDelete", "Deleted pod: {name}")
-            self._writes += [remove_tracking_finalizer(pod), Delete("pods", pod, success_event=announce)]
+            success_event = self._build_event("Normal", "SuccessfulDelete", "Deleted pod: {name}")
+            self._writes += [remove_tracking_finalizer(pod), Delete("pods", pod, success_event=success_event)]
         self._terminating += len(pods)
         self._active = []
 

@@ -24,12 +24,12 @@ def job_name(jobset: Json, replicated: Json, index: int) -> str:
 
 def build_job(jobset: Json, replicated: Json, index: int) -> Json:
     """Build one Job of a JobSet."""
-    marks = _build_labels(jobset, replicated, index)
+    labels = _build_labels(jobset, replicated, index)
     template = deepcopy(replicated["template"])
     own = template.get("metadata") or {}
     spec = template["spec"]
     pod = spec["template"]
-    pod["metadata"] = _with_labels(pod.get("metadata") or {}, marks)
+    pod["metadata"] = _with_labels(pod.get("metadata") or {}, labels)
     network = jobset["spec"].get("network") or {}
     if network.get("enableDNSHostnames"):
         pod["spec"]["subdomain"] = _subdomain(jobset)
@@ -37,7 +37,7 @@ def build_job(jobset: Json, replicated: Json, index: int) -> Json:
     _add_volumes(pod["spec"], jobset)
     names = {"name": job_name(jobset, replicated, index), "namespace": jobset["metadata"]["namespace"]}
     owners = [owner_reference(jobset, "jobsets")]
-    return {"metadata": {**names, **_with_labels(own, marks), "ownerReferences": owners}, "spec": spec}
+    return {"metadata": {**names, **_with_labels(own, labels), "ownerReferences": owners}, "spec": spec}
 
 
 def build_service(jobset: Json) -> Json | None:
@@ -96,11 +96,11 @@ def _with_labels(metadata: Json, added: dict[str, str]) -> Json:
 
 
 def _build_labels(jobset: Json, replicated: Json, index: int) -> dict[str, str]:
-    """Return the labels of a Job and its pods; the same pairs are set as annotations."""
+    """Return the labels of a Job and its pods; the JobSet sets the same pairs as annotations."""
     meta, jobs = jobset["metadata"], jobset["spec"]["replicatedJobs"]
     group = [one for one in jobs if one["groupName"] == replicated["groupName"]]
     key = f"{meta['namespace']}/{job_name(jobset, replicated, index)}"
-    marks = {
+    values = {
         "jobset-name": meta["name"],
         "jobset-uid": meta["uid"],
         "replicatedjob-name": replicated["name"],
@@ -114,7 +114,7 @@ def _build_labels(jobset: Json, replicated: Json, index: int) -> dict[str, str]:
         "group-replicas": sum(one["replicas"] for one in group),
         "job-group-index": _count_replicas_before(group, replicated) + index,
     }
-    return {LABEL_PREFIX + name: str(value) for name, value in marks.items()}
+    return {LABEL_PREFIX + name: str(value) for name, value in values.items()}
 
 
 def _count_replicas_before(jobs: list[Json], replicated: Json) -> int:

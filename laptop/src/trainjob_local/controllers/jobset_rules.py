@@ -77,8 +77,8 @@ def webhook_problems(jobset: Json, find_claim: Callable[[str], Json | None]) -> 
 
     Args:
         jobset: the JobSet with its defaults.
-        claim: looks up the PersistentVolumeClaim of a name in the JobSet's namespace; returns None if it does not
-            exist.
+        find_claim: function that looks up the PersistentVolumeClaim of a name in the JobSet's namespace; it returns
+            None if the claim does not exist.
     """
     name, spec = jobset["metadata"]["name"], jobset["spec"]
     jobs = spec.get("replicatedJobs") or []

@@ -73,22 +73,22 @@ def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
         return Decision()
     children = group_child_jobs(jobset, jobs)
     counted = count_replicated_jobs(jobset, children)
-    change = _StatusUpdate(jobset, counted, now)
+    update = _StatusUpdate(jobset, counted, now)
     conditions = (jobset.get("status") or {}).get("conditions") or []
     if is_condition_true(conditions, "Completed") or is_condition_true(conditions, "Failed"):
-        return Decision([*_delete_jobs(children.active), *change.writes()])
+        return Decision([*_delete_jobs(children.active), *update.writes()])
     writes: list[Write] = _delete_jobs(children.previous)
     if _are_jobs_ready(jobset, counted):
-        change.set_condition(build_condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
+        update.set_condition(build_condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
     if children.failed:
-        _apply_failure_policy(change, children.failed)
+        _apply_failure_policy(update, children.failed)
     elif children.successful and _meets_success_policy(jobset, children):
-        change.set_condition(build_condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
-        change.set_condition(build_condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
+        update.set_condition(build_condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
+        update.set_condition(build_condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
     else:
         writes += [*_create_service_and_claims(jobset), *_create_jobs(jobset, children, counted)]
-        writes += _suspend(change, children) if jobset["spec"].get("suspend") else _resume(change, children, counted)
-    return Decision([*writes, *change.writes()])
+        writes += _suspend(update, children) if jobset["spec"].get("suspend") else _resume(update, children, counted)
+    return Decision([*writes, *update.writes()])
 
 
 def count_replicated_jobs(jobset: Json, children: ChildJobs) -> list[Json]:
@@ -158,16 +158,16 @@ def _delete_jobs(jobs: Sequence[Json]) -> list[Write]:
 
 
 def _apply_failure_policy(update: _StatusUpdate, failed: Sequence[Json]) -> None:
-    verdict = apply_failure_policy(update.jobset, failed, f"{LABEL_PREFIX}replicatedjob-name")
-    if not verdict.restart_reason:
-        failure = build_condition("Failed", True, verdict.reason, verdict.message)
+    action = apply_failure_policy(update.jobset, failed, f"{LABEL_PREFIX}replicatedjob-name")
+    if not action.restart_reason:
+        failure = build_condition("Failed", True, action.reason, action.message)
         update.set_condition(failure, terminal="Failed", kind="Warning")
         return update.set_condition(build_condition(_RESTARTING, False, "JobSetFailed", "jobset failed"))
     update.status["restarts"] += 1
-    if verdict.counts_towards_max:
+    if action.counts_towards_max:
         update.status["restartsCountTowardsMax"] = int(update.status.get("restartsCountTowardsMax", 0)) + 1
-    update.set_condition(build_condition(_RESTARTING, True, verdict.restart_reason, verdict.message), kind="Warning")
-    return update.add_event("Warning", verdict.reason, verdict.message)
+    update.set_condition(build_condition(_RESTARTING, True, action.restart_reason, action.message), kind="Warning")
+    return update.add_event("Warning", action.reason, action.message)
 
 
 def _are_jobs_ready(jobset: Json, counts: Sequence[Json]) -> bool:

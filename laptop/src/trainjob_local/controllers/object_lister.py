@@ -17,7 +17,7 @@ __all__ = ["ObjectLister"]
 
 
 class ObjectLister:
-    """Read access for controllers that does not copy objects; `Registry.get` copies them."""
+    """Lister that returns objects without copying them; `Registry.get` copies them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""The scheduler's decision about one pod on the one Node; pure functions.
+"""The scheduler's decision about one pod on the only Node; pure functions.
 
 The messages are those of Kubernetes.
 
@@ -62,7 +62,8 @@ def unschedulable_reason(
         pod: the pod.
         node: the Node, or None if it does not exist or has no allocatable resources yet.
         others: pods on the Node that have not ended.
-        find_claim: looks up a claim of the pod's namespace by name; returns None if it does not exist.
+        find_claim: function that looks up a claim of the pod's namespace by name; it returns None if the claim does not
+            exist.
     """
     if node is None:
         return "no nodes available to schedule pods"
@@ -75,13 +76,13 @@ def unschedulable_reason(
     if not _matches_node(pod, node):
         return _unschedulable_message([_SELECTOR], _PREEMPTION_UNHELPFUL)
     size = {name: parse_quantity(value) for name, value in node["status"]["allocatable"].items()}
-    asked, used = pod_requests(pod), _sum(map(pod_requests, others))
+    requested, used = pod_requests(pod), _sum(map(pod_requests, others))
     lacking = [
-        name for name, amount in asked.items() if amount > size.get(name, Decimal(0)) - used.get(name, Decimal(0))
+        name for name, amount in requested.items() if amount > size.get(name, Decimal(0)) - used.get(name, Decimal(0))
     ]
     if not lacking:
         return ""
-    never = any(asked[name] > size.get(name, Decimal(0)) for name in lacking)
+    never = any(requested[name] > size.get(name, Decimal(0)) for name in lacking)
     reasons = sorted(_insufficient(name) for name in lacking)
     return _unschedulable_message(reasons, _PREEMPTION_UNHELPFUL if never else _NO_VICTIMS)
 
@@ -89,8 +90,8 @@ def unschedulable_reason(
 def unschedulable_status(pod: Json, reason: str, message: str, now: datetime) -> Json:
     """Return the status of a pod that stays unscheduled."""
     conditions = (pod.get("status") or {}).get("conditions") or []
-    told = {**build_condition("PodScheduled", False, reason, message), "lastProbeTime": None}
-    return {"conditions": with_condition(conditions, told, now), "qosClass": qos_class(pod["spec"])}
+    condition = {**build_condition("PodScheduled", False, reason, message), "lastProbeTime": None}
+    return {"conditions": with_condition(conditions, condition, now), "qosClass": qos_class(pod["spec"])}
 
 
 def _insufficient(name: str) -> str:

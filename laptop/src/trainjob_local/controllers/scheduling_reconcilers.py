@@ -1,4 +1,4 @@
-"""Reconcilers for pods to schedule and claims to bind; they read what the decisions need."""
+"""Reconcilers for pods to schedule and claims to bind; they read the objects that the decisions need."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Scheduler:
-    """Scheduler that binds pods to the one Node, and binds the claims of these pods.
+    """Scheduler that binds pods to the only Node, and binds the claims of these pods.
 
     Args:
-        lookups: read access to the registry.
+        lister: lister of the objects.
         node: name of the Node.
-        folder: returns the folder of a claim's volume.
+        volume_folder: function that returns the folder of a claim's volume.
     """
 
     def __init__(self, lister: ObjectLister, node: str, volume_folder: Callable[[Json], Path]) -> None:
@@ -39,16 +39,16 @@ class Scheduler:
         waiting = [pod for pod in pods if _needs_scheduling(pod)]
         if not waiting:
             return Decision()
-        placed = [pod for pod in pods if pod["spec"].get("nodeName") and not has_ended(pod)]
+        scheduled = [pod for pod in pods if pod["spec"].get("nodeName") and not has_ended(pod)]
         node = self._lister.find("nodes", self._node)
         ready = node if node and (node.get("status") or {}).get("allocatable") else None
         writes: list[Write] = []
         bound: set[str] = set()
         for pod in sorted(waiting, key=_creation_order):
-            problem = self._find_problem(pod, ready, placed)
+            problem = self._find_problem(pod, ready, scheduled)
             if problem is None:
                 writes += [*self._bind_claims(pod, bound), Bind(pod, self._node), _scheduled_event(pod, self._node)]
-                placed.append(pod)
+                scheduled.append(pod)
             else:
                 writes += _report_unschedulable(pod, *problem, now)
         return Decision(writes)
@@ -118,7 +118,7 @@ class ClaimReconciler:
         ]
 
     def _delete_old_volumes(self, key: Key, uid: str) -> list[Write]:
-        """Remove this provisioner's volumes that belonged to another claim of the same name."""
+        """Delete this provisioner's volumes that belonged to another claim of the same name."""
         writes: list[Write] = []
         for volume in self._lister.list_objects("persistentvolumes"):
             ref = volume["spec"].get("claimRef") or {}
@@ -147,8 +147,8 @@ def _scheduled_event(pod: Json, node: str) -> EventWrite:
 
 def _report_unschedulable(pod: Json, reason: str, message: str, now: datetime) -> list[Write]:
     """Report why a pod is not scheduled, once for each reason."""
-    told = find_condition((pod.get("status") or {}).get("conditions") or [], "PodScheduled") or {}
-    if told.get("message") == message:
+    condition = find_condition((pod.get("status") or {}).get("conditions") or [], "PodScheduled") or {}
+    if condition.get("message") == message:
         return []
     change = {"status": scheduling.unschedulable_status(pod, reason, message, now)}
     writes: list[Write] = [Patch("pods", pod, change, subresource="status")]

@@ -51,12 +51,12 @@ class Scale:
 
     @property
     def is_single_device(self) -> bool:
-        """Return whether the TrainJob uses one process or one GPU on one node."""
+        """Whether the TrainJob uses one process or one GPU on one node."""
         return self.nodes == 1 and (self.processes == 1 or self.gpus == 1)
 
     @property
     def needs_rendezvous(self) -> bool:
-        """Return whether several processes run, which need a rendezvous endpoint."""
+        """Whether several processes run, which need a rendezvous endpoint."""
         return self.nodes > 1 or (self.processes > 1 if self.processes is not None else self.gpus > 1)
 
 

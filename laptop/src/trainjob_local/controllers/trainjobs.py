@@ -38,7 +38,7 @@ _MUTABLE_FIELDS = ("metadata", "nodeSelector", "tolerations", "schedulingGates")
 
 
 def snapshot_name(job: str) -> str:
-    """Return the name of the ConfigMap that stores the runtime at the start of the TrainJob."""
+    """Return the name of the ConfigMap with the runtime at the start of the TrainJob."""
     return f"{job}-runtime-snapshot"
 
 
@@ -66,7 +66,7 @@ def decide(job: Json, desired: Json | None, jobset: Json | None, now: datetime) 
 
     Args:
         job: the TrainJob.
-        wanted: the desired JobSet (before the webhook's defaults); None to neither create nor change the JobSet.
+        desired: the desired JobSet (before the webhook's defaults); None to neither create nor change the JobSet.
         jobset: the existing JobSet, or None.
         now: the current time.
     """
@@ -99,9 +99,9 @@ def build_status(job: Json, jobset: Json | None, now: datetime) -> Json:
         conditions = without_condition(conditions, "Failed")
     conditions = _with_suspended_condition(job, conditions, now)
     if jobset is not None:
-        told = jobset.get("status") or {}
-        conditions = _with_final_conditions(conditions, told.get("conditions") or [], now)
-        counters = [_job_status(one) for one in told.get("replicatedJobsStatus") or []]
+        jobset_status = jobset.get("status") or {}
+        conditions = _with_final_conditions(conditions, jobset_status.get("conditions") or [], now)
+        counters = [_job_status(one) for one in jobset_status.get("replicatedJobsStatus") or []]
         if counters or "jobsStatus" in status:
             status["jobsStatus"] = counters
     if by_deadline is not None:
@@ -114,8 +114,8 @@ def build_status(job: Json, jobset: Json | None, now: datetime) -> Json:
 def compute_deadline(job: Json, status: Json) -> datetime | None:
     """Return when the TrainJob's active deadline ends; None if no deadline applies.
 
-    The deadline is counted from the creation or the last resume. None applies to a TrainJob that is suspended, Complete
-    or Failed.
+    The deadline is counted from the creation or the last resume. It does not apply to a TrainJob that is suspended,
+    Complete or Failed.
     """
     spec, conditions = job["spec"], status.get("conditions") or []
     limit = spec.get("activeDeadlineSeconds")
@@ -156,9 +156,9 @@ def _job_status(one: Json) -> Json:
 
 
 def _apply_jobset(job: Json, desired: Json, jobset: Json | None) -> list[Write]:
-    complain = creation_failed_event(job, "{error}")
+    failure_event = creation_failed_event(job, "{error}")
     if jobset is None:
-        return [Create("jobsets", desired, failure_event=complain)]
+        return [Create("jobsets", desired, failure_event=failure_event)]
     spec, present = with_defaults(desired)["spec"], jobset["spec"]
     if not spec.get("suspend") and not present.get("suspend"):
         return []  # a running JobSet is not changed
@@ -173,7 +173,7 @@ def _apply_jobset(job: Json, desired: Json, jobset: Json | None) -> list[Write]:
     policies = desired["spec"].get("volumeClaimPolicies")
     if policies and policies != present.get("volumeClaimPolicies"):
         change["volumeClaimPolicies"] = policies
-    return [Patch("jobsets", jobset, {"spec": change}, failure_event=complain)] if change else []
+    return [Patch("jobsets", jobset, {"spec": change}, failure_event=failure_event)] if change else []
 
 
 def _mutable_parts(spec: Json) -> list[Json]:

@@ -47,18 +47,18 @@ class TrainJobReconciler:
         return Decision([*writes, *decision.writes], decision.requeue_after)
 
     def _find_runtime(self, job: Json) -> tuple[Json | str, Sequence[Write]]:
-        """Return the runtime as it was when the TrainJob began.
+        """Return the runtime as it was when the TrainJob started.
 
         Returns:
             The runtime and the writes that store its snapshot; or the error text and no writes.
         """
         meta, ref = job["metadata"], job["spec"]["runtimeRef"]
-        kept = self._lister.find("configmaps", trainjobs.snapshot_name(meta["name"]), meta["namespace"])
-        if kept is not None:
-            if controller_of(kept).get("uid") != meta["uid"]:
+        snapshot = self._lister.find("configmaps", trainjobs.snapshot_name(meta["name"]), meta["namespace"])
+        if snapshot is not None:
+            if controller_of(snapshot).get("uid") != meta["uid"]:
                 problem = "a snapshot configmap exists but is owned by another object"
                 return f"unable to get runtime snapshot: invalid runtime snapshot: {problem}", ()
-            runtime: Json = json.loads(kept["data"][trainjobs.SNAPSHOT_KEY])
+            runtime: Json = json.loads(snapshot["data"][trainjobs.SNAPSHOT_KEY])
             return runtime, ()
         kind = ref.get("kind", "ClusterTrainingRuntime")
         namespace = meta["namespace"] if kind == "TrainingRuntime" else ""

@@ -1,4 +1,4 @@
-"""Decisions of the controllers, as plain values that the loop carries out.
+"""Decisions of the controllers, as plain values that the controller manager applies.
 
 So the functions that decide stay pure.
 """
@@ -19,13 +19,13 @@ class EventWrite:
     """An event to record.
 
     Attributes:
-        resource: plural of the resource of `about`.
-        about: the object that the event is about.
+        resource: plural of the resource of `obj`.
+        obj: the object that the event is about.
         kind: `Normal` or `Warning`.
         reason: machine-readable reason.
-        message: text; `{name}` is the name of the created object, `{error}` the reason why it was refused.
+        message: text; `{name}` stands for the name of the created object, `{error}` for the reason of the rejection.
         component: the controller that reports the event, such as `job-controller`.
-        action: set for components that write events of the new kind.
+        action: action of an events.k8s.io/v1 event; empty for components that write core/v1 events.
     """
 
     resource: str
@@ -44,8 +44,8 @@ class Create:
     Attributes:
         resource: plural of the resource.
         body: the object.
-        announce: event after the object is created.
-        complain: event if the creation is refused; the loop then skips the writes after it.
+        success_event: event after the object is created.
+        failure_event: event if the creation is rejected; the controller manager then skips the writes after it.
         may_exist: whether an existing object of that name is accepted.
     """
 
@@ -58,7 +58,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Patch:
-    """Change of an object or its status by a JSON merge patch; `complain` as in `Create`."""
+    """Change of an object or its status by a JSON merge patch; `failure_event` as in `Create`."""
 
     resource: str
     obj: Json
@@ -69,7 +69,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deletion of an object and of the objects that it owns; `announce` as in `Create`."""
+    """Deletion of an object and of the objects that it owns; `success_event` as in `Create`."""
 
     resource: str
     obj: Json
@@ -91,11 +91,12 @@ Write: TypeAlias = "Create | Patch | Delete | Bind | EventWrite"
 
 @dataclass(frozen=True)
 class Decision:
-    """The writes to carry out now, and the time of the next reconciliation.
+    """The writes to apply now, and the time of the next reconciliation.
 
     Attributes:
-        writes: the writes in their order; if one is refused, the loop skips the rest and reconciles again later.
-        again: seconds until the next reconciliation, or None to wait for the next change.
+        writes: the writes in their order; if a write is rejected, the controller manager skips the rest and reconciles
+            again later.
+        requeue_after: seconds until the next reconciliation, or None to wait for the next change.
     """
 
     writes: Sequence[Write] = field(default_factory=tuple)
@@ -104,5 +105,5 @@ class Decision:
 
 def patch_status(resource: str, obj: Json, status: Json) -> Patch:
     """Return the patch that replaces the status of an object."""
-    gone = dict.fromkeys(set(obj.get("status") or {}) - set(status))
-    return Patch(resource, obj, {"status": {**gone, **status}}, subresource="status")
+    removed = dict.fromkeys(set(obj.get("status") or {}) - set(status))
+    return Patch(resource, obj, {"status": {**removed, **status}}, subresource="status")

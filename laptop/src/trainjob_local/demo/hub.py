@@ -65,11 +65,11 @@ class Repository:
         As on the real hub, a large file has its SHA-256, and any other file its git object ID.
         """
         path = self.folder / file
-        size, told = path.stat().st_size, {"type": "file", "path": file}
+        size, entry = path.stat().st_size, {"type": "file", "path": file}
         if file.endswith(_LARGE):
             large = {"oid": self.sha256(file), "size": size, "pointerSize": 134}
-            return {**told, "size": size, "oid": self.sha256(file)[:40], "lfs": large}
-        return {**told, "size": size, "oid": hashlib.sha1(b"blob %d\0%b" % (size, path.read_bytes())).hexdigest()}  # noqa: S324
+            return {**entry, "size": size, "oid": self.sha256(file)[:40], "lfs": large}
+        return {**entry, "size": size, "oid": hashlib.sha1(b"blob %d\0%b" % (size, path.read_bytes())).hexdigest()}  # noqa: S324
 
     def commit(self) -> str:
         """Return the commit hash: 40 hexadecimal digits, computed from the files' contents."""
@@ -139,7 +139,7 @@ class HubHandler(BaseHTTPRequestHandler):
             )
         elif token in self.tokens.values():
             self.send_hub_error(
-                HTTPStatus.FORBIDDEN, "GatedRepo", "Access to this repository is restricted; ask for access."
+                HTTPStatus.FORBIDDEN, "GatedRepo", "Access to this repository is restricted; request access."
             )
         else:
             self.send_hub_error(HTTPStatus.UNAUTHORIZED, "", "Invalid credentials in Authorization header")
@@ -169,10 +169,12 @@ class HubHandler(BaseHTTPRequestHandler):
             self.send_hub_error(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
             return
         size = path.stat().st_size
-        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
-        first, last = (int(asked[1]), min(int(asked[2] or size - 1), size - 1)) if asked else (0, size - 1)
-        self.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
-        if asked:
+        byte_range = _RANGE.fullmatch(self.headers.get("Range", ""))
+        first, last = (
+            (int(byte_range[1]), min(int(byte_range[2] or size - 1), size - 1)) if byte_range else (0, size - 1)
+        )
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if byte_range else HTTPStatus.OK)
+        if byte_range:
             self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
         self.send_header("ETag", f'"{repository.sha256(match["file"])}"')
         self.send_header("X-Repo-Commit", repository.commit())
@@ -306,13 +308,13 @@ def main() -> None:
     )
     parser.add_argument("root", type=Path, help="folder with models/ORG/NAME and datasets/ORG/NAME")
     parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    over = threading.Event()
+    options = parser.parse_args()
+    stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # a background process of a shell ignores SIGINT by default
-        signal.signal(number, lambda *_: over.set())
-    with HubServer(given.root, given.port) as hub:
+        signal.signal(number, lambda *_: stopped.set())
+    with HubServer(options.root, options.port) as hub:
         print(f"export HF_ENDPOINT={hub.url}", flush=True)
-        over.wait()
+        stopped.wait()
     print("stopped", flush=True)
 
 

@@ -70,7 +70,7 @@ class LogOptions:
     Attributes:
         follow: whether to continue until the container has ended.
         tail: number of lines from the end; None for all.
-        since: time of the first record to return, as `since_text` formats it; empty for all.
+        since: time of the first record to return, as `format_since` formats it; empty for all.
         limit: maximum number of bytes; None for no limit.
         timestamps: whether each line starts with the time of its first part.
     """
@@ -123,7 +123,7 @@ class ContainerLog:
         return b"".join(self.read(LogOptions(tail=lines)))[-size:].decode(errors="replace")
 
     def read(self, options: LogOptions, cancelled: threading.Event | None = None) -> Iterator[bytes]:
-        """Yield the output of the process, unchanged, selected and marked as the options say.
+        """Yield the output of the process, selected and with timestamps as the options request.
 
         Args:
             options: the query parameters.

@@ -1,4 +1,4 @@
-"""One container of a pod: its starts, its restarts with back-off, its state.
+"""A container of a pod: its starts, its restarts with back-off, its state.
 
 Source: Kubernetes 1.36 `pkg/kubelet/kuberuntime` (exit codes, StartError), `pkg/kubelet/images` (pull errors),
 `pkg/kubelet/container` (restart policies, back-off).
@@ -50,13 +50,13 @@ class RunResult:
 
 
 class Container:
-    """One container of a pod, run until its restart policy is satisfied.
+    """A container of a pod, run until its restart policy is satisfied.
 
     Args:
-        host: the node.
+        node: settings and services of the node.
         pod: the pod.
         spec: the container's spec.
-        board: receives the container's status.
+        status_writer: writer of the pod's status, which receives the container's status.
         inputs: environment and volumes of the pod's containers.
         init: whether it is an init container.
         stop: set when the pod has to end.
@@ -312,19 +312,19 @@ def _resolve_program(argv: list[str], env: dict[str, str]) -> list[str]:
 
 
 def pull_problems(image: str, *, available: bool) -> dict[str, str]:
-    """Return why a container waits for its image, with the kubelet's messages.
+    """Return the reasons why a container waits for its image, with the kubelet's messages.
 
     Args:
         image: name of the image.
-        there: whether the registry has the image.
+        available: whether the image can be pulled.
 
     Returns:
         Messages by reason, in the order in which the kubelet reports them; empty if the image can be pulled.
     """
     if not _REFERENCE.fullmatch(image):
-        said = f'couldn\'t parse image name "{image}": invalid reference format'
-        return {"InvalidImageName": f'Failed to apply default image tag "{image}": {said}'}
+        cause = f'couldn\'t parse image name "{image}": invalid reference format'
+        return {"InvalidImageName": f'Failed to apply default image tag "{image}": {cause}'}
     if available:
         return {}
-    said = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
-    return {"ErrImagePull": said, "ImagePullBackOff": f'Back-off pulling image "{image}": ErrImagePull: {said}'}
+    cause = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
+    return {"ErrImagePull": cause, "ImagePullBackOff": f'Back-off pulling image "{image}": ErrImagePull: {cause}'}

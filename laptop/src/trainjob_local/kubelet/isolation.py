@@ -1,7 +1,7 @@
 """The interface of a mechanism that gives containers their own mounts and process IDs.
 
 The laptop cluster has no such mechanism: its containers see this machine, and paths in their commands are rewritten.
-The tests' control planes have one, for programs that need fixed paths.
+The tests' control planes have it, for programs that need fixed paths.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _STOP_GRACE_SECONDS = 2.0  # seconds that a container has to end when the kubele
 
 
 class LogUnavailable(Exception):
-    """The requested log does not exist yet, or not at all.
+    """Error for a log that does not exist, or does not exist yet.
 
     Attributes:
         code: HTTP status.
@@ -52,10 +52,10 @@ class LogUnavailable(Exception):
 
 
 class Kubelet:
-    """One Node and the pods on it.
+    """A kubelet that registers one Node and runs the pods on it.
 
     Args:
-        api: the API server.
+        api: client of the API server.
         settings: the settings of the Node.
         remove: folder to remove when this process ends, even if it is killed; None to remove nothing.
     """
@@ -137,7 +137,7 @@ class Kubelet:
     def find_pod(self, pod: tuple[str, str]) -> PodWorker | None:
         """Return the pod with a namespace and name, or None if it does not exist."""
         with self._lock:
-            return next((run for run in self._pods.values() if run.identity == pod), None)
+            return next((worker for worker in self._pods.values() if worker.identity == pod), None)
 
     def _register(self) -> None:
         name = self._settings.node
@@ -189,33 +189,33 @@ class Kubelet:
             if self._stopping:
                 return
             known = self._pods.get(uid)
-            run = known
-            if run is None and event_type != "DELETED":
-                run = self._pods[uid] = PodWorker(self._node, pod)
-        if run is None:
+            worker = known
+            if worker is None and event_type != "DELETED":
+                worker = self._pods[uid] = PodWorker(self._node, pod)
+        if worker is None:
             return
         if event_type == "DELETED":
-            run.abort()
-            threading.Thread(target=self._clean_up, args=(uid, run), daemon=True).start()
+            worker.abort()
+            threading.Thread(target=self._clean_up, args=(uid, worker), daemon=True).start()
         elif "deletionTimestamp" in pod["metadata"]:
-            self._delete_pod(run, pod)
+            self._delete_pod(worker, pod)
         elif known is None:
-            run.start()
+            worker.start()
         else:
-            run.status_writer.merge_conditions(pod)
+            worker.status_writer.merge_conditions(pod)
             if fault := (pod["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION):
-                run.inject_fault(fault)
+                worker.inject_fault(fault)
 
-    def _delete_pod(self, run: PodWorker, pod: Json) -> None:
-        run.pod["metadata"].update(pod["metadata"])
-        run.status_writer.merge_conditions(pod)
-        if run.is_alive():
-            run.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
+    def _delete_pod(self, worker: PodWorker, pod: Json) -> None:
+        worker.pod["metadata"].update(pod["metadata"])
+        worker.status_writer.merge_conditions(pod)
+        if worker.is_alive():
+            worker.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
         else:
-            run.delete_object()
+            worker.delete_object()
 
-    def _clean_up(self, uid: str, run: PodWorker) -> None:
-        run.join()
+    def _clean_up(self, uid: str, worker: PodWorker) -> None:
+        worker.join()
         with self._lock:
             self._pods.pop(uid, None)
         with contextlib.suppress(OSError):

@@ -17,13 +17,13 @@ __all__ = ["NodeContext"]
 
 @dataclass(frozen=True)
 class NodeContext:
-    """The node as its pods see it.
+    """The settings and services of a node that its pods use.
 
     Attributes:
         settings: the settings of the kubelet.
-        api: the API server.
-        events: records the kubelet's events.
-        processes: starts container processes.
+        api: client of the API server.
+        events: recorder of the kubelet's events.
+        processes: manager that starts the container processes.
     """
 
     settings: KubeletSettings

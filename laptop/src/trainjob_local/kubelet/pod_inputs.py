@@ -24,14 +24,14 @@ _BYTES = "surrogateescape"  # a Secret may hold any bytes; text keeps them with 
 
 
 class MissingInput(Exception):
-    """An input of a container does not exist yet; the kubelet waits for it."""
+    """Error for an input of a container that does not exist yet; the kubelet waits for it."""
 
 
 class PodInputs:
     """Reader of the objects to which one pod's spec refers.
 
     Args:
-        api: the API server.
+        api: client of the API server.
         pod: the pod.
         folder: folder for the pod's own files.
     """
@@ -111,8 +111,8 @@ class PodInputs:
                 item["path"]: self._field_value(item["fieldRef"]["fieldPath"])
                 for item in source["downwardAPI"].get("items", [])
             }
-        if asked := source.get("serviceAccountToken"):
-            return {asked["path"]: self._request_token(asked)}
+        if projection := source.get("serviceAccountToken"):
+            return {projection["path"]: self._request_token(projection)}
         return {}  # an emptyDir, or a source that this kubelet does not support
 
     def _selected_items(self, kind: str, name: str, ref: Json) -> dict[str, str]:
@@ -129,7 +129,7 @@ class PodInputs:
         meta = self._pod["metadata"]
         spec = {
             "expirationSeconds": projection.get("expirationSeconds", 3600),
-            "audiences": [projection["audience"]] if "audience" in projection else [],
+            "audiences": [projection["audience"]] if "audience" in projection else [],  # serialized name
             "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
         }
         return self._api.token(self._namespace, self._pod["spec"].get("serviceAccountName", "default"), spec)

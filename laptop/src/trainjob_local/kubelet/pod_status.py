@@ -31,15 +31,15 @@ def qos_class(spec: Json) -> str:
     Source: Kubernetes `pkg/apis/core/v1/helper/qos`.
     """
     guaranteed = True
-    asked = False
+    has_resources = False
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        asked = asked or any(name in {**limits, **requests} for name in _QOS_RESOURCES)
+        has_resources = has_resources or any(name in {**limits, **requests} for name in _QOS_RESOURCES)
         guaranteed = guaranteed and all(
             name in limits and requests.get(name) == limits[name] for name in _QOS_RESOURCES
         )
-    return "Guaranteed" if guaranteed else "Burstable" if asked else "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable" if has_resources else "BestEffort"
 
 
 def waiting_state(reason: str, message: str = "") -> Json:
@@ -106,7 +106,7 @@ def build_pod_conditions(
         main: the status of each other container.
         previous: the current conditions.
         now: the current time.
-        prepared: whether all volumes are mounted.
+        volumes_mounted: whether all volumes are mounted.
     """
     done = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
     initialized = all(has_succeeded(status) for status in init)

@@ -1,4 +1,4 @@
-"""The status of one pod, kept by its kubelet and written to the API server."""
+"""The status of a pod, kept by its kubelet and written to the API server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["PodStatusWriter"]
 
 
 class PodStatusWriter:
-    """The status of a pod, collected from the threads of its containers; thread-safe.
+    """Writer of a pod's status, which the threads of its containers report; thread-safe.
 
-    If the pod already has a status because its kubelet was restarted, the board continues from it.
+    If the pod already has a status because its kubelet was restarted, the writer continues from that status.
 
     Attributes:
         phase: the pod's phase.
-        gone: set when the pod's object is deleted; the status is then not written any more.
-        verdict: reason and message of a pod that the kubelet itself failed.
-        prepared: set when all volumes are mounted.
+        deleted: true when the pod's object is deleted; the status is then not written any more.
+        failure: `reason` and `message` in the status of a pod that the kubelet itself fails; empty for other pods.
+        volumes_mounted: true when all volumes are mounted.
     """
 
     def __init__(self, api: ObjectApi, pod: Json) -> None:
@@ -67,13 +67,13 @@ class PodStatusWriter:
             self._conditions += [one for one in theirs if one["type"] not in known]
 
     def mark_evicted(self, reason: str, message: str, now: datetime) -> None:
-        """Set the verdict and the condition of a pod that the node evicts.
+        """Set the failure and the condition DisruptionTarget of a pod that the node evicts.
 
         Source: Kubernetes `pkg/kubelet/eviction/eviction_manager.go`.
         """
-        told = {"reason": "TerminationByKubelet", "message": message, "lastTransitionTime": format_timestamp(now)}
+        details = {"reason": "TerminationByKubelet", "message": message, "lastTransitionTime": format_timestamp(now)}
         self.failure = {"reason": reason, "message": message}
-        self.merge_conditions({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", **told}]}})
+        self.merge_conditions({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", **details}]}})
 
     def push(self) -> None:
         """Write the status to the API server.
@@ -85,12 +85,12 @@ class PodStatusWriter:
                 return
             init = [self._containers[name] for name in self._init]
             main = [self._containers[name] for name in self._main]
-            now, prepared = utc_now(), self.volumes_mounted
+            now, volumes_mounted = utc_now(), self.volumes_mounted
             self._conditions = build_pod_conditions(
-                self.phase, init, main, self._conditions, now, volumes_mounted=prepared
+                self.phase, init, main, self._conditions, now, volumes_mounted=volumes_mounted
             )
-            told = build_pod_status(self.phase, self._started, init, main, self._conditions)
-            status = {**told, "qosClass": qos_class(self._pod["spec"]), **self.failure}
+            pod_status = build_pod_status(self.phase, self._started, init, main, self._conditions)
+            status = {**pod_status, "qosClass": qos_class(self._pod["spec"]), **self.failure}
             meta = self._pod["metadata"]
             try:
                 body = {"metadata": {"uid": meta["uid"]}, "status": status}

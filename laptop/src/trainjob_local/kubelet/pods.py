@@ -1,4 +1,4 @@
-"""One pod on a node, from its first container to its end.
+"""A worker that runs one pod on a node, from its first container to its end.
 
 Source: Kubernetes 1.36 `pkg/kubelet/pod_workers.go`, `pkg/kubelet/kubelet.go`.
 """
@@ -34,11 +34,11 @@ _RETRY_SECONDS = 1.0  # seconds until a missing volume is looked up again
 
 
 class PodWorker:
-    """One pod that runs on its own thread, with its status kept up to date.
+    """Worker that runs one pod on its own thread and keeps the pod's status up to date.
 
     Attributes:
         pod: the pod's object; its metadata is updated when the pod is deleted.
-        board: the pod's status.
+        status_writer: writer of the pod's status.
     """
 
     def __init__(self, node: NodeContext, pod: Json) -> None:
@@ -143,8 +143,8 @@ class PodWorker:
         timer = self._start_deadline_timer()
         try:
             self._run()
-        except Exception:  # noqa: BLE001 - one pod must not take the kubelet with it
-            _LOG.exception("pod %s/%s", *self.identity)
+        except Exception:  # noqa: BLE001 - an error of one pod must not end the kubelet
+            _LOG.exception("running pod %s/%s failed", *self.identity)
         finally:
             if timer is not None:
                 timer.cancel()

@@ -25,7 +25,7 @@ Its argument is the ID of the process as which the container was started.
 
 
 class ContainerProcess:
-    """One running container: a process group of its own, with its output on one pipe.
+    """A running container: a process group of its own, with its output on one pipe.
 
     Attributes:
         pid: ID of the process and of its group.
@@ -125,7 +125,8 @@ class ProcessManager:
             argv: the command.
             env: its complete environment.
             cwd: its working folder.
-            first_process: returns the ID of process 1 of an isolated container; None if the container is not isolated.
+            first_process: function that returns the ID of process 1 of an isolated container; None if it is not
+                isolated.
 
         Raises:
             OSError: the command cannot be started.

@@ -15,7 +15,7 @@ __all__ = ["KubeletSettings"]
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """The settings of one Node whose pods are processes.
+    """The settings of the kubelet of one Node.
 
     Attributes:
         state: folder of the pods' files, their logs and the volumes.

@@ -6,7 +6,7 @@ separate process, and reports the running process groups through a pipe. When th
 program kills these groups. On Linux it also kills every process that carries the kubelet's mark in its environment:
 processes that left their group, and a process whose kubelet died before it could report it.
 
-    undertaker.py MARK [--remove FOLDER]        reads "+PGID" and "-PGID" lines
+    watchdog.py MARK [--remove FOLDER]        reads "+PGID" and "-PGID" lines
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def kill_processes(groups: set[int], mark: str, *, name: str = NODE_MARK_VARIABL
         groups: IDs of the process groups.
         mark: value of the environment variable.
         name: name of the environment variable.
-        patience: maximum duration in seconds.
+        timeout: maximum duration in seconds.
     """
     for group in groups:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The program `python -m pkg.initializers.dataset`, which downloads a data set."""
+"""The program `python -m pkg.initializers.dataset`, which downloads a dataset."""
 
 from __future__ import annotations
 

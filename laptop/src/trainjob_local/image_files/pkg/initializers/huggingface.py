@@ -1,6 +1,6 @@
 """Download of a repository of the Hugging Face hub.
 
-A data set is always a whole repository: in `hf://org/name/folder` the folder is ignored. A model must be
+A dataset is always a whole repository: in `hf://org/name/folder` the folder is ignored. A model must be
 `hf://org/name`. Of a model only the files `*.json`, `*.safetensors`, `*.model` and `*.txt` are downloaded, from all
 folders.
 Source: Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`.
@@ -43,7 +43,7 @@ def _repository(request: Request) -> str:
     if request.kind == "dataset":
         parts = parts[:2]
     if len(parts) != 2 or not all(parts):
-        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no repository of the hub; hf://org/name is expected")
+        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no repository of the hub; use hf://org/name")
     return "/".join(parts)
 
 
@@ -65,7 +65,7 @@ def _download(request: Request, repository: str) -> None:
     )
     if not files:
         raise DownloadFailed(
-            f"{request.uri} has no file that is wanted; it has {', '.join(sorted(sizes)[:10]) or 'none'}"
+            f"no file of {request.uri} matches the patterns; its files: {', '.join(sorted(sizes)[:10]) or 'none'}"
         )
     progress = Progress(request, [sizes[file] for file in files])
 
@@ -82,9 +82,10 @@ def _explain_failure(request: Request, repository: str, failure: Exception) -> s
     status = getattr(getattr(failure, "response", None), "status_code", None)
     kind = type(failure).__name__
     if kind == "GatedRepoError" or status == 403:
-        return f"no access to {request.uri} (HTTP {status}): ask for access to {repository}, and give its ACCESS_TOKEN"
+        advice = f"request access to {repository} on the hub, and set ACCESS_TOKEN to a token with that access"
+        return f"no access to {request.uri} (HTTP {status}): {advice}"
     if kind == "RepositoryNotFoundError":
-        return f"no {request.kind} {repository} on the hub (HTTP {status}), or it is private: check both name and token"
+        return f"no {request.kind} {repository} on the hub (HTTP {status}), or it is private: check name and token"
     if status == 401:
-        return f"the hub does not know this ACCESS_TOKEN (HTTP 401), asked for {request.uri}"
+        return f"the hub rejects this ACCESS_TOKEN (HTTP 401) for {request.uri}: check the token"
     return f"{request.uri} cannot be downloaded: {kind}: {' '.join(str(failure).split())[:300]}"

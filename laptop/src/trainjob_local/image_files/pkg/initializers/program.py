@@ -23,7 +23,7 @@ def main(kind: str) -> int:
         request = parse_request(os.environ, kind)
         if request.scheme not in _DOWNLOADS:
             raise DownloadFailed(
-                f"STORAGE_URI {request.uri!r}: this cluster's {kind} initializer knows hf:// and s3://"
+                f"STORAGE_URI {request.uri!r}: this cluster's {kind} initializer supports only hf:// and s3://"
             )
         request.target.mkdir(parents=True, exist_ok=True)
         _DOWNLOADS[request.scheme](request)

@@ -15,7 +15,7 @@ __all__ = ["DownloadFailed", "Request", "parse_request"]
 
 
 class DownloadFailed(Exception):
-    """A download that failed; the message is one sentence with the reason."""
+    """Error for a download that failed; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def parse_request(environment: Mapping[str, str], kind: str) -> Request:
     if not uri:
         raise DownloadFailed("STORAGE_URI is not set")
     if "://" not in uri:
-        raise DownloadFailed(f"STORAGE_URI {uri!r} has no scheme; hf://org/name or s3://bucket/prefix is expected")
+        raise DownloadFailed(f"STORAGE_URI {uri!r} has no scheme; use hf://org/name or s3://bucket/prefix")
     patterns = (pattern.strip() for pattern in environment.get("IGNORE_PATTERNS", "").split(","))
     return Request(
         kind=kind,

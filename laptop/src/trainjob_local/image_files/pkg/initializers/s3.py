@@ -29,7 +29,7 @@ def download(request: Request) -> None:
     """
     bucket, _, prefix = request.location.partition("/")
     if not bucket:
-        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no bucket; s3://bucket/prefix is expected")
+        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no bucket; use s3://bucket/prefix")
     try:
         _download(request, bucket, prefix)
     except DownloadFailed:
@@ -48,7 +48,7 @@ def _download(request: Request, bucket: str, prefix: str) -> None:
     keys = [key for key in sizes if not any(fnmatch.fnmatch(key, pattern) for pattern in request.ignore_patterns)]
     if not keys:
         raise DownloadFailed(
-            f"{request.uri} has no object that is wanted; it has {', '.join(sorted(sizes)[:10]) or 'none'}"
+            f"no object of {request.uri} matches the patterns; its objects: {', '.join(sorted(sizes)[:10]) or 'none'}"
         )
     progress = Progress(request, [sizes[key] for key in keys])
 
