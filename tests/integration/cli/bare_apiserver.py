@@ -42,9 +42,9 @@ class BareApiServer:
         """Create a TrainJob."""
         trainer = CustomTrainerContainer(image="x", command=["y"], num_nodes=nodes)
         job = TrainJob(trainer=trainer, queue=queue or None)
-        of_key = labels.run_labels(key.to_dict(), key.digest, 1) if key else {}
-        noted = {labels.RUN_KEY: key.canonical} if key else {}
-        body = build_trainjob(job, name=name, namespace=namespace, labels=of_key, annotations=noted)
+        run_labels = labels.run_labels(key.to_dict(), key.digest, 1) if key else {}
+        annotations = {labels.RUN_KEY: key.canonical} if key else {}
+        body = build_trainjob(job, name=name, namespace=namespace, labels=run_labels, annotations=annotations)
         return self._registry.create("trainjobs", body, namespace)
 
     def create_runtime(self, name: str) -> None:
@@ -89,14 +89,14 @@ class BareApiServer:
             ("rolebindings", f"{group}/v1", "RoleBinding", binding),
         ):
             self._registry.create(plural, {"apiVersion": version, "kind": kind, "metadata": meta, **more}, "default")
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        path = "/api/v1/namespaces/default/serviceaccounts/reader/token"
-        answer = urllib3.request(
-            "POST", f"{self.server.url}{path}", json=asked, headers={"Authorization": f"Bearer {TOKEN}"}
+        token_request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token_path = "/api/v1/namespaces/default/serviceaccounts/reader/token"
+        response = urllib3.request(
+            "POST", f"{self.server.url}{token_path}", json=token_request, headers={"Authorization": f"Bearer {TOKEN}"}
         )
-        found = self.kubeconfig.with_name("kubeconfig-of-reader")
-        found.write_text(json.dumps(_kubeconfig(self.server.url, answer.json()["status"]["token"])))
-        return found
+        path = self.kubeconfig.with_name("kubeconfig-of-reader")
+        path.write_text(json.dumps(_kubeconfig(self.server.url, response.json()["status"]["token"])))
+        return path
 
     def delete(self, name: str) -> None:
         """Delete a TrainJob."""

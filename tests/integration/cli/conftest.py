@@ -1,4 +1,4 @@
-"""The `trainjob` command in a separate process, against the laptop cluster."""
+"""Fixtures that run the `trainjob` command in a separate process, against the laptop cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SECONDS = 60.0  # for one command
 
 @pytest.fixture
 def environment(laptop):
-    """The environment of a command: the laptop cluster's kubeconfig, and a wide terminal."""
+    """Return the environment of a command, with the laptop cluster's kubeconfig and a wide terminal."""
     return {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "COLUMNS": "200"}
 
 
 @pytest.fixture
 def trainjob(environment):
-    """A function that runs the command: `trainjob(*arguments, input=None, env=None)`."""
+    """Return a function that runs the command: `trainjob(*arguments, input=None, env=None)`."""
 
     def run(*arguments, env=None, **options):
         return subprocess.run(
@@ -39,9 +39,9 @@ def trainjob(environment):
 
 @pytest.fixture
 def start_command(environment):
-    """A function that starts the command with pipes: `started(*arguments, **options)`.
+    """Return a function that starts the command with pipes: `start(*arguments, **options)`.
 
-    A command that still runs after a minute, or at the end, is killed. So reading from its pipes has a deadline.
+    A command that still runs after a minute, or after the test, is killed. So reading from its pipes always ends.
     """
     processes = []
 
@@ -66,7 +66,7 @@ def start_command(environment):
 
 @pytest.fixture
 def namespace(cluster, unique):
-    """A namespace for this test only."""
+    """Create a namespace for this test and return its name."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
     cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     return unique
@@ -74,7 +74,7 @@ def namespace(cluster, unique):
 
 @pytest.fixture
 def terminal(environment):
-    """A function that starts the command on a pseudo terminal: `keyboard(*arguments)`."""
+    """Return a function that starts the command on a pseudo terminal: `start(*arguments)`."""
     opened = []
 
     def start(*arguments):

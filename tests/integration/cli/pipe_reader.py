@@ -22,7 +22,7 @@ class PipeReader:
         self._reader.start()
 
     def wait_for(self, text: str, seconds: float = 60.0) -> str:
-        """Return everything read so far, as soon as it contains `words`."""
+        """Return everything read so far, as soon as it contains `text`."""
         wait_until(lambda: text in self.text or not self._reader.is_alive(), seconds)
         assert text in self.text, self.text
         return self.text

@@ -1,4 +1,4 @@
-"""`trainjob cancel`, `suspend` and `resume`."""
+"""Tests of `trainjob cancel`, `suspend` and `resume`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from trainjob.status import Phase, derive_verdict
 from trainjob.status.verdict import QUEUE_LABEL
 
 
-def test_what_is_at_work_goes_and_what_has_ended_stays(trainjob, cluster, namespace, tmp_path):
+def test_cancel_deletes_active_trainjobs_and_retains_finished_ones(trainjob, cluster, namespace, tmp_path):
     ended, work = GatedStep(tmp_path, "ended"), GatedStep(tmp_path, "work")
     ended.open_gate()
     names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (ended, work)]
     assert trainjob("wait", names[0], "-n", namespace).returncode == 0
     done = trainjob("cancel", *names, "-n", namespace, "--json")
-    told = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
-    assert (done.returncode, told) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
+    results = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
+    assert (done.returncode, results) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
     assert wait_for_only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
     gone = trainjob("cancel", names[1], "-n", namespace)
     assert (gone.returncode, "there is no TrainJob" in gone.stderr) == (1, True)
 
 
 @pytest.mark.slow
-def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
+def test_suspend_deletes_the_pods_and_resume_starts_them_again(trainjob, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
     wait_for_only_trainjob(cluster, namespace, phase="Running")
@@ -35,7 +35,7 @@ def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
     where = f"TrainJob {namespace}/{name}"
     assert (first.stdout, again.stdout) == (
         f"{where}: suspended\n",
-        f"{where}: left alone: it has ended, or is suspended already\n",
+        f"{where}: left alone: it has ended, or is already suspended\n",
     )
     wait_until(
         lambda: (
@@ -49,7 +49,7 @@ def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_queue_would_undo_is_refused_and_the_others_are_done(trainjob, cluster, namespace, tmp_path):
+def test_a_queued_trainjob_is_not_suspended_and_the_others_are(trainjob, cluster, namespace, tmp_path):
     queued, free = GatedStep(tmp_path, "queued", queue="team"), GatedStep(tmp_path, "free")
     names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (queued, free)]
     assert cluster.get_trainjob(names[0], namespace)["metadata"]["labels"][QUEUE_LABEL] == "team"
@@ -60,7 +60,7 @@ def test_what_a_queue_would_undo_is_refused_and_the_others_are_done(trainjob, cl
 
 
 @pytest.mark.slow
-def test_what_its_jobset_would_refuse_is_refused(trainjob, namespace):
+def test_a_trainjob_whose_jobset_is_immutable_is_not_resumed(trainjob, namespace):
     manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",

@@ -58,14 +58,14 @@ def test_all_works(trainjob, laptop, client, namespace):
     found = parse_rows(done.stdout)
     assert found.pop("runtimes")[1].startswith("jax-distributed, torch-distributed, torchtune-llama3.2-1b, ")
     assert found == {
-        "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; it does not tell who you are", ""),
+        "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; it does not report your user name", ""),
         "trainer": ("ok", "Kubeflow Trainer 2.2 or later", ""),
         "jobset": ("ok", "JobSet is installed", ""),
-        "permissions": ("ok", f"all that is needed in namespace {namespace}", ""),
-        "webhook": ("ok", "the Trainer's webhook answers", ""),
-        "trainjob": ("ok", "one on the runtime torch-distributed would be accepted", ""),
-        "kueue": ("ok", "Kueue is not installed: TrainJobs start at once, and name no queue", ""),
-        "storage": ("unknown", "the cluster tells no storage classes", ""),
+        "permissions": ("ok", f"all required permissions are granted in namespace {namespace}", ""),
+        "webhook": ("ok", "the Trainer's webhook responds", ""),
+        "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
+        "kueue": ("ok", "Kueue is not installed: TrainJobs start immediately and can't use a queue", ""),
+        "storage": ("unknown", "the API server does not serve storage classes", ""),
     }
     assert done.stdout.endswith(f"\n\nTrainJobs can run in namespace {namespace}.\n")
     assert client.list("TrainJob", namespace) == []
@@ -92,13 +92,13 @@ def test_without_a_right(trainjob, restricted_environment, namespace):
     )
     assert found["permissions"] == (
         "failed",
-        f"you may not {format_permissions(denied)}. So: {'; '.join(dict.fromkeys(right.consequence for right in denied))}",
-        f"have it granted: {person} and `kubectl apply -k manifests/cluster`, or only what is missing, as below",
+        f"you have no permission to {format_permissions(denied)}. Therefore: {'; '.join(dict.fromkeys(right.consequence for right in denied))}",
+        f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below",
     )
-    untried = ("unknown", "it can't be tried without the right to create trainjobs", "")
+    untried = ("unknown", "it can't be tested without the permission to create trainjobs", "")
     assert found["webhook"] == untried
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntime and TrainingRuntimes can't be listed", "")
-    assert found["claims"] == ("unknown", f"those of namespace {namespace} can't be listed", "")
+    assert found["claims"] == ("unknown", f"the claims of namespace {namespace} can't be listed", "")
     assert [row[0] for row in found.values()] == ["ok", "ok", "ok", "failed", *["unknown"] * 2, "ok", *["unknown"] * 2]
     assert f"TrainJobs can't run in namespace {namespace}: fix what has failed.\n" in done.stdout
 
@@ -119,9 +119,9 @@ def test_with_less_than_the_role(trainjob, restricted_environment, restricted_cl
     grade, said, advice = parse_rows(done.stdout)["permissions"]
     assert grade == "warning"
     assert said == (
-        "you may not get pods/log; list events; get, list persistentvolumeclaims; get, list clustertrainingruntimes. "
-        "So: there are no logs; it is not told why nothing happens; a sweep keeps what it can't look at; claims are "
-        "not checked; the cluster's runtimes are not checked"
+        "you have no permission to get pods/log; list events; get, list persistentvolumeclaims; get, list clustertrainingruntimes. "
+        "So: logs can't be read; Warning events are not reported; a sweep keeps each TrainJob that may own an unexported "
+        "model; PersistentVolumeClaims are not checked; ClusterTrainingRuntimes are not checked"
     )
     assert "manifests/person" in advice
     assert parse_rows(done.stdout)["trainjob"][0] == "ok"
@@ -151,7 +151,7 @@ def test_a_namespace_that_is_not_there(trainjob, unique):
     assert parse_rows(done.stdout)["webhook"] == (
         "failed",
         f'can\'t create trainjobs in namespace {unique}: namespaces "{unique}" not found',
-        "create the namespace, or name another one with --namespace",
+        "create the namespace, or select another one with --namespace",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command as a whole: help, root options, errors, colours."""
+"""Tests of the command as a whole: help, root options, errors, colors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 import yaml
 
 
-def test_help_tells_the_exit_codes_and_loads_no_client(trainjob):
-    told = trainjob("--help")
-    assert told.returncode == 0
-    assert "3 the TrainJob failed" in " ".join(told.stdout.split())
+def test_help_has_the_exit_codes_and_imports_no_client(trainjob):
+    shown = trainjob("--help")
+    assert shown.returncode == 0
+    assert "3 the TrainJob failed" in " ".join(shown.stdout.split())
     code = "import sys; from trainjob.cli.application import application; application(); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'typer'" in loaded
     assert not [each for each in ("kubernetes", "urllib3", "starlette", "uvicorn") if f"'{each}'" in loaded]
 
 
-def test_which_cluster(trainjob, laptop, tmp_path):
+def test_kubeconfig_and_context_select_the_cluster(trainjob, laptop, tmp_path):
     content = yaml.safe_load(laptop.kubeconfig.read_text())
     context = content["contexts"][0]["context"]
     content["contexts"].append({"name": "other", "context": {**context, "cluster": "none"}})
@@ -32,20 +32,20 @@ def test_which_cluster(trainjob, laptop, tmp_path):
     assert json.loads(other.stderr)["error"] == "NoClusterConfigured"
 
 
-def test_usage_is_code_2_and_no_traceback(trainjob):
+def test_usage_errors_exit_with_code_2_and_no_traceback(trainjob):
     for arguments in (["nothing"], ["submit"], ["submit", "file", "--nope"], ["logs", "x", "--rank", "-1"]):
         wrong = trainjob(*arguments)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert "Traceback" not in wrong.stderr
 
 
-def test_a_reader_that_takes_one_line_is_no_error(environment):
+def test_a_reader_of_one_line_causes_no_error(environment):
     shell = f"{sys.executable} -m trainjob runtimes | head -1"
     done = subprocess.run(["sh", "-c", shell], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout.split()[0]) == (0, "", "NAME")
 
 
-def test_colours_are_for_terminals(terminal, trainjob):
+def test_colors_appear_only_in_terminals(terminal, trainjob):
     screen = terminal("submit", "/nowhere")
     assert screen.end() == 2
     assert "\x1b[1;31merror:\x1b[0m" in screen.shown

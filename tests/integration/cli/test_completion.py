@@ -1,4 +1,4 @@
-"""What a shell offers after TAB, by the protocol that its script speaks."""
+"""Tests of shell completion, with the protocol of typer's completion script."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.integration.cli.bare_apiserver import bare_apiserver
 
 pytestmark = pytest.mark.slow
 
-SLOW_COMPLETION = "from trainjob.cli import completion, main; completion._SECONDS = 60; main()"
+SLOW_COMPLETION = "from trainjob.cli import completion, main; completion._TIMEOUT_SECONDS = 60; main()"
 
 
 @pytest.fixture
 def complete_words(tmp_path):
-    """What is offered for a command line, of which the last word is not whole yet.
+    """Return a function that completes the last word of a command line.
 
-    The command waits longer for the cluster than at a person's prompt, because a busy machine may need more.
+    The command waits longer for the cluster than at a user's prompt, because a busy machine may need more time.
     """
 
     def complete(kubeconfig, *words):
-        asked = {"_TRAINJOB_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["trainjob", *words])}
+        variables = {"_TRAINJOB_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["trainjob", *words])}
         done = subprocess.run(
             [sys.executable, "-c", SLOW_COMPLETION],
-            env={**os.environ, **asked, "COMP_CWORD": str(len(words)), "KUBECONFIG": str(kubeconfig)},
+            env={**os.environ, **variables, "COMP_CWORD": str(len(words)), "KUBECONFIG": str(kubeconfig)},
             capture_output=True,
             text=True,
             timeout=60,
@@ -37,12 +37,12 @@ def complete_words(tmp_path):
     return complete
 
 
-def test_names_that_the_cluster_has(tmp_path, complete_words):
-    with bare_apiserver(tmp_path) as alone:
+def test_completion_offers_names_from_the_cluster(tmp_path, complete_words):
+    with bare_apiserver(tmp_path) as api_server:
         for name in ("train-a", "train-b", "other"):
-            alone.create_trainjob(name)
-        alone.create_namespace("team-a")
-        alone.create_runtime("torch-mine")
+            api_server.create_trainjob(name)
+        api_server.create_namespace("team-a")
+        api_server.create_runtime("torch-mine")
         for words, names in (
             (("describe", "tr"), ["train-a", "train-b"]),
             (("watch", "train-a", "tr"), ["train-b"]),
@@ -51,9 +51,9 @@ def test_names_that_the_cluster_has(tmp_path, complete_words):
             (("list", "-n", "te"), ["team-a"]),
             (("runtimes", "torch"), ["torch-mine"]),
         ):
-            assert complete_words(tmp_path / "none", "--kubeconfig", str(alone.kubeconfig), *words) == names
+            assert complete_words(tmp_path / "none", "--kubeconfig", str(api_server.kubeconfig), *words) == names
 
 
-def test_without_a_cluster_nothing_is_offered_and_nothing_said(tmp_path, complete_words):
+def test_completion_without_a_cluster_offers_nothing_and_prints_no_error(tmp_path, complete_words):
     assert complete_words(tmp_path / "none", "describe", "tr") == []
     assert complete_words(tmp_path / "none", "desc") == ["describe"]

@@ -1,4 +1,4 @@
-"""Errors of `trainjob run`'s own code after a TrainJob's creation: the job's kill action ends it."""
+"""Tests of errors in `trainjob run` after it created a TrainJob: the `on_kill` action is applied."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from trainjob.cli.request_file import to_user_request
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 
-BEFORE_FIRST_LINE = CrashPoint("before its first line", "before", "trainjob.cli.follow:told")
-BEFORE_LISTENER = CrashPoint("before its listener", "before", "trainjob.cli.progress_output:Story.of")
+BEFORE_FIRST_LINE = CrashPoint("before its first line", "before", "trainjob.cli.follow:describe_submission")
+BEFORE_LISTENER = CrashPoint(
+    "before its listener", "before", "trainjob.cli.progress_output:ProgressOutput.create_listener"
+)
 POINTS = [crash_points.AFTER_CREATE, BEFORE_FIRST_LINE, BEFORE_LISTENER, crash_points.SUBMITTED, crash_points.WAITING]
 
 
@@ -38,22 +40,22 @@ def follow_with_error(cluster, request, point, error):
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
-def test_it_is_deleted(cluster, unique, capsys, point):
-    asked = user_request(unique)
-    follow_with_error(cluster, asked, point, ImportError("injected"))
-    assert not active_jobs(cluster, asked)
+def test_an_error_after_the_creation_deletes_the_trainjob(cluster, unique, capsys, point):
+    request = user_request(unique)
+    follow_with_error(cluster, request, point, ImportError("injected"))
+    assert not active_jobs(cluster, request)
     assert "it was deleted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("on_kill", "left"), [("suspend", 0), ("keep", 1)])
-def test_the_kill_action_counts(cluster, unique, on_kill, left):
-    asked = user_request(unique, on_kill)
-    follow_with_error(cluster, asked, BEFORE_FIRST_LINE, ImportError("injected"))
-    assert len(active_jobs(cluster, asked)) == left
+def test_an_error_applies_the_kill_action(cluster, unique, on_kill, left):
+    request = user_request(unique, on_kill)
+    follow_with_error(cluster, request, BEFORE_FIRST_LINE, ImportError("injected"))
+    assert len(active_jobs(cluster, request)) == left
 
 
-def test_a_reader_that_is_gone_leaves_it_alone(cluster, unique):
-    asked = user_request(unique)
-    follow_with_error(cluster, asked, BEFORE_FIRST_LINE, BrokenPipeError("nobody reads"))
-    [job] = active_jobs(cluster, asked)
+def test_a_closed_output_pipe_leaves_the_trainjob_running(cluster, unique):
+    request = user_request(unique)
+    follow_with_error(cluster, request, BEFORE_FIRST_LINE, BrokenPipeError("nobody reads"))
+    [job] = active_jobs(cluster, request)
     cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])

@@ -1,4 +1,4 @@
-"""`trainjob export`: of what a fine-tuning has left, by its name or by its claim."""
+"""Tests of `trainjob export`, with the name of a TrainJob or with a claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETE_STATUS = {"status": {"conditions": [{"type": "Complete", "status": "Tru
 
 @pytest.fixture
 def workspace(tmp_path):
-    """A finished run of two epochs with its base model."""
+    """Return a workspace with the output of a finished run of two epochs and its base model."""
     make_model(tmp_path / "workspace" / "model")
     make_run(tmp_path / "workspace" / "output" / "mine")
     return tmp_path / "workspace"
@@ -29,7 +29,7 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def trained_job(cluster, workspace, unique):
-    """A TrainJob with TorchTune's command line that is complete; what it would have written is there."""
+    """Yield a complete TrainJob with TorchTune's command line, whose output is in the workspace."""
     words = ("sh", "-c", "exit 0", "tune", "run", "recipe", "output_dir=/workspace/output/mine")
     trainer = CustomTrainerContainer(image="busybox", command=words)
     job = TrainJob(trainer=trainer, workspace={"node_path": str(workspace)})
@@ -39,26 +39,28 @@ def trained_job(cluster, workspace, unique):
     cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
 
-def test_a_finished_fine_tuning_is_named_and_its_model_is_exported(trained_job, trainjob, workspace):
-    told = trainjob("export", trained_job.name, "/workspace/export", "--json")
-    assert told.returncode == 0, told.stderr
-    outcome = json.loads(told.stdout)
+def test_the_model_of_a_named_trainjob_is_exported(trained_job, trainjob, workspace):
+    done = trainjob("export", trained_job.name, "/workspace/export", "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
     assert outcome["phase"] == "Complete"
-    assert "export: done " in told.stderr
+    assert "export: done " in done.stderr
     manifest = json.loads((workspace / "export" / "manifest.json").read_text())
     assert "config.json" in json.dumps(manifest)
 
 
-def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
-    with bare_apiserver(tmp_path) as alone:
+def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
+    with bare_apiserver(tmp_path) as api_server:
         given = ("--workspace", "models", "--output-path", "mine", "s3://bucket/model", "--secret", "s3", "-o", "yaml")
-        told = trainjob("--kubeconfig", alone.kubeconfig, "export", *given)
-        nothing = trainjob("--kubeconfig", alone.kubeconfig, "export", "s3://bucket/model")
-    assert told.returncode == 0, told.stderr
-    [sent] = yaml.safe_load_all(told.stdout)
+        done = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given)
+        nothing = trainjob("--kubeconfig", api_server.kubeconfig, "export", "s3://bucket/model")
+    assert done.returncode == 0, done.stderr
+    [sent] = yaml.safe_load_all(done.stdout)
     assert sent["metadata"]["annotations"]["trainjob.dev/model"] == "s3://bucket/model"
     assert "models" in json.dumps(sent["spec"])
-    assert alone.server.request_counts["create trainjobs"] == alone.server.request_counts["post trainjobs"] == 0
+    assert (
+        api_server.server.request_counts["create trainjobs"] == api_server.server.request_counts["post trainjobs"] == 0
+    )
     assert (nothing.returncode, "give a TrainJob and a destination" in nothing.stderr) == (2, True)
 
 
@@ -80,13 +82,13 @@ def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
         ),
     ],
 )
-def test_what_has_no_model_is_refused(cluster, job, why):
+def test_a_trainjob_without_a_model_is_refused(cluster, job, why):
     meta = {"name": "none", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
     with pytest.raises(InvalidSpec, match=why):
         find_model(cluster, {"metadata": meta, "spec": {}, **job})
 
 
-def test_the_claim_that_a_built_in_run_left_is_found(cluster, unique):
+def test_the_claim_of_a_built_in_run_is_found(cluster, unique):
     meta = {"name": f"initializer-{unique}", "namespace": "default"}
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})

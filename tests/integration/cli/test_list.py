@@ -1,4 +1,4 @@
-"""`trainjob list` as people and scripts call it."""
+"""Tests of `trainjob list`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def run_list(api_server, trainjob):
     return lambda *arguments: trainjob("list", *arguments, env={"KUBECONFIG": str(api_server.kubeconfig)})
 
 
-def test_each_job_is_one_line_with_its_phase_and_who_asked_for_it(api_server, run_list):
-    api_server.trainjob("waits", make_run_key("prepare"), queue="gpus")
-    api_server.status("waits", {"conditions": [_suspended_condition()]})
-    api_server.trainjob("works", make_run_key("train", "kfp"))
-    api_server.runs("works")
-    api_server.trainjob("by-hand")
-    api_server.ends(
+def test_the_list_has_a_line_for_each_trainjob_with_its_phase_and_run_key(api_server, run_list):
+    api_server.create_trainjob("waits", make_run_key("prepare"), queue="gpus")
+    api_server.set_status("waits", {"conditions": [_suspended_condition()]})
+    api_server.create_trainjob("works", make_run_key("train", "kfp"))
+    api_server.set_running("works")
+    api_server.create_trainjob("by-hand")
+    api_server.set_finished(
         "by-hand", "Failed", "jobset failed due to one or more job failures (first failed job: by-hand-node-0)"
     )
     told = run_list()
     assert (told.returncode, told.stderr) == (0, "")
     title, *lines = told.stdout.splitlines()
-    assert title.split() == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS", "AGE", "TOOK", "ASKED", "BY"]
+    assert title.split() == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS", "AGE", "DURATION", "RUN", "KEY"]
     rows = {line.split()[0]: line for line in lines}
     assert rows["waits"].split()[1:5] == ["Queued", "-", "gpus", "-"]
     assert rows["works"].split()[1:5] == ["Running", "node", "-", "-"]
@@ -42,17 +42,17 @@ def test_each_job_is_one_line_with_its_phase_and_who_asked_for_it(api_server, ru
     assert [
         rows[name].rstrip().endswith(end) for name, end in (("works", "kfp nightly.train run-1"), ("by-hand", " -"))
     ]
-    assert "\x1b" not in told.stdout  # no colours, as this is no terminal
+    assert "\x1b" not in told.stdout  # no colors, because standard output is not a terminal
 
 
-def test_a_program_gets_the_same_facts_as_json_and_chooses_by_phase_and_label(api_server, run_list):
-    api_server.trainjob("a", make_run_key("a"))
-    api_server.trainjob("b", make_run_key("b", "kfp"))
-    api_server.runs("b")
-    api_server.status("b", {"trainerStatus": {"progressPercentage": 42, "lastUpdatedTime": "2026-01-01T00:00:00Z"}})
+def test_json_has_the_same_values_and_phase_and_selector_filter_the_list(api_server, run_list):
+    api_server.create_trainjob("a", make_run_key("a"))
+    api_server.create_trainjob("b", make_run_key("b", "kfp"))
+    api_server.set_running("b")
+    api_server.set_status("b", {"trainerStatus": {"progressPercentage": 42, "lastUpdatedTime": "2026-01-01T00:00:00Z"}})
     [found] = json.loads(run_list("--json", "--phase", "running", "--phase", "complete").stdout)
-    asked_by = {"engine": "kfp", "workflow": "nightly", "task": "b", "run": "run-1", "map_index": "", "origin": ""}
-    told = {name: found[name] for name in ("namespace", "name", "phase", "step", "percent", "attempt", "asked_by")}
+    run_key = {"engine": "kfp", "workflow": "nightly", "task": "b", "run": "run-1", "map_index": "", "origin": ""}
+    told = {name: found[name] for name in ("namespace", "name", "phase", "step", "percent", "attempt", "run_key")}
     assert told == {
         "namespace": "default",
         "name": "b",
@@ -60,7 +60,7 @@ def test_a_program_gets_the_same_facts_as_json_and_chooses_by_phase_and_label(ap
         "step": "node",
         "percent": 42,
         "attempt": 1,
-        "asked_by": asked_by,
+        "run_key": run_key,
     }
     assert [line.split()[0] for line in run_list("-l", "trainjob.dev/engine=airflow").stdout.splitlines()] == [
         "NAME",
@@ -68,26 +68,26 @@ def test_a_program_gets_the_same_facts_as_json_and_chooses_by_phase_and_label(ap
     ]
 
 
-def test_where_there_is_nothing_only_a_person_is_told(run_list):
+def test_an_empty_list_is_reported_on_standard_error(run_list):
     told = run_list("-n", "empty")
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "no TrainJobs in namespace empty\n")
 
 
-def test_a_thousand_jobs_of_all_namespaces_are_read_by_pages_and_not_one_by_one(api_server, run_list):
+def test_a_thousand_trainjobs_of_all_namespaces_are_listed_in_pages(api_server, run_list):
     for team in range(2):
-        api_server.namespace(f"team-{team}")
+        api_server.create_namespace(f"team-{team}")
     for number in range(MANY):
-        api_server.trainjob(f"job-{number:03}", namespace=f"team-{number % 2}")
+        api_server.create_trainjob(f"job-{number:03}", namespace=f"team-{number % 2}")
     told = run_list("-A")
     assert told.returncode == 0
     title, *lines = told.stdout.splitlines()
     assert title.split()[:2] == ["NAMESPACE", "NAME"]
     assert len(lines) == MANY
     assert lines[0].split()[0] in ("team-0", "team-1")
-    assert dict(api_server.server.asked) == {"list trainjobs": 10}
+    assert dict(api_server.server.request_counts) == {"list trainjobs": 10}
 
 
-def test_what_can_not_be_is_told_with_code_2(run_list):
+def test_an_invalid_selector_or_phase_exits_with_code_2(run_list):
     selector, phase = run_list("-l", "(("), run_list("--phase", "dreaming")
     assert (selector.returncode, phase.returncode) == (2, 2)
     assert selector.stderr.startswith("error: ")

@@ -62,7 +62,7 @@ def start_cluster(separate_environment, tmp_path):
 def test_another_shell_sees_a_cluster_and_ends_it(run_local, start_cluster, tmp_path):
     process, said = start_cluster("mine")
     [one] = json.loads(run_local("status", "--json").stdout)
-    assert (one["state"], one["trainjobs"], one["at_work"], one["temporary"]) == (str(tmp_path / "mine"), 0, 0, False)
+    assert (one["state"], one["trainjobs"], one["active"], one["temporary"]) == (str(tmp_path / "mine"), 0, 0, False)
     ended = run_local("down")
     kept = f"its folder stays: {tmp_path / 'mine'}"
     assert (ended.returncode, ended.stdout) == (0, "")

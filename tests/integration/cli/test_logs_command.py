@@ -1,4 +1,4 @@
-"""`trainjob logs`: all ranks, some of them, live, and of runs before."""
+"""Tests of `trainjob logs`: all ranks, selected ranks, `--follow` and `--previous`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def running_job(trainjob, cluster, namespace, tmp_path):
-    """A job of two nodes whose pods have written a line each, and its work."""
+    """Return the name and the step file of a job with two pods that have each printed a line."""
     work = GatedStep(tmp_path, "tune", nodes=2)
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
     wait_for_only_trainjob(cluster, namespace, phase="Running")
@@ -20,7 +20,7 @@ def running_job(trainjob, cluster, namespace, tmp_path):
     return name, work
 
 
-def test_what_is_there_now_and_a_part_of_it(trainjob, namespace, running_job):
+def test_logs_prints_existing_lines_of_all_or_selected_ranks(trainjob, namespace, running_job):
     name, _ = running_job
     whole = trainjob("logs", name, "-n", namespace)
     assert (whole.returncode, whole.stderr) == (0, "")
@@ -31,18 +31,18 @@ def test_what_is_there_now_and_a_part_of_it(trainjob, namespace, running_job):
     assert "has no such pods" in none.stderr
 
 
-def test_it_follows_to_the_end_and_nothing_is_lost_or_told_twice(start_command, namespace, running_job):
+def test_follow_prints_each_line_once_until_the_end(start_command, namespace, running_job):
     name, work = running_job
     process = start_command("logs", "-f", name, "-n", namespace)
     first = process.stdout.readline().rstrip()
-    work.finish()
+    work.open_gate()
     rest = process.stdout.read().splitlines()
     assert (process.wait(SECONDS), process.stderr.read()) == (0, "")
     assert sorted([first, *rest]) == ["[node-0] begun", "[node-0] done", "[node-1] begun", "[node-1] done"]
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_ends_it_though_nothing_is_written(start_command, namespace, running_job):
+def test_a_closed_output_pipe_ends_follow_without_new_lines(start_command, namespace, running_job):
     name, _ = running_job
     process = start_command("logs", "-f", name, "-n", namespace)
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_a_reader_that_goes_away_ends_it_though_nothing_is_written(start_command
 
 
 @pytest.mark.slow
-def test_runs_before_the_last_restart(trainjob, namespace, tmp_path):
+def test_previous_prints_the_logs_before_the_last_restart(trainjob, namespace, tmp_path):
     seen = tmp_path / "seen"
     script = f"if [ -e {seen} ]; then echo again; else touch {seen}; echo first; exit 1; fi"
     work = GatedStep(tmp_path, "tune", first_command=script, max_restarts=None)

@@ -1,4 +1,4 @@
-"""`trainjob run`: to the end and back to the shell, however it ends."""
+"""Tests of `trainjob run`: the ways in which it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainjob.status import derive_verdict
 SECONDS = 60.0
 
 
-def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):
+def test_run_prints_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", nodes=2)
     work.open_gate()
     done = trainjob("run", work.file, "-n", namespace)
@@ -28,19 +28,19 @@ def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path
     assert re.fullmatch(rf"TrainJob {namespace}/tune-[0-9a-f]{{8}} is complete( after \d+ s)?", lines[-1])
 
 
-def test_a_failure_has_its_code_its_reason_and_advice(trainjob, namespace, tmp_path):
+def test_a_failure_has_its_exit_code_reason_and_advice(trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", code=7)
     work.open_gate()
-    told, as_json = (trainjob("run", work.file, "-n", namespace, *more) for more in ([], ["--json"]))
-    assert (told.returncode, as_json.returncode) == (3, 3)
-    assert "exit code 7" in told.stderr
-    assert told.stderr.splitlines()[-1].startswith("  -> ")
+    as_text, as_json = (trainjob("run", work.file, "-n", namespace, *more) for more in ([], ["--json"]))
+    assert (as_text.returncode, as_json.returncode) == (3, 3)
+    assert "exit code 7" in as_text.stderr
+    assert as_text.stderr.splitlines()[-1].startswith("  -> ")
     [outcome] = json.loads(as_json.stdout)
     assert (outcome["phase"], outcome["exit_code"], outcome["log_tail"]) == ("Failed", 7, ["begun", "done"])
 
 
 @pytest.mark.slow
-def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob, cluster, namespace, tmp_path):
+def test_steps_run_in_order_until_one_fails_and_a_second_run_continues_there(trainjob, cluster, namespace, tmp_path):
     first, second = GatedStep(tmp_path, "first"), GatedStep(tmp_path, "second", code=1)
     third = GatedStep(tmp_path, "third")
     for work in (first, second, third):
@@ -49,47 +49,47 @@ def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob,
     done = trainjob("run", "-", "-n", namespace, "--run-id", "monday", "--json", input=chain)
     assert (done.returncode, [one["phase"] for one in json.loads(done.stdout)]) == (3, ["Complete", "Failed"])
     assert len(cluster.list_trainjobs(namespace)) <= 2
-    mended = GatedStep(tmp_path, "second")
-    chain = yaml.safe_dump_all([work.document for work in (first, mended, third)])
+    fixed = GatedStep(tmp_path, "second")
+    chain = yaml.safe_dump_all([work.document for work in (first, fixed, third)])
     again = trainjob("run", "-", "-n", namespace, "--run-id", "monday", "--json", input=chain)
     ends = json.loads(again.stdout)
     assert (again.returncode, [one["phase"] for one in ends]) == (0, ["Complete"] * 3)
     assert ends[0]["uid"] == json.loads(done.stdout)[0]["uid"]
 
 
-def test_killed_and_started_again_it_takes_the_same_one_over(start_command, trainjob, cluster, namespace, tmp_path):
+def test_a_killed_run_that_is_started_again_adopts_its_trainjob(start_command, trainjob, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     killed = start_command("run", work.file, "-n", namespace)
     job = wait_for_only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     again = start_command("run", work.file, "-n", namespace)
-    assert again.stdout.readline().endswith(": was there already: taken over\n")
+    assert again.stdout.readline().endswith(": adopted, because it already existed\n")
     work.open_gate()
     assert again.wait(SECONDS) == 0
     assert "[node-0] begun\n" in again.stdout.read()  # from the beginning
     assert [each["metadata"]["uid"] for each in cluster.list_trainjobs(namespace)] == [job["metadata"]["uid"]]
 
 
-def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(start_command, cluster, namespace, tmp_path):
+def test_the_deletion_of_an_adopted_trainjob_starts_another_attempt(start_command, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     killed = start_command("run", work.file, "-n", namespace)
     job = wait_for_only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     again = start_command("run", work.file, "-n", namespace)
-    assert again.stdout.readline().endswith(": was there already: taken over\n")
+    assert again.stdout.readline().endswith(": adopted, because it already existed\n")
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     assert cluster.delete_trainjob(name, namespace, uid)
     work.open_gate()
-    said, complained = again.communicate(timeout=SECONDS)
-    assert (again.returncode, complained) == (0, "")
+    printed, errors = again.communicate(timeout=SECONDS)
+    assert (again.returncode, errors) == (0, "")
     notice = f"TrainJob {namespace}/{name} was deleted after it was adopted; starting another attempt\n"
-    assert "created" in said.partition(notice)[2]
+    assert "created" in printed.partition(notice)[2]
     assert wait_for_only_trainjob(cluster, namespace)["metadata"]["uid"] != uid
 
 
-def test_ctrl_c_deletes_the_job_and_says_so(terminal, cluster, namespace, tmp_path):
+def test_ctrl_c_deletes_the_trainjob_and_prints_it(terminal, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     screen = terminal("run", work.file, "-n", namespace)
     screen.see("begun")
@@ -104,19 +104,19 @@ def test_ctrl_c_deletes_the_job_and_says_so(terminal, cluster, namespace, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("on_kill", "became"), [("delete", "it was deleted"), ("keep", "it goes on")])
-def test_sigterm_does_what_the_step_says(start_command, cluster, namespace, tmp_path, on_kill, became):
+def test_sigterm_applies_the_kill_action(start_command, cluster, namespace, tmp_path, on_kill, became):
     work = GatedStep(tmp_path, "tune", on_kill=on_kill)
     process = start_command("run", work.file, "-n", namespace)
     name = wait_for_only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
+    _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 143
-    assert told.endswith(f"TrainJob {namespace}/{name}: {became}\n")
+    assert errors.endswith(f"TrainJob {namespace}/{name}: {became}\n")
     assert (cluster.get_trainjob(name, namespace) is None) == (on_kill == "delete")
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_ends_it_quietly_and_the_job_goes_on(start_command, cluster, namespace, tmp_path):
+def test_a_closed_output_pipe_ends_the_command_and_the_trainjob_continues(start_command, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     process = start_command("run", work.file, "-n", namespace)
     assert process.stdout.readline().endswith(": created\n")
@@ -126,7 +126,7 @@ def test_a_reader_that_goes_away_ends_it_quietly_and_the_job_goes_on(start_comma
     assert not derive_verdict(wait_for_only_trainjob(cluster, namespace)).phase.finished
 
 
-def test_on_a_terminal_there_is_a_bar(terminal, namespace, tmp_path):
+def test_a_terminal_shows_a_progress_bar(terminal, namespace, tmp_path):
     frames = "echo 'epochs: 1'; echo '1|21|Loss: 2.5:  50%|##  | 21/42 [00:01<00:01]'"
     work = GatedStep(tmp_path, "tune", first_command=frames)
     screen = terminal("run", work.file, "-n", namespace)
@@ -138,14 +138,14 @@ def test_on_a_terminal_there_is_a_bar(terminal, namespace, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_refused_is_told_before_anything_is_made(trainjob, cluster, namespace, tmp_path):
+def test_an_unknown_runtime_is_refused_before_anything_is_created(trainjob, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", runtime="torch-distribted")
     done = trainjob("run", work.file, "-n", namespace)
     assert (done.returncode, cluster.list_trainjobs(namespace)) == (2, [])
     assert "did you mean torch-distributed?" in done.stderr
 
 
-def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(terminal, tmp_path):
+def test_a_second_ctrl_c_exits_at_once_if_the_cluster_does_not_respond(terminal, tmp_path):
     work = GatedStep(tmp_path, "tune")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         kubeconfig = tmp_path / "config"
@@ -159,11 +159,11 @@ def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(termina
         kubeconfig.write_text(yaml.safe_dump(content))
         screen = terminal("--kubeconfig", kubeconfig, "run", work.file)
         silent.settimeout(SECONDS)
-        connection, _ = silent.accept()  # from now on it waits for an answer
+        connection, _ = silent.accept()  # from now on the command waits for a response
         with connection:
             connection.settimeout(SECONDS)
             assert connection.recv(4) == b"GET "
             screen.type(CTRL_C)
-            screen.see("interrupted: ending the TrainJob that is being made; once more leaves it")
+            screen.see("interrupted: ending the TrainJob that is being created; interrupt again to leave it")
             screen.type(CTRL_C)
             assert screen.end() == 130

@@ -1,4 +1,4 @@
-"""`trainjob submit`: what becomes of a file that is submitted once, twice, and again when it has ended."""
+"""Tests of `trainjob submit`, for a file that is submitted once and repeatedly."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def submit(trainjob, namespace):
 
 
 @pytest.mark.slow
-def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob, namespace, tmp_path):
+def test_an_active_trainjob_is_adopted_and_a_finished_one_is_created_again(submit, trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     first, again = submit(work.file), submit(work.file)
     assert (first.returncode, first.stdout) == (0, again.stdout)
     name = first.stdout.strip()
     assert first.stderr == f"TrainJob {namespace}/{name}: created\n"
-    assert again.stderr == f"TrainJob {namespace}/{name}: was there already: taken over\n"
+    assert again.stderr == f"TrainJob {namespace}/{name}: adopted, because it already existed\n"
     work.open_gate()
     assert trainjob("wait", "-n", namespace, name).returncode == 0
     anew = json.loads(submit(work.file, "--json").stdout)
@@ -35,7 +35,7 @@ def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob
 
 
 @pytest.mark.slow
-def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place(submit, trainjob, namespace, tmp_path):
+def test_a_run_id_adopts_a_succeeded_trainjob_unless_the_document_changed(submit, trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     work.open_gate()
     name = submit(work.file, "--run-id", "monday").stdout.strip()
@@ -46,24 +46,24 @@ def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place
     assert [(job["attempt"], job["adopted"]) for job in json.loads(changed.stdout)] == [(2, False)]
 
 
-def test_what_would_be_sent_is_what_is_sent(submit, cluster, namespace, tmp_path):
+def test_output_yaml_is_the_object_that_submit_sends(submit, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", workspace="tickets", queue="team", nodes=2)
     shown = submit(work.file, "-o", "yaml")
     assert (shown.returncode, shown.stderr, cluster.list_trainjobs(namespace)) == (0, "", [])
-    told = yaml.safe_load(shown.stdout)
+    printed = yaml.safe_load(shown.stdout)
     submit(work.file)
     sent = wait_for_only_trainjob(cluster, namespace)
     for part in ("name", "namespace", "labels"):
-        assert told["metadata"][part] == sent["metadata"][part]
-    renewals = [job["metadata"]["annotations"].pop(labels.RENEWAL) for job in (told, sent)]
-    assert renewals[0] != renewals[1]  # each time that a person asks
-    assert told["metadata"]["annotations"] == sent["metadata"]["annotations"]
+        assert printed["metadata"][part] == sent["metadata"][part]
+    renewals = [job["metadata"]["annotations"].pop(labels.RENEWAL) for job in (printed, sent)]
+    assert renewals[0] != renewals[1]  # a new value for each command
+    assert printed["metadata"]["annotations"] == sent["metadata"]["annotations"]
     for patch in sent["spec"]["runtimePatches"]:
         patch.pop("time", None)  # the server's
-    assert {name: sent["spec"][name] for name in told["spec"]} == told["spec"]
+    assert {name: sent["spec"][name] for name in printed["spec"]} == printed["spec"]
 
 
-def test_what_would_be_sent_to_another_trainer_needs_no_cluster(submit, tmp_path):
+def test_output_for_another_trainer_version_needs_no_cluster(submit, tmp_path):
     work = GatedStep(tmp_path, "tune", workspace="tickets")
     nowhere = {"KUBECONFIG": str(tmp_path / "none")}
     old, new = (submit(work.file, "-o", "yaml", "--dialect", each, env=nowhere) for each in ("2.0", "2.2"))
@@ -73,7 +73,7 @@ def test_what_would_be_sent_to_another_trainer_needs_no_cluster(submit, tmp_path
 
 
 @pytest.mark.slow
-def test_a_file_may_have_several_of_both_kinds(submit, cluster, namespace, tmp_path):
+def test_a_file_can_contain_steps_and_manifests(submit, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "first")
     manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -88,21 +88,21 @@ def test_a_file_may_have_several_of_both_kinds(submit, cluster, namespace, tmp_p
     assert cluster.get_trainjob(names[1], namespace)["metadata"]["labels"]["team"] == "tickets"
 
 
-def test_one_wrong_document_and_nothing_is_sent(submit, cluster, namespace, tmp_path):
+def test_one_invalid_document_prevents_the_creation_of_all(submit, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     wrong = {**work.document, "name": "other", "trainer": {**work.document["trainer"], "num_nodes": 0}}
     work.file.write_text(yaml.safe_dump_all([work.document, wrong]))
-    told, as_json = submit(work.file), submit(work.file, "--json")
-    assert (told.returncode, told.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
+    failed, as_json = submit(work.file), submit(work.file, "--json")
+    assert (failed.returncode, failed.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
     line = work.file.read_text().splitlines().index("---") + 1
-    assert told.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes: 0 is not allowed; ")
+    assert failed.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes: 0 is not allowed; ")
     error = json.loads(as_json.stderr)
     assert (as_json.returncode, as_json.stdout, error["error"], error["exit_code"]) == (2, "", "InvalidSpec", 2)
     assert error["problems"][0]["field"] == f"{work.file}:{line}: trainer.num_nodes"
 
 
 @pytest.mark.slow
-def test_what_can_not_be_read_is_told_with_its_name(submit, tmp_path):
+def test_an_unreadable_file_is_an_error_with_its_name(submit, tmp_path):
     missing, folder = submit(tmp_path / "none.yaml"), submit(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     binary = submit(tmp_path / "binary")
@@ -115,10 +115,10 @@ def test_what_can_not_be_read_is_told_with_its_name(submit, tmp_path):
 
 
 @pytest.mark.slow
-def test_each_document_of_one_kind_needs_a_name(submit, tmp_path):
+def test_documents_of_one_kind_need_different_names(submit, tmp_path):
     work = GatedStep(tmp_path, "tune")
     twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
-    assert (twice.returncode, "'tune' is not allowed; several documents have it" in twice.stderr) == (2, True)
+    assert (twice.returncode, "'tune' is not allowed; several documents have this name" in twice.stderr) == (2, True)
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
     assert (named.returncode, "has 2 documents" in named.stderr) == (2, True)
     assert submit(work.file, "--name", "mine").stdout.startswith("mine-")

@@ -1,4 +1,4 @@
-"""`trainjob watch` on a terminal, into a pipe, and for programs."""
+"""Tests of `trainjob watch` on a terminal, in a pipe, and with `--json`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def api_server(tmp_path):
 
 @pytest.fixture
 def start_watch(api_server, start_command):
-    """Starts a watch; the process, and what it has written."""
+    """Return a function that starts a watch; it returns the process and its output."""
 
     def start(*arguments):
         process = start_command("--kubeconfig", api_server.kubeconfig, "watch", *arguments)
@@ -34,40 +34,40 @@ def start_watch(api_server, start_command):
     return start
 
 
-def test_a_line_for_each_change_until_all_that_are_named_have_ended(api_server, start_watch):
-    api_server.trainjob("a", make_run_key("a"))
-    api_server.trainjob("b", make_run_key("b"), queue="gpus")
-    api_server.trainjob("another")
-    api_server.runs("a")
-    process, told = start_watch("a", "b")
-    told.until("TrainJob default/a: Running [node]\n")
-    api_server.runs("b")
-    told.until("TrainJob default/b: Running [node]\n")
-    api_server.ends("a")
-    told.until("TrainJob default/a: Complete\n")
-    api_server.ends("b", "Failed", FAILURE)
-    assert told.rest().splitlines()[-1] == f"TrainJob default/b: Failed [node] (FailedJobs: {FAILURE})"
+def test_a_pipe_gets_a_line_for_each_change_until_all_named_trainjobs_have_ended(api_server, start_watch):
+    api_server.create_trainjob("a", make_run_key("a"))
+    api_server.create_trainjob("b", make_run_key("b"), queue="gpus")
+    api_server.create_trainjob("another")
+    api_server.set_running("a")
+    process, output = start_watch("a", "b")
+    output.wait_for("TrainJob default/a: Running [node]\n")
+    api_server.set_running("b")
+    output.wait_for("TrainJob default/b: Running [node]\n")
+    api_server.set_finished("a")
+    output.wait_for("TrainJob default/a: Complete\n")
+    api_server.set_finished("b", "Failed", FAILURE)
+    assert output.read_to_end().splitlines()[-1] == f"TrainJob default/b: Failed [node] (FailedJobs: {FAILURE})"
     assert (process.wait(60), process.stderr.read()) == (3, "")
-    assert "another" not in told.text
-    asked = api_server.server.asked
+    assert "another" not in output.text
+    counts = api_server.server.request_counts
     assert (api_server.server.most_watches["trainjobs"], api_server.server.most_watches["pods"]) == (1, 1)
-    assert (asked["get trainjobs"], asked["list pods"]) == (0, 1)
+    assert (counts["get trainjobs"], counts["list pods"]) == (0, 1)
 
 
-def test_for_programs_an_object_in_a_line_of_all_that_are_at_work_until_ctrl_c(api_server, start_watch):
-    api_server.trainjob("over")
-    api_server.ends("over")
-    api_server.trainjob("works", make_run_key("train", "kfp"), nodes=3)
-    api_server.runs("works")
-    process, told = start_watch("--json")
-    told.until('"Running"')
-    api_server.trainjob("comes")
-    told.until('"comes"')
+def test_json_has_a_line_for_each_change_of_the_active_trainjobs_until_ctrl_c(api_server, start_watch):
+    api_server.create_trainjob("over")
+    api_server.set_finished("over")
+    api_server.create_trainjob("works", make_run_key("train", "kfp"), nodes=3)
+    api_server.set_running("works")
+    process, output = start_watch("--json")
+    output.wait_for('"Running"')
+    api_server.create_trainjob("comes")
+    output.wait_for('"comes"')
     api_server.delete("works")
-    told.until('"Deleted"')
+    output.wait_for('"Deleted"')
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    lines = [json.loads(line) for line in told.rest().splitlines()]
+    lines = [json.loads(line) for line in output.read_to_end().splitlines()]
     assert [(one["name"], one["phase"]) for one in lines] == [
         ("works", "Running"),
         ("comes", "Pending"),
@@ -75,7 +75,7 @@ def test_for_programs_an_object_in_a_line_of_all_that_are_at_work_until_ctrl_c(a
     ]
     first = lines[0]
     assert (first["ranks_ready"], first["ranks"], first["progress"], first["percent"]) == (0, 3, None, None)
-    assert first["asked_by"]["engine"] == "kfp"
+    assert first["run_key"]["engine"] == "kfp"
 
 
 IGNORING_CLOSED_PIPE = """
@@ -87,10 +87,10 @@ main()
 """
 
 
-def test_ctrl_c_counts_also_when_it_wakes_nobody(api_server, environment):
-    """As when it comes in the moment in which the thread is about to wait: here another thread gets the signal."""
-    api_server.trainjob("works")
-    api_server.runs("works")
+def test_ctrl_c_ends_the_watch_if_another_thread_gets_the_signal(api_server, environment):
+    """The same happens if the signal arrives just before the main thread starts to wait."""
+    api_server.create_trainjob("works")
+    api_server.set_running("works")
     command = [sys.executable, "-c", IGNORING_CLOSED_PIPE, "--kubeconfig", str(api_server.kubeconfig), "watch"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -101,13 +101,13 @@ def test_ctrl_c_counts_also_when_it_wakes_nobody(api_server, environment):
             process.kill()
 
 
-def test_one_that_does_not_exist_is_an_error_at_once(api_server, start_watch):
-    process, told = start_watch("nobody")
-    assert (process.wait(60), told.rest()) == (1, "")
+def test_an_unknown_name_is_an_error_at_once(api_server, start_watch):
+    process, output = start_watch("nobody")
+    assert (process.wait(60), output.read_to_end()) == (1, "")
     assert process.stderr.read() == "error: there is no TrainJob default/nobody\n"
 
 
-def test_on_a_terminal_a_table_with_progress_loss_and_ranks(cluster, terminal, unique, tmp_path):
+def test_a_terminal_shows_a_table_with_progress_loss_and_ranks(cluster, terminal, unique, tmp_path):
     go = tmp_path / "go"
     frames = " ".join(f"'1|{step}|Loss: 2.5: {step}0%|##| {step}/10 ['" for step in range(1, 6))
     script = f"echo 'epochs: 1'; printf '%s\\n' {frames}; until test -e {go}; do sleep 0.05; done"
@@ -119,5 +119,5 @@ def test_on_a_terminal_a_table_with_progress_loss_and_ranks(cluster, terminal, u
     screen.see("Running")
     go.touch()
     assert screen.end(60) == 0
-    assert "\x1b[1;32mComplete" in screen.shown  # in colour
+    assert "\x1b[1;32mComplete" in screen.shown  # in color
     cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)

@@ -19,29 +19,35 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from trainjob.cli import terminal
+from trainjob.cli.command_help import format_help
 
 __all__ = ["application"]
 
-_KUBECONFIG = typer.Option(help="Kubeconfig file; KUBECONFIG, then ~/.kube/config, by default.", show_default=False)
-_CONTEXT = typer.Option(help="The kubeconfig's context; its current one by default.", show_default=False)
+_KUBECONFIG = typer.Option(help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config.", show_default=False)
+_CONTEXT = typer.Option(help="Context of the kubeconfig. Default: its current context.", show_default=False)
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in terminal.EXIT_CODES.items()) + "."
 
-# Module of this package, function in it, and line in the help.
+_SUMMARY = "Submit, follow and manage Kubeflow TrainJobs."
+# Module of this package, function in it, and line in `trainjob --help`: the first line of the function's docstring.
 _COMMANDS = {
-    "run": ("run", "run", "Make the TrainJobs of a file, one after the other, and follow them."),
-    "submit": ("submit", "submit", "Make the TrainJobs of a file, and print their names."),
+    "run": ("run", "run", "Create the TrainJobs of a file one by one, and follow each until it has ended."),
+    "submit": ("submit", "submit", "Create the TrainJobs of a file, and print their names."),
     "wait": ("wait", "wait", "Wait until TrainJobs have ended."),
-    "logs": ("logs", "logs", "Print the logs of a TrainJob, of all ranks."),
-    "cancel": ("cancel", "cancel", "Delete TrainJobs that have not ended."),
-    "suspend": ("cancel", "suspend", "Suspend TrainJobs."),
-    "resume": ("cancel", "resume", "Let suspended TrainJobs go on."),
-    "list": ("listing", "list_trainjobs", "List TrainJobs, the newest first."),
-    "watch": ("watch", "watch", "Show how TrainJobs get on, live."),
-    "describe": ("describe", "describe", "Tell all about one TrainJob."),
-    "export": ("export", "export", "Send the model that a fine-tuning has left where it is wanted."),
-    "runtimes": ("runtimes", "runtimes", "List the training runtimes, or describe one."),
-    "check": ("check", "check", "Say what works for TrainJobs in a namespace, and what to fix."),
-    "sweep": ("sweep", "sweep", "Delete the TrainJobs whose time to live is over."),
+    "logs": ("logs", "logs", "Print the logs of a TrainJob, of all steps and ranks."),
+    "cancel": ("cancel", "cancel", "Delete TrainJobs that have not ended, with their pods."),
+    "suspend": ("cancel", "suspend", "Suspend TrainJobs and delete their pods."),
+    "resume": ("cancel", "resume", "Resume suspended TrainJobs."),
+    "list": ("listing", "list_trainjobs", "List TrainJobs with their phases, newest first."),
+    "watch": ("watch", "watch", "Show the phases and the progress of TrainJobs, live."),
+    "describe": ("describe", "describe", "Show the details of one TrainJob, and what to do if it has a problem."),
+    "export": ("export", "export", "Export the model of a fine-tuning to a bucket, the Hugging Face hub or a folder."),
+    "runtimes": (
+        "runtimes",
+        "runtimes",
+        "List the training runtimes that a TrainJob can use, or describe one of them.",
+    ),
+    "check": ("check", "check", "Check whether TrainJobs can run in a namespace, and report what to fix."),
+    "sweep": ("sweep", "sweep", "Delete finished TrainJobs whose time to live is over."),
 }
 _ENTRY_POINTS = "trainjob.commands"
 # This project's commands in other distributions. An error names the distribution if it is not installed.
@@ -51,7 +57,7 @@ _DISTRIBUTIONS = {"local": "trainjob-local", "migrate": "trainjob-migrate"}
 class _LazyGroup(TyperGroup):
     """Command group that imports a command only when it is called or completed.
 
-    It knows names and help of all commands without importing them.
+    It has the names and the first help lines of all commands without importing them.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -77,7 +83,7 @@ def application() -> typer.Typer:
     command = typer.Typer(
         name="trainjob",
         cls=_LazyGroup,
-        help="Kubeflow Trainer jobs from the command line.",
+        help=_SUMMARY,
         epilog=_EPILOG,
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # they show local variables, which may contain secrets
@@ -97,9 +103,9 @@ def _find_plugin_commands() -> dict[str, EntryPoint]:
 def _load_command(name: str) -> Any:
     if name not in _COMMANDS:
         return _build_command(name, lambda parent: parent.add_typer(_find_plugin_commands()[name].load()(), name=name))
-    module, function, help_text = _COMMANDS[name]
+    module, function, _ = _COMMANDS[name]
     found = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
-    return _build_command(name, lambda parent: parent.command(name, help=help_text)(found))
+    return _build_command(name, lambda parent: parent.command(name, help=format_help(found))(found))
 
 
 def _build_command(name: str, add: Callable[[typer.Typer], object]) -> Any:
@@ -119,7 +125,7 @@ def _root(
     kubeconfig: Annotated[Path | None, _KUBECONFIG] = None,
     context: Annotated[str, _CONTEXT] = "",
 ) -> None:
-    """Kubeflow Trainer jobs from the command line."""
+    """Set the cluster that the command uses."""
     from trainjob.client import Connection
 
     terminal.set_connection(Connection(kubeconfig=str(kubeconfig or ""), context=context))

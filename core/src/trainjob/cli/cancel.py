@@ -23,25 +23,21 @@ def cancel(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Delete TrainJobs that have not ended, with their pods. One that has ended stays: its model may go with it.
+    """Delete TrainJobs that have not ended, with their pods.
 
-    `--json` prints a list of objects with `name`, `namespace`, `uid` and `done`: `deleted`, or `left alone` with the
-    phase as `reason`; or `failed` with what went wrong.
+    TrainJobs that have ended are left alone, because a model on a volume of their own would be deleted with them. To
+    delete them, use `trainjob sweep`.
 
-    Args:
-        names: which, whoever made them.
-        namespace: of those that name none; empty for the kubeconfig's own.
-        as_json: print what was done.
+    With --json: a list of objects with name, namespace, uid, done and reason. `done` is "deleted", "left alone" or
+    "failed".
 
-    Raises:
-        NotFound: one of them does not exist; nothing was done.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob cancel tune-1a2b3c4d
     """
 
     def cancel_one(cluster: Cluster, reference: JobReference) -> tuple[str, str]:
         phase = cancel_unless_finished(cluster, reference).phase
         if phase is Phase.DELETED:
-            return _LEFT_ALONE, "it is gone already"
+            return _LEFT_ALONE, "it no longer exists"
         return (_LEFT_ALONE, f"it is {phase.value}") if phase.finished else ("deleted", "")
 
     _apply_to_each(names, namespace, cancel_one, as_json=as_json)
@@ -52,20 +48,12 @@ def suspend(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Suspend TrainJobs: their pods go, their claims stay, and the training begins anew when they are resumed.
+    """Suspend TrainJobs and delete their pods.
 
-    One in a Kueue queue is refused: Kueue would undo it at once.
+    Their volumes remain. A resumed training starts again from its beginning, or from its last checkpoint if the program
+    loads one. A TrainJob in a Kueue queue cannot be suspended, because Kueue would resume it at once.
 
-    `--json` prints a list like that of `trainjob cancel`, with `suspended` as what was done.
-
-    Args:
-        names: which, whoever made them.
-        namespace: of those that name none; empty for the kubeconfig's own.
-        as_json: print what was done.
-
-    Raises:
-        NotFound: one of them does not exist; nothing was done.
-        ClusterError: the cluster can't be asked.
+    With --json: a list as for `trainjob cancel`, with "suspended" as the value of `done`.
     """
     _apply_to_each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=True), as_json=as_json)
 
@@ -75,18 +63,9 @@ def resume(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Let suspended TrainJobs go on.
+    """Resume suspended TrainJobs.
 
-    `--json` prints a list like that of `trainjob cancel`, with `resumed` as what was done.
-
-    Args:
-        names: which, whoever made them.
-        namespace: of those that name none; empty for the kubeconfig's own.
-        as_json: print what was done.
-
-    Raises:
-        NotFound: one of them does not exist; nothing was done.
-        ClusterError: the cluster can't be asked.
+    With --json: a list as for `trainjob cancel`, with "resumed" as the value of `done`.
     """
     _apply_to_each(
         names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=False), as_json=as_json
@@ -95,11 +74,11 @@ def resume(
 
 _LEFT_ALONE, _FAILED = "left alone", "failed"
 _Action = Callable[[Cluster, JobReference], tuple[str, str]]
-"""Action on one TrainJob; returns the name of the action and its reason, as texts."""
+"""Action on one TrainJob; returns its result, such as "deleted", and the reason."""
 
 
 def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool) -> tuple[str, str]:
-    done, already = ("suspended", "is suspended already") if suspended else ("resumed", "is not suspended")
+    done, already = ("suspended", "is already suspended") if suspended else ("resumed", "is not suspended")
     if set_suspended(cluster, reference.name, reference.namespace, suspended=suspended):
         return done, ""
     return _LEFT_ALONE, f"it has ended, or {already}"
@@ -111,7 +90,7 @@ def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json
     Raises:
         Exit: the action failed for a TrainJob, after all were tried.
     """
-    told, failed = [], False
+    results, failed = [], False
     with terminal.open_cluster() as cluster:
         for reference in get_references(cluster, names, namespace):
             try:
@@ -119,16 +98,16 @@ def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json
             except TrainJobError as error:
                 done, reason, failed = _FAILED, str(error), True
             place = {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}
-            told.append({**place, "done": done, "reason": reason})
+            results.append({**place, "done": done, "reason": reason})
             if not as_json:
                 _print_result(reference, done, reason)
     if as_json:
-        terminal.print_json(told)
+        terminal.print_json(results)
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _print_result(reference: JobReference, done: str, reason: str) -> None:
     color = {_FAILED: "red", _LEFT_ALONE: "yellow"}.get(done, "green")
-    where = terminal.error_console() if done == _FAILED else terminal.console()
-    where.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")
+    console = terminal.error_console() if done == _FAILED else terminal.console()
+    console.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")

@@ -26,26 +26,21 @@ def check(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Say what works for TrainJobs in a namespace, and what to fix.
+    """Check whether TrainJobs can run in a namespace, and report what to fix.
 
-    Nothing is changed: TrainJobs are only tried (dryRun). The exit code is 0 when TrainJobs can run there, else 1.
-    With `--json`: `server`, `namespace`, `can_run`, `rows`, each with `name`, `grade` (`ok`, `warning`, `failed`,
-    `unknown`), `text` and `advice`, and `grants`, the Roles and bindings that are missing.
+    The command changes nothing: it only tests whether the API server would accept a TrainJob (dryRun). The exit code is
+    0 if TrainJobs can run in the namespace, otherwise 1.
 
-    Args:
-        namespace: which; empty for the kubeconfig's own.
-        as_json: for programs.
-
-    Raises:
-        ClusterError: the cluster can't be asked at all.
+    With --json: an object with server, namespace, can_run, rows (each with name, grade, text and advice) and grants.
+    `grade` is "ok", "warning", "failed" or "unknown". `grants` has the missing Roles and bindings.
     """
     with terminal.open_cluster() as cluster:
         platform = cluster.platform.inspect(namespace or cluster.namespace, STOCK_RUNTIME)
     found = check_namespace(platform, datetime.now(timezone.utc))
     grants = _grants(platform)
     if as_json:
-        told = {"server": platform.server, "namespace": platform.namespace, "can_run": can_run_trainjobs(found)}
-        terminal.print_json({**told, "rows": [row.to_dict() for row in found], "grants": grants})
+        report = {"server": platform.server, "namespace": platform.namespace, "can_run": can_run_trainjobs(found)}
+        terminal.print_json({**report, "rows": [row.to_dict() for row in found], "grants": grants})
     else:
         _print_report(platform, found, grants)
     if not can_run_trainjobs(found):
@@ -71,8 +66,8 @@ def _print_report(platform: PlatformFacts, rows: Sequence[CheckResult], grants: 
         console.print(f"TrainJobs can run in namespace {escape(platform.namespace)}.")
     else:
         console.print(
-            f"[bold red]TrainJobs can't run in namespace {escape(platform.namespace)}:[/] fix what has failed."
+            f"[bold red]TrainJobs can't run in namespace {escape(platform.namespace)}:[/] fix the failed checks above."
         )
     if grants:
-        console.print("\n# What may be granted, by who may do so: kubectl apply -f FILE")
+        console.print("\n# Missing permissions; an administrator can grant them with: kubectl apply -f FILE")
         terminal.print_yaml(*grants)

@@ -1,6 +1,6 @@
 """Completion of names in a shell, with names from the cluster.
 
-If the cluster does not answer within 2 s, nothing is offered. Typer calls these functions. Its option
+If the cluster does not answer within 2 s, the shell offers no names. Typer calls these functions. Its option
 `--install-completion` installs the completion in bash, zsh, fish and PowerShell.
 """
 
@@ -23,7 +23,7 @@ _TIMEOUT_SECONDS = 2.0  # the user waits at the prompt
 
 
 def complete_trainjobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the namespace's TrainJobs that start with a text, by name.
+    """Return the names of the namespace's TrainJobs that start with a text.
 
     Names that are already on the command line are left out.
     """
@@ -37,9 +37,9 @@ def complete_trainjobs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_runtimes(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the training runtimes that start with a text, by name.
+    """Return the names of the training runtimes that start with a text.
 
-    These are the cluster's runtimes and the namespace's own.
+    These are the ClusterTrainingRuntimes and the namespace's TrainingRuntimes.
     """
 
     def list_names(cluster: Cluster) -> list[str]:
@@ -54,14 +54,14 @@ def complete_runtimes(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the namespaces that start with a text."""
+    """Return the names of the namespaces that start with a text."""
     return _complete(context, lambda cluster: cluster.list_namespaces(), incomplete)
 
 
 NAMESPACE = typer.Option(
     "--namespace",
     "-n",
-    help="Where; the kubeconfig's own by default.",
+    help="Namespace. Default: that of the kubeconfig's context.",
     show_default=False,
     autocompletion=complete_namespaces,
 )

@@ -14,18 +14,18 @@ from trainjob.cli import completion, table_format, terminal
 from trainjob.cli.job_lookup import get_trainjobs
 from trainjob.cli.submit import Output
 from trainjob.inspection.description import Description
-from trainjob.inspection.description import describe as look_at
+from trainjob.inspection.description import describe as inspect_trainjob
 from trainjob.status import Phase
 from trainjob.status.nested_fields import get_mapping
 
 __all__ = ["describe"]
 
-_NAME = typer.Argument(help="Which, by name or as NAMESPACE/NAME.", autocompletion=completion.complete_trainjobs)
+_NAME = typer.Argument(
+    metavar="NAME", help="TrainJob, as NAME or NAMESPACE/NAME.", autocompletion=completion.complete_trainjobs
+)
 _LOG_LINES, _PODS = 8, 16
 _MAX_LINE_LENGTH = 160  # characters; a command may contain a whole program
-
-
-_OUTPUT = typer.Option("--output", "-o", help="yaml: the object itself.", show_default=False)
+_OUTPUT = typer.Option("--output", "-o", help="yaml: print the object itself.", show_default=False)
 
 
 def describe(
@@ -34,27 +34,19 @@ def describe(
     output: Annotated[Output | None, _OUTPUT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Tell all about one TrainJob: its spec in short, phase, steps, pods, events, story, end, and what to do.
+    """Show the details of one TrainJob, and what to do if it has a problem.
 
-    What may not be read, such as events, is said and left out. As JSON: what `trainjob list --json` tells, with `spec`,
-    `steps`, `pods`, `events`, `story`, `outcome` (null while it has not ended), `result` (what its program handed back,
-    or null), `hints` and `unread`.
+    The output has its spec in short, phase, steps, pods, events, timeline and result. Objects that you have no
+    permission to read, such as events, are left out and listed under "Could not be read".
 
-    Args:
-        name: which.
-        namespace: where; empty for the kubeconfig's own.
-        output: the object itself.
-        as_json: for programs.
-
-    Raises:
-        NotFound: there is none of that name.
-        ClusterError: the cluster can't be asked.
+    With --json: the keys of `trainjob list --json`, and spec, steps, pods, events, timeline, outcome (null before the
+    end), result (the value that its program returned, or null), hints and read_errors.
     """
     from trainjob.spec.redaction import redact
 
     with terminal.open_cluster() as cluster:
         [job] = get_trainjobs(cluster, [name], namespace)
-        found = look_at(cluster, job)
+        found = inspect_trainjob(cluster, job)
     spec = redact(found.spec)  # commands may contain secrets, too
     if output is Output.YAML:
         meta = {key: value for key, value in get_mapping(found.job, "metadata").items() if key != "managedFields"}
@@ -67,10 +59,8 @@ def describe(
 
 def _show(console: Console, description: Description, spec: Mapping[str, Any]) -> None:
     one = description.summary
-    step = f" [{one.step}]" if one.step else ""
-    console.print(
-        f"[bold]{escape(f'TrainJob {one.namespace}/{one.name}')}[/]  {table_format.format_phase(one.phase)}{escape(step)}"
-    )
+    title, step = f"TrainJob {one.namespace}/{one.name}", f" [{one.step}]" if one.step else ""
+    console.print(f"[bold]{escape(title)}[/]  {table_format.format_phase(one.phase)}{escape(step)}")
     for title, value in _facts(description, spec):
         console.print(f"  {title:<10}  {escape(value)}")
     for title, rows, names in (
@@ -85,14 +75,14 @@ def _show(console: Console, description: Description, spec: Mapping[str, Any]) -
         and one.phase.finished
         and not any(line.startswith("pods") for line in description.read_errors)
     ):
-        console.print("\n[bold]Pods[/]\n  none is left")
+        console.print("\n[bold]Pods[/]\n  all were deleted")
     events = [
         {**event, "age": table_format.format_age(event["time"]), "count": f"x{event['count']}"}
         for event in description.events
     ]
     _show_table(console, "Events", events, ("age", "count", "reason", "about", "message"))
-    story = [{"time": moment["time"], "what": moment["what"]} for moment in description.timeline]
-    _show_table(console, "Story", story, ("time", "what"), titles=False)
+    timeline = [{"time": moment["time"], "what": moment["what"]} for moment in description.timeline]
+    _show_table(console, "Timeline", timeline, ("time", "what"), titles=False)
     for title, lines in _texts(description):
         console.print(f"\n[bold]{title}[/]")
         for line in lines:
@@ -109,7 +99,7 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
     ended = f", ended {one.ended} after {table_format.format_age(one.created, one.ended)}" if one.ended else ""
     yield "age", f"{table_format.format_age(one.created)}{ended}"
     if one.run_key:
-        yield "asked by", f"{one.run_key}, attempt {max(one.attempt, 1)}"
+        yield "run key", f"{one.run_key}, attempt {max(one.attempt, 1)}"
     yield "runtime", "{name} ({kind})".format(**spec["runtime"])
     for name in ("image", "queue", "priority_class"):
         if name in spec:
@@ -131,9 +121,9 @@ def _size(spec: Mapping[str, Any]) -> str:
     resources = ", ".join(f"{name}: {amount}" for name, amount in spec.get("resources_per_node", {}).items())
     return table_format.join_words(
         (
-            "nodes as the runtime says" if nodes is None else f"{nodes} node{'s' * (nodes != 1)}",
-            f"processes a node: {spec['processes_per_node']}" if "processes_per_node" in spec else "",
-            f"{resources} each" if resources else "",
+            "number of nodes from the runtime" if nodes is None else f"{nodes} node{'s' * (nodes != 1)}",
+            f"processes per node: {spec['processes_per_node']}" if "processes_per_node" in spec else "",
+            f"{resources} per node" if resources else "",
         )
     )
 
@@ -146,7 +136,7 @@ def _texts(description: Description) -> Iterator[tuple[str, list[str]]]:
             list(description.outcome.log_tail[-_LOG_LINES:]),
         )
     if description.result is not None:
-        yield "Handed back", json.dumps(description.result, indent=2).splitlines()
+        yield "Result", json.dumps(description.result, indent=2).splitlines()
     if description.hints:
         yield "What to do", description.hints
     if description.read_errors:
@@ -158,9 +148,9 @@ def _show_table(
 ) -> None:
     if not rows:
         return
-    told = table_format.create_table(*(name.replace("_", " ").upper() for name in names))
-    told.show_header = titles
+    table = table_format.create_table(*(name.replace("_", " ").upper() for name in names))
+    table.show_header = titles
     for row in rows:
-        told.add_row(*(escape("-" if row[name] in (None, "") else str(row[name])) for name in names))
+        table.add_row(*(escape("-" if row[name] in (None, "") else str(row[name])) for name in names))
     console.print(f"\n[bold]{title}[/]")
-    table_format.print_table(console, told, indent=2)
+    table_format.print_table(console, table, indent=2)

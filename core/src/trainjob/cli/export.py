@@ -21,14 +21,14 @@ __all__ = ["export"]
 
 _JOB_AND_DESTINATION = typer.Argument(
     metavar="[NAME] DESTINATION",
-    help="The fine-tuning's TrainJob, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
+    help="TrainJob of the fine-tuning, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
     autocompletion=completion.complete_trainjobs,
 )
-_WORKSPACE = typer.Option(metavar="CLAIM", help="In place of a NAME: the claim that the model is on.")
-_OUTPUT_PATH = typer.Option(help="With --workspace: where the checkpoints are below /workspace/output.")
-_SECRET = typer.Option(help="The Secret with the destination's credentials.")
-_ENDPOINT = typer.Option(help="The object store's URL, where it is not AWS.")
-_REGION = typer.Option(help="The bucket's region.")
+_WORKSPACE = typer.Option(metavar="CLAIM", help="Instead of NAME: PersistentVolumeClaim that has the model.")
+_OUTPUT_PATH = typer.Option(help="With --workspace: folder of the checkpoints, below /workspace/output.")
+_SECRET = typer.Option(help="Secret with the credentials for the destination.")
+_ENDPOINT = typer.Option(help="URL of the object store, if it is not AWS.")
+_REGION = typer.Option(help="Region of the bucket.")
 
 
 def export(
@@ -42,27 +42,15 @@ def export(
     output: Annotated[Output | None, OUTPUT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Make one clean Hugging Face folder of a fine-tuning's final checkpoint, send it, and follow that to its end.
+    """Export the model of a fine-tuning to a bucket, the Hugging Face hub or a folder.
 
-    What an earlier export of the same has begun is gone on with. Ctrl-C deletes the export's TrainJob; the model stays.
+    The exported folder is a complete Hugging Face model, made from the last checkpoint. The export is a TrainJob of its
+    own, which the command follows until it has ended. The command resumes an earlier, unfinished export of the same
+    model. Ctrl-C deletes the export's TrainJob, but not the model.
 
-    `--json` prints the outcome, and tells the rest on standard error.
+    With --json: the outcome; progress is on standard error.
 
-    Args:
-        places: the fine-tuning's TrainJob, where no workspace is named, and the destination.
-        workspace: the claim that the model is on.
-        output_path: where on it.
-        secret: the destination's credentials.
-        endpoint: of the object store.
-        region: of the bucket.
-        namespace: where; empty for the kubeconfig's own.
-        output: print what would be sent, and send nothing.
-        as_json: print the outcome.
-
-    Raises:
-        InvalidSpec: there is no model there, or the destination is none.
-        JobFailed: the export failed.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob export tune-1a2b3c4d s3://models/tickets --secret s3
     """
     *names, destination = job_and_destination
     if len(names) != (0 if workspace else 1):
@@ -77,7 +65,7 @@ def export(
                 [job] = get_trainjobs(cluster, names, namespace)
                 (place, path), where = find_model(cluster, job), get_str(job, "metadata", "namespace")
             given = {"secret": secret, "endpoint": endpoint, "region": region}
-            asked = to_user_request(
+            request = to_user_request(
                 ExportModel(
                     workspace=place,
                     output_path=path,
@@ -86,9 +74,9 @@ def export(
                 )
             )
             if output:
-                terminal.print_yaml(*preview_requests([asked], where, None))
+                terminal.print_yaml(*preview_requests([request], where, None))
                 return
-            outcome = follow(cluster, asked, where, console)
+            outcome = follow(cluster, request, where, console)
     except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
     if as_json:

@@ -31,7 +31,7 @@ def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Cons
 
     Args:
         cluster: the cluster.
-        asked: the request and its run key.
+        request: the request and its run key.
         namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
         console: console for the reports.
 
@@ -40,7 +40,7 @@ def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Cons
 
     Raises:
         InvalidSpec: the request cannot be expressed; nothing was sent.
-        Stopped: a signal ended the command; what happened to the TrainJob was reported.
+        Interrupted: a signal ended the command; what happened to the TrainJob was reported.
         BrokenPipeError: the reader of the console is gone.
         ClusterError: the cluster cannot be reached or refuses.
     """
@@ -53,9 +53,9 @@ class _JobFollower:
         self._guard = JobGuard()
 
     async def run(self) -> Outcome:
-        """Run until the TrainJob has ended; see [follow][]."""
-        halt = Interruption()
-        halt.handle_signals(self._print_signal_notice)
+        """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""
+        interruption = Interruption()
+        interruption.handle_signals(self._print_signal_notice)
         job = to_trainjob(self._request.request)
         limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
         ended = apply_kill_action_on_error(
@@ -68,13 +68,14 @@ class _JobFollower:
             ignored_errors=(Interrupted, BrokenPipeError),
         )
         try:
-            with ended, ProgressOutput(self._console, halt) as story:
-                reference, outcome = await self._attempt(halt, story, limits)
+            with ended, ProgressOutput(self._console, interruption) as output:
+                reference, outcome = await self._attempt(interruption, output, limits)
                 while notice := format_reattempt_notice(reference, outcome):
-                    story.print_line(notice)
-                    reference, outcome = await self._attempt(halt, story, limits)
+                    output.print_line(notice)
+                    reference, outcome = await self._attempt(interruption, output, limits)
                 if outcome.succeeded:  # after the last log lines; the caller reports a failure
-                    story.print_line(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
+                    duration = f" after {outcome.seconds:.0f} s" if outcome.seconds else ""
+                    output.print_line(outcome.explain() + duration)
                 return outcome
         except Interrupted:
             if known := self._guard.reference:
@@ -99,22 +100,21 @@ class _JobFollower:
                 raise interruption.reason
             self._guard.record_creation(name, namespace)
 
-        asked = self._request
         return submit(
             self._cluster,
-            asked.request,
-            asked.key,
+            self._request.request,
+            self._request.key,
             namespace=self._namespace,
-            renewal=asked.renewal,
+            renewal=self._request.renewal,
             before_create=before_create,
         )
 
     def _print_signal_notice(self) -> None:
-        about = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being made"
-        again = "once more leaves it as it is and ends at once"
-        terminal.error_console().print(f"[yellow]interrupted: ending {escape(about)}; {again}[/]")
+        job = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being created"
+        again = "interrupt again to leave it as it is and exit at once"
+        terminal.error_console().print(f"[yellow]interrupted: ending {escape(job)}; {again}[/]")
 
 
 def describe_submission(reference: JobReference) -> str:
     """Return a sentence that says whether a TrainJob was created or adopted."""
-    return f"TrainJob {reference}: {'was there already: taken over' if reference.adopted else 'created'}"
+    return f"TrainJob {reference}: {'adopted, because it already existed' if reference.adopted else 'created'}"

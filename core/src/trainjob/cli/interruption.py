@@ -28,18 +28,18 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """A way to end a coroutine early; create it on the coroutine's event loop."""
+    """Early end of a coroutine; create this object on the coroutine's event loop."""
 
     def __init__(self) -> None:
-        """Start without a reason to halt."""
+        """Create an interruption that has not happened yet."""
         self._loop = asyncio.get_running_loop()
         self._reason: asyncio.Future[None] = self._loop.create_future()
 
     def handle_signals(self, on_first_signal: Callable[[], None]) -> None:
-        """Halt at the first SIGINT or SIGTERM from now on; end the process at the second.
+        """Interrupt the coroutine at the first SIGINT or SIGTERM; end the process at the second.
 
         Args:
-            tell: function that reports the first signal to the user.
+            on_first_signal: function that reports the first signal to the user.
         """
 
         def on_signal(number: int) -> None:
@@ -52,7 +52,7 @@ class Interruption:
             self._loop.add_signal_handler(number, on_signal, number)
 
     def watch_reader(self, output: IO[str]) -> None:
-        """Halt as soon as the pipe that is written to has lost its reader.
+        """Interrupt the coroutine as soon as the output is a pipe without a reader.
 
         On Linux this works also while nothing is written: epoll reports `EPOLLERR` for the pipe (pipe(7)). On other
         systems, the next write fails.
@@ -62,7 +62,7 @@ class Interruption:
             self._loop.add_reader(output.fileno(), self.interrupt, gone)
 
     def interrupt(self, reason: Exception) -> None:
-        """Halt for this reason; call it on the event loop's thread.
+        """Interrupt the coroutine for this reason; call it on the event loop's thread.
 
         Only the first reason counts.
         """
@@ -70,20 +70,20 @@ class Interruption:
             self._reason.set_exception(reason)
 
     def interrupt_threadsafe(self, reason: Exception) -> None:
-        """Halt for this reason; may be called from any thread."""
+        """Interrupt the coroutine for this reason, from any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.interrupt, reason)
 
     @property
     def reason(self) -> BaseException | None:
-        """The reason to halt; None if there is none."""
+        """The reason of the interruption; None if the coroutine was not interrupted."""
         return self._reason.exception() if self._reason.done() else None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the work, unless a halt comes first.
+        """Return the result of the coroutine, unless it is interrupted.
 
         Raises:
-            Exception: the reason of the halt; the work was cancelled.
+            Exception: the reason of the interruption; the coroutine was cancelled.
         """
         task = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {task, self._reason}
@@ -92,4 +92,4 @@ class Interruption:
             return task.result()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        raise self.reason or AssertionError("one of the two is done")
+        raise self.reason or AssertionError("either the task or the interruption is done")

@@ -17,7 +17,10 @@ _ALL_LABELS = ""  # label selector for all TrainJobs
 _MAX_LISTED = 10
 
 NAMES = typer.Argument(
-    help="TrainJobs, by name or as NAMESPACE/NAME.", show_default=False, autocompletion=completion.complete_trainjobs
+    metavar="NAME...",
+    help="TrainJobs, each as NAME or NAMESPACE/NAME.",
+    show_default=False,
+    autocompletion=completion.complete_trainjobs,
 )
 
 
@@ -44,7 +47,7 @@ def get_trainjobs(cluster: Cluster, names: Sequence[str], namespace: str) -> lis
 
 
 def get_references(cluster: Cluster, names: Sequence[str], namespace: str) -> list[JobReference]:
-    """Return references to the TrainJobs of these names; see [named][]."""
+    """Return references to the TrainJobs of these names; see [get_trainjobs][]."""
     return [reference_to(job, adopted=True) for job in get_trainjobs(cluster, names, namespace)]
 
 
@@ -59,10 +62,10 @@ def _not_found(cluster: Cluster, missing: Sequence[tuple[str, str]]) -> NotFound
         there = [_name(job) for job in cluster.list_trainjobs(namespace, _ALL_LABELS)]
         wanted = [name for each, name in missing if each == namespace]
         close = [near for name in wanted for near in difflib.get_close_matches(name, there, n=1)]
-        told = list(dict.fromkeys([*close, *there]))[:_MAX_LISTED]
-        more = f" and {len(there) - len(told)} more" if len(there) > len(told) else ""
+        listed = list(dict.fromkeys([*close, *there]))[:_MAX_LISTED]
+        more = f" and {len(there) - len(listed)} more" if len(there) > len(listed) else ""
         meant = f"did you mean {', '.join(close)}? " if close else ""
-        hints.append(f"{meant}in namespace {namespace} there are {', '.join(told) or 'none'}{more}")
+        hints.append(f"{meant}namespace {namespace} has {', '.join(listed) or 'no TrainJobs'}{more}")
     names = ", ".join("/".join(place) for place in missing)
     return NotFound(f"there is no TrainJob {names}", hint="; ".join(hints), status=404, reason="NotFound")
 

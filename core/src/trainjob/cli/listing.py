@@ -14,9 +14,13 @@ from trainjob.status import Phase
 
 __all__ = ["list_trainjobs"]
 
-_ALL_NAMESPACES = typer.Option("--all-namespaces", "-A", help="In all namespaces.", show_default=False)
-_PHASE = typer.Option(help="Only those in this phase; may be given several times.", case_sensitive=False)
-_SELECTOR = typer.Option("--selector", "-l", help="Only those with these labels, such as trainjob.dev/engine=airflow.")
+_ALL_NAMESPACES = typer.Option(
+    "--all-namespaces", "-A", help="List the TrainJobs of all namespaces.", show_default=False
+)
+_PHASE = typer.Option(help="List only TrainJobs in this phase; may be repeated.", case_sensitive=False)
+_SELECTOR = typer.Option(
+    "--selector", "-l", help="Label selector, as for kubectl, such as trainjob.dev/engine=airflow."
+)
 
 
 def list_trainjobs(
@@ -26,22 +30,15 @@ def list_trainjobs(
     selector: Annotated[str, _SELECTOR] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """List TrainJobs, the newest first: everybody's, also those that nobody has made with this project.
+    """List TrainJobs with their phases, newest first.
 
-    As JSON: a list of objects with `namespace`, `name`, `uid`, `phase`, `step`, `reason`, `message`, `queue`,
-    `runtime`, `percent` (null where the trainer reports none), `created`, `ended`, `attempt` and `asked_by` (`engine`,
-    `workflow`, `task`, `run`, `map_index`, `origin`; null where nothing tells).
+    The list has all TrainJobs of the namespace, also those of other users and of other tools such as kubectl.
 
-    Args:
-        namespace: where; empty for the kubeconfig's own.
-        everywhere: in all namespaces.
-        phase: only these phases.
-        selector: a label selector.
-        as_json: for programs.
+    With --json: a list of objects with namespace, name, uid, phase, step, reason, message, queue, runtime, percent
+    (null if the trainer reports none), created, ended, attempt and run_key. `run_key` is null for TrainJobs of other
+    tools, otherwise an object with engine, workflow, task, run, map_index and origin.
 
-    Raises:
-        NotFound: Kubeflow Trainer is not installed.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob list -A --phase running -l trainjob.dev/engine=airflow
     """
     with terminal.open_cluster() as cluster:
         where = None if all_namespaces else namespace or cluster.namespace
@@ -67,18 +64,18 @@ def _table(summaries: list[Summary], *, all_namespaces: bool) -> Table:
         "QUEUE",
         "PROGRESS",
         "AGE",
-        "TOOK",
-        "ASKED BY",
+        "DURATION",
+        "RUN KEY",
     )
     for one in summaries:
         progress = "-" if one.percent is None else f"{one.percent} %"
-        took = table_format.format_age(one.created, one.ended) if one.ended else "-"
+        duration = table_format.format_age(one.created, one.ended) if one.ended else "-"
         facts = [
             one.step or "-",
             one.queue or "-",
             progress,
             table_format.format_age(one.created),
-            took,
+            duration,
             str(one.run_key or "-"),
         ]
         table.add_row(

@@ -23,12 +23,15 @@ from trainjob.status.pods import container_statuses, rank_of, step_of
 __all__ = ["logs"]
 
 _NAME = typer.Argument(
-    help="A TrainJob, by name or as NAMESPACE/NAME.", show_default=False, autocompletion=completion.complete_trainjobs
+    metavar="NAME",
+    help="TrainJob, as NAME or NAMESPACE/NAME.",
+    show_default=False,
+    autocompletion=completion.complete_trainjobs,
 )
-_FOLLOW = typer.Option("--follow", "-f", help="Go on until the TrainJob has ended.", show_default=False)
-_STEP = typer.Option(help="Of this step only, such as node or dataset-initializer.", show_default=False)
-_RANK = typer.Option(help="Of this rank only.", min=0, show_default=False)
-_PREVIOUS = typer.Option("--previous", "-p", help="Of the containers' runs before their last restart.")
+_FOLLOW = typer.Option("--follow", "-f", help="Follow the logs until the TrainJob has ended.", show_default=False)
+_STEP = typer.Option(help="Print only the logs of this step, such as node or dataset-initializer.", show_default=False)
+_RANK = typer.Option(help="Print only the logs of this rank, counted from 0.", min=0, show_default=False)
+_PREVIOUS = typer.Option("--previous", "-p", help="Print the logs of the containers before their last restart.")
 _LAST_SECONDS = 10.0  # how long to continue reading after the end
 
 _PodFilter = Callable[[Mapping[str, Any]], bool]
@@ -42,26 +45,16 @@ def logs(
     rank: Annotated[int | None, _RANK] = None,
     previous: Annotated[bool, _PREVIOUS] = False,
 ) -> None:
-    """Print the logs of a TrainJob: of all steps and ranks, each line as `[STEP-RANK] text`.
+    """Print the logs of a TrainJob, of all steps and ranks.
 
-    Without `--follow`, what is there now, container after container. With it, lines of all of them as they come, those
-    of pods that appear later and of containers that restart included, until the TrainJob has ended. Frames of progress
-    bars are left out.
+    Each line is `[STEP-RANK] text`. Without --follow, the command prints the logs that exist now, one container after
+    the other. With --follow, it prints the lines of all containers as they appear until the TrainJob has ended. This
+    includes pods that start later and containers that restart. Frames of progress bars are left out.
 
-    Args:
-        name: which, whoever made it.
-        namespace: where; empty for the kubeconfig's own.
-        follow: go on until its end.
-        step: of one step only.
-        rank: of one rank only.
-        previous: of the runs before the last restarts.
-
-    Raises:
-        NotFound: there is no such TrainJob.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob logs -f tune-1a2b3c4d --rank 0
     """
     if follow and previous:
-        raise typer.BadParameter("what ran before can't be followed: leave one of --follow and --previous out")
+        raise typer.BadParameter("logs of earlier containers cannot be followed: use either --follow or --previous")
 
     def is_selected(pod: Mapping[str, Any]) -> bool:
         return step in ("", step_of(pod)) and rank in (None, rank_of(pod))
@@ -77,7 +70,7 @@ def logs(
 def _print_logs(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool) -> None:
     pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if is_selected(pod)]
     if not pods:
-        terminal.error_console().print(f"TrainJob {escape(str(reference))} has no such pods, or not any more")
+        terminal.error_console().print(f"TrainJob {escape(str(reference))} has no such pods; deleted pods have no logs")
     for pod in sorted(
         pods, key=lambda pod: (get_str(pod, "metadata", "creationTimestamp"), step_of(pod), rank_of(pod))
     ):
@@ -96,12 +89,12 @@ def _print_line(line: LogLine) -> None:
 
 
 async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFilter) -> None:
-    halt = Interruption()
-    with ProgressOutput(terminal.console(), halt) as story:
+    interruption = Interruption()
+    with ProgressOutput(terminal.console(), interruption) as output:
 
         def emit(line: LogLine) -> None:
             if not line.frame:
-                story.print_line(str(line))
+                output.print_line(str(line))
 
         follower = LogFollower(cluster, reference.namespace, emit)
 
@@ -111,9 +104,9 @@ async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFi
 
         try:
             with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, on_event):
-                await halt.run(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
+                await interruption.run(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
                 for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
                     on_event(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
-                await halt.run(asyncio.to_thread(follower.finish, _LAST_SECONDS))
+                await interruption.run(asyncio.to_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

@@ -21,11 +21,11 @@ class ProgressOutput:
     """Context manager that prints reports about TrainJobs, from any thread."""
 
     def __init__(self, console: Console, interruption: Interruption) -> None:
-        """Start without output.
+        """Create an output without lines and without a progress bar.
 
         Args:
             console: console for the reports.
-            halt: ends the command if the reader of the console is gone.
+            interruption: ends the command if the reader of the console is gone.
         """
         self._console, self._interruption, self._closed = console, interruption, False
         interruption.watch_reader(console.file)
@@ -33,7 +33,7 @@ class ProgressOutput:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.fields[stands]}"),
+            TextColumn("{task.fields[progress]}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -49,7 +49,7 @@ class ProgressOutput:
         self._bar.stop()
 
     def print_line(self, line: str) -> None:
-        """Print one line; brackets at its start contain its origin."""
+        """Print one line; brackets at its start contain its step and rank."""
         with self._lock:
             if self._closed:
                 return
@@ -67,7 +67,7 @@ class ProgressOutput:
         listener = ProgressLog(reference, self.print_line).listener
         if self._bar.disable:
             return listener
-        task = self._bar.add_task(reference.name, total=100, stands="")
+        task = self._bar.add_task(reference.name, total=100, progress="")
         self._bar.start()
 
         def on_phase(verdict: status.Verdict) -> None:
@@ -75,7 +75,7 @@ class ProgressOutput:
             listener.on_phase(verdict)
 
         def on_progress(progress: status.Progress) -> None:
-            self._bar.update(task, completed=progress.percent or 0, stands=str(progress))
+            self._bar.update(task, completed=progress.percent or 0, progress=str(progress))
 
         return replace(listener, on_phase=on_phase, on_progress=on_progress)
 
@@ -96,4 +96,4 @@ def _to_command_error(error: OSError) -> Exception:
     """
     if error.errno == errno.EPIPE:
         return error
-    return TrainJobError(f"the output can't be written: {error.strerror}")
+    return TrainJobError(f"cannot write to standard output: {error.strerror}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 
+from trainjob.cli import completion
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.lifecycle import RunKey
 from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
@@ -21,11 +22,21 @@ from trainjob.manifest import spec_hash
 from trainjob.manifest.request_parser import parse_requests
 from trainjob.spec import Step
 
-FILE = typer.Argument(help="A YAML or JSON file with TrainJobs or steps; - for standard input.", show_default=False)
-NAME = typer.Option(help="Begins the TrainJob's name.", show_default=False)
+FILE = typer.Argument(
+    metavar="FILE", help="YAML or JSON file with TrainJobs or steps; - means standard input.", show_default=False
+)
+NAME = typer.Option(help="Prefix of the TrainJob's name, if the file has one document.", show_default=False)
 RUN_ID = typer.Option(
-    help="What it belongs to: asked for again under the same id, one that runs or has succeeded is taken over.",
+    help="Identifier of this run. Submitting again with the same ID adopts a running or succeeded TrainJob instead of "
+    "creating another.",
     show_default=False,
+)
+NAMESPACE = typer.Option(
+    "--namespace",
+    "-n",
+    help="Namespace. Default: that of the file, then that of the kubeconfig's context.",
+    show_default=False,
+    autocompletion=completion.complete_namespaces,
 )
 _MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
 
@@ -46,7 +57,10 @@ class UserRequest:
     renewal: str
 
     def prepare(self, namespace: str, default_namespace: str = "default") -> PreparedJob:
-        """Return the request as it would be sent; see `trainjob.lifecycle.prepared_job.prepare`."""
+        """Return the request as it would be sent.
+
+        See `trainjob.lifecycle.prepared_job.prepare_job`.
+        """
         return prepare_job(self.request, self.key, namespace, default_namespace=default_namespace, renewal=self.renewal)
 
 
@@ -71,7 +85,7 @@ def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
 
 
 def to_user_request(request: Step, run_id: str = "") -> UserRequest:
-    """Return a request with the run key of the command's user; see [asked][]."""
+    """Return a request with the run key of the command's user; see [read_requests][]."""
     return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
 
 
@@ -90,7 +104,9 @@ def _task_name(request: Step) -> str:
 def _check_tasks(file: str, tasks: Sequence[str]) -> None:
     twice = [task for task, number in Counter(tasks).items() if number > 1]
     if twice:
-        raise InvalidSpec(Problem(f"{file}: name", repr(twice[0]), "several documents have it: give each its own"))
+        raise InvalidSpec(
+            Problem(f"{file}: name", repr(twice[0]), "several documents have this name: give each its own")
+        )
 
 
 def _read_text(file: str) -> str:

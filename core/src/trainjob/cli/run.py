@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli import completion, request_file, terminal
+from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests
@@ -18,45 +18,34 @@ __all__ = ["run"]
 
 def run(
     file: Annotated[str, request_file.FILE],
-    namespace: Annotated[str, completion.NAMESPACE] = "",
+    namespace: Annotated[str, request_file.NAMESPACE] = "",
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Have the TrainJobs of a file made, one after the other, and follow each to its end: phases, logs, progress.
+    """Create the TrainJobs of a file one by one, and follow each until it has ended.
 
-    One that fails ends it, and those behind it are not made. Ctrl-C (and SIGTERM) deletes the one at work, or does what
-    its `on_kill` says; a second one leaves it as it is. When the command is killed, or the reader of its output goes
-    away, the TrainJob goes on, and the same command takes it over again.
+    The command prints phases, log lines and progress. It stops at the first TrainJob that fails, and does not create
+    the remaining ones. Ctrl-C or SIGTERM deletes the active TrainJob, or applies its `on_kill` action; a second signal
+    leaves it as it is. If the command is killed or the reader of its output ends, the TrainJob continues. Running the
+    same command again adopts it.
 
-    `--json` prints a list of outcomes, in the file's order, and tells the rest on standard error.
+    With --json: a list of outcomes, in the order of the file; progress is on standard error.
 
-    Args:
-        file: its path; `-` for standard input.
-        namespace: where; empty means the file's own, then the kubeconfig's.
-        name: begins the TrainJob's name, where the file has one document.
-        run_id: what they belong to: with the same one again, those that have succeeded are not done again.
-        output: print what would be sent, and send nothing.
-        dialect: for that, of which Trainer.
-        as_json: print outcomes.
-
-    Raises:
-        InvalidSpec: the file can't be read, or breaks a rule.
-        JobFailed: one of them failed.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob run tickets.yaml --run-id monday
     """
-    asked = request_file.read_requests(file, name, run_id)
+    requests = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*preview_requests(asked, namespace, dialect))
+        terminal.print_yaml(*preview_requests(requests, namespace, dialect))
         return
     outcomes: list[Outcome] = []
     console = terminal.error_console() if as_json else terminal.console()
     try:
         with terminal.open_cluster() as cluster:
-            for one in asked:
-                outcomes.append(follow(cluster, one, namespace, console))
+            for request in requests:
+                outcomes.append(follow(cluster, request, namespace, console))
                 if not outcomes[-1].succeeded:
                     break
     except Interrupted as stopped:

@@ -18,8 +18,12 @@ from trainjob.status.runtime_description import RuntimeDescription
 
 __all__ = ["runtimes"]
 
-_NAME = typer.Argument(help="Only this one, with all that is known of it.", autocompletion=completion.complete_runtimes)
-_NAMESPACE = typer.Option("--namespace", "-n", help="Whose own runtimes, too; the kubeconfig's own by default.")
+_NAME = typer.Argument(
+    metavar="NAME", help="Describe this runtime instead of listing all.", autocompletion=completion.complete_runtimes
+)
+_NAMESPACE = typer.Option(
+    "--namespace", "-n", help="Namespace of the TrainingRuntimes. Default: that of the kubeconfig's context."
+)
 
 
 def runtimes(
@@ -27,30 +31,23 @@ def runtimes(
     namespace: Annotated[str, _NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """List the training runtimes that a TrainJob can name: the cluster's, and those of a namespace.
+    """List the training runtimes that a TrainJob can use, or describe one of them.
 
-    Args:
-        name: only this one; of both kinds when both have one.
-        namespace: whose own; empty for the kubeconfig's.
-        as_json: for programs.
-
-    Raises:
-        NotFound: there is none of that name.
-        PermissionDenied: neither kind may be listed.
-        ClusterError: the cluster can't be asked.
+    These are the ClusterTrainingRuntimes of the cluster and the TrainingRuntimes of the namespace. The description has
+    the nodes, containers, images and resources of the runtime.
     """
     with terminal.open_cluster() as cluster:
         found, hidden = _list_runtimes(cluster, namespace or cluster.namespace)
     if name and not any(one.name == name for one in found):
         there = ", ".join(one.name for one in found) or "none"
-        raise NotFound(f"there is no training runtime {name}", hint=f"there are: {there}")
+        raise NotFound(f"there is no training runtime {name}", hint=f"existing runtimes: {there}")
     chosen = [one for one in found if name in ("", one.name)]
     if as_json:
         terminal.print_json([one.to_dict() for one in chosen])
         return
     console = terminal.console()
     for kind in hidden:
-        terminal.error_console().print(f"[yellow]no permission to list {kind}s: they are left out[/]")
+        terminal.error_console().print(f"[yellow]no permission to list {kind}s; the list does not contain them[/]")
     if name:
         for one in chosen:
             _print_runtime(console, one)
@@ -93,9 +90,9 @@ def _facts(one: RuntimeDescription) -> Iterator[tuple[str, str]]:
     yield "Name", one.name
     yield "Kind", f"{one.kind} in namespace {one.namespace}" if one.namespace else one.kind
     yield "Framework", one.framework or "-"
-    yield "Processes by", one.policy or "-"
+    yield "ML policy", one.policy or "-"
     yield "Nodes", str(one.num_nodes)
-    yield "Scheduled by", one.gang or "-"
+    yield "Gang", one.gang or "-"
     yield "Deprecated", "yes" if one.deprecated else "no"
     for step in one.steps:
         resources = "".join(f", {name}: {amount}" for name, amount in step.resources.items())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from trainjob.cli import completion, request_file, terminal
+from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import describe_submission
 from trainjob.cli.request_file import UserRequest
 from trainjob.lifecycle import submit as submit_one
@@ -25,49 +25,40 @@ class Output(str, Enum):
     YAML = "yaml"
 
 
-OUTPUT = typer.Option("--output", "-o", help="Print exactly what would be sent, and send nothing.", show_default=False)
+OUTPUT = typer.Option("--output", "-o", help="Print the TrainJobs instead of creating them.", show_default=False)
 DIALECT = typer.Option(
-    help="With -o: for which Trainer, 2.2 being the later ones, too, without asking a cluster.", show_default=False
+    help="With -o: Trainer version to print the TrainJobs for, without a cluster; 2.2 means 2.2 or later.",
+    show_default=False,
 )
 
 
 def submit(
     file: Annotated[str, request_file.FILE],
-    namespace: Annotated[str, completion.NAMESPACE] = "",
+    namespace: Annotated[str, request_file.NAMESPACE] = "",
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Have the TrainJobs of a file made, all at once, and print their names.
+    """Create the TrainJobs of a file, and print their names.
 
-    What is at work already is taken over. What has ended starts anew; with a run id, what has succeeded is taken over,
-    too. Nobody watches over them afterwards: `trainjob wait`, `logs` and `cancel` take their names.
+    The command creates all TrainJobs at once and does not wait for them. It adopts a TrainJob of the same content that
+    is active, and with --run-id also one that has succeeded. Otherwise it creates a new one. Use the printed names with
+    `trainjob wait`, `logs` and `cancel`.
 
-    `--json` prints a list of objects with `name`, `namespace`, `uid`, `attempt`, `adopted` and `adopted_at`.
+    With --json: a list of objects with name, namespace, uid, attempt, adopted and adopted_at.
 
-    Args:
-        file: its path; `-` for standard input.
-        namespace: where; empty means the file's own, then the kubeconfig's.
-        name: begins the TrainJob's name, where the file has one document.
-        run_id: what they belong to.
-        output: print what would be sent, and send nothing.
-        dialect: for that, of which Trainer.
-        as_json: print references.
-
-    Raises:
-        InvalidSpec: the file can't be read, or breaks a rule.
-        ClusterError: the cluster can't be asked.
+    Example: name=$(trainjob submit tune.yaml)
     """
-    asked = request_file.read_requests(file, name, run_id)
+    requests = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*preview_requests(asked, namespace, dialect))
+        terminal.print_yaml(*preview_requests(requests, namespace, dialect))
         return
     references = []
     try:
         with terminal.open_cluster() as cluster:
-            for one in asked:
+            for one in requests:
                 reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
                 references.append(reference)
                 terminal.error_console().print(escape(describe_submission(reference)))

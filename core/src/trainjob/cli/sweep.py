@@ -15,10 +15,11 @@ from trainjob.retention import sweep as sweep_namespace
 __all__ = ["sweep"]
 
 _FINISHED_FOR = typer.Option(
-    help="Delete those, too, that have ended this long ago and have no time to live of their own: 30m, 12h, 7d."
+    metavar="DURATION",
+    help="Also delete TrainJobs without a time to live that ended this long ago, such as 30m, 12h or 7d.",
 )
-_UNEXPORTED = typer.Option(help="Delete those, too, whose model is on a claim that goes with them.")
-_DRY_RUN = typer.Option(help="Tell what would be done, and do nothing.")
+_UNEXPORTED = typer.Option(help="Also delete TrainJobs whose model would be deleted with them.")
+_DRY_RUN = typer.Option(help="Print what would be deleted, without deleting it.")
 
 
 def sweep(
@@ -27,29 +28,22 @@ def sweep(
     unexported: Annotated[bool, _UNEXPORTED] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> None:
-    """Delete the TrainJobs of a namespace whose time to live is over.
+    """Delete finished TrainJobs whose time to live is over.
 
-    Only those that this project has made, and none that is at work: whether somebody waits for it is known to its
-    workflow engine only. One whose model nobody has exported stays. May run as often as you like, also several at once.
+    The command deletes only TrainJobs of this project, and none that is active: only the workflow engine knows whether
+    a task still waits for it. It keeps TrainJobs whose model was not exported, unless --unexported is given. You may
+    run it at any time, also several times in parallel.
 
-    Args:
-        namespace: where; empty for the kubeconfig's own.
-        finished_for: a duration, or empty.
-        unexported: whether models may be lost.
-        dry_run: only tell.
-
-    Raises:
-        InvalidSpec: the duration is none.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob sweep -n team-a --finished-for 7d --dry-run
     """
     lifetime = parse_duration(finished_for, "--finished-for") if finished_for else None
     console = terminal.console()
-    deeds = {"deleted": "would be deleted", "suspended": "would be suspended"} if dry_run else {}
+    planned = {"deleted": "would be deleted", "suspended": "would be suspended"} if dry_run else {}
 
     def print_result(one: SweepResult) -> None:
         color = "yellow" if one.action == "kept" else "green"
         console.print(
-            f"{escape(str(one.reference))} [{color}]{deeds.get(one.action, one.action)}[/]: {escape(one.reason)}"
+            f"{escape(str(one.reference))} [{color}]{planned.get(one.action, one.action)}[/]: {escape(one.reason)}"
         )
 
     with terminal.open_cluster() as cluster:

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster, Connection
 
 EXIT_CODES: Mapping[ExitCode, str] = {
-    ExitCode.DONE: "done",
-    ExitCode.FAILED: "it could not be done: no connection, no permission, no such TrainJob",
-    ExitCode.INVALID_REQUEST: "the request is wrong",
+    ExitCode.DONE: "success",
+    ExitCode.FAILED: "the command failed: no connection, no permission, or no such TrainJob",
+    ExitCode.INVALID_REQUEST: "the input is invalid, or the cluster rejects it",
     ExitCode.JOB_FAILED: "the TrainJob failed",
-    ExitCode.STILL_RUNNING: "stopped waiting, while the TrainJob may still run",
-    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.STILL_RUNNING: "the wait timed out, and the TrainJob may still run",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
-JSON = typer.Option("--json", help="For programs.", show_default=False)
+JSON = typer.Option("--json", help="Print JSON instead of text.", show_default=False)
 
 _connections: list[Connection] = []  # the connection of this process, once the root options are parsed
 
@@ -57,7 +57,7 @@ def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 
 def set_connection(connection: Connection) -> None:
-    """Use this connection for every [cluster][] that this process opens."""
+    """Use this connection for every cluster that [open_cluster][] opens in this process."""
     _connections[:] = [connection]
 
 
@@ -93,7 +93,7 @@ def print_json(value: Any) -> None:
 
 
 def print_yaml(*documents: Mapping[str, Any]) -> None:
-    """Print objects as YAML on standard output, in the form that `kubectl apply -f -` reads."""
+    """Print objects as YAML on standard output, as input for `kubectl apply -f -`."""
     print(to_yaml(*documents), end="", flush=True)
 
 
@@ -114,7 +114,7 @@ def print_error(error: TrainJobError, *, as_json: bool) -> None:
     if not as_json:
         error_console().print(f"[bold red]error:[/] {escape(str(error))}")
         return
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "error": type(error).__name__,
         "message": error.message,
         "hint": error.hint,
@@ -122,5 +122,7 @@ def print_error(error: TrainJobError, *, as_json: bool) -> None:
         "exit_code": error.exit_code,
     }
     if isinstance(error, InvalidSpec):
-        told["problems"] = [{"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems]
-    print(json.dumps(told, indent=2), file=sys.stderr, flush=True)
+        report["problems"] = [
+            {"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems
+        ]
+    print(json.dumps(report, indent=2), file=sys.stderr, flush=True)

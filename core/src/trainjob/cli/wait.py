@@ -21,7 +21,9 @@ from trainjob.status import Outcome
 
 __all__ = ["wait"]
 
-_TIMEOUT = typer.Option(help="Stop waiting after this long: 90s, 30m, 12h, 7d.", show_default=False)
+_TIMEOUT = typer.Option(
+    metavar="DURATION", help="Stop waiting after this time, such as 90s, 30m, 12h or 7d.", show_default=False
+)
 
 
 def wait(
@@ -30,23 +32,15 @@ def wait(
     timeout: Annotated[str, _TIMEOUT] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Wait until all of these TrainJobs have ended, and tell their phases on the way; nothing is done to them.
+    """Wait until TrainJobs have ended.
 
-    The exit code is 3 when one of them failed, else 4 when the time was over for one.
+    The command prints their phases and changes nothing; it does not matter who created them. The exit code is 3 if one
+    of them failed, otherwise 4 if the wait for one of them timed out.
 
-    `--json` prints a list in the order of the names: for each its outcome, or, when the time was over, an object with
-    `job`, `namespace`, `error` and `message`; phases are told on standard error.
+    With --json: a list in the order of the names, with the outcome of each TrainJob. After a timeout, an entry has job,
+    namespace, error and message. Phases are on standard error.
 
-    Args:
-        names: which, whoever made them.
-        namespace: of those that name none; empty for the kubeconfig's own.
-        timeout: a duration, or empty.
-        as_json: print outcomes.
-
-    Raises:
-        InvalidSpec: the duration is none.
-        NotFound: one of them does not exist.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob wait tune-1a2b3c4d --timeout 6h
     """
     total = parse_duration(timeout, "--timeout") if timeout else None
     console = terminal.error_console() if as_json else terminal.console()
@@ -54,9 +48,9 @@ def wait(
         wanted = get_references(cluster, names, namespace)
 
         async def wait_with_output() -> list[Outcome | WaitTimeout]:
-            halt = Interruption()
-            with ProgressOutput(console, halt) as story:
-                return await halt.run(_wait_for_all(cluster, wanted, total, story.print_line))
+            interruption = Interruption()
+            with ProgressOutput(console, interruption) as output:
+                return await interruption.run(_wait_for_all(cluster, wanted, total, output.print_line))
 
         ends = asyncio.run(wait_with_output())
     if as_json:

@@ -22,7 +22,9 @@ from trainjob.status import Phase, Progress, Verdict
 
 __all__ = ["watch"]
 
-_NAMES = typer.Argument(help="Which; all of a namespace by default.", autocompletion=completion.complete_trainjobs)
+_NAMES = typer.Argument(
+    metavar="NAME...", help="TrainJobs. Default: all of the namespace.", autocompletion=completion.complete_trainjobs
+)
 _BAR = 16  # characters
 _FRAME_LINES = 3  # lines of the screen without a TrainJob
 
@@ -32,28 +34,22 @@ def watch(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Show how TrainJobs get on, until all that are named have ended; without names, those at work, until Ctrl-C.
+    """Show the phases and the progress of TrainJobs, live.
 
-    `--json` prints an object in one line at each change: what `trainjob list --json` tells, with `ranks_ready`,
-    `ranks` and `progress` (`step`, `total`, `epoch`, `epochs`, `loss`, `percent`; null until the log tells).
+    With names, the command ends when all of these TrainJobs have ended; the exit code is 3 unless all are Complete.
+    Without names, it shows the active and the new TrainJobs of the namespace until Ctrl-C.
 
-    Args:
-        names: which; none for all of the namespace.
-        namespace: where; empty for the kubeconfig's own.
-        as_json: for programs.
-
-    Raises:
-        NotFound: one that is named does not exist.
-        ClusterError: the cluster can't be asked any more.
+    With --json: one object per line for each change, with the keys of `trainjob list --json`, and ranks_ready, ranks
+    and progress. `progress` has step, total, epoch, epochs, loss and percent; it is null until the log has progress.
     """
     console = terminal.console()
     phases: dict[str, Phase] = {}
     try:
         with terminal.open_cluster() as cluster, contextlib.ExitStack() as stack:
             show = _print_json if as_json else _create_output(console, stack)
-            for standing in watch_all(cluster, namespace or cluster.namespace, names or ()):
-                phases[standing.summary.name] = standing.summary.phase
-                show(standing)
+            for live_status in watch_all(cluster, namespace or cluster.namespace, names or ()):
+                phases[live_status.summary.name] = live_status.summary.phase
+                show(live_status)
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if any(phase is not Phase.COMPLETE for phase in phases.values()):
@@ -67,10 +63,10 @@ def _print_json(live_status: LiveStatus) -> None:
 def _create_output(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStatus], None]:
     if not console.is_terminal:
         return _LineOutput()
-    board = _TableOutput(console)
+    table = _TableOutput(console)
     # Live redraws the table at a fixed rate, because ages change without events.
-    stack.enter_context(Live(console=console, get_renderable=board.render, refresh_per_second=4))
-    return board
+    stack.enter_context(Live(console=console, get_renderable=table.render, refresh_per_second=4))
+    return table
 
 
 class _LineOutput:
@@ -86,16 +82,16 @@ class _LineOutput:
         one = live_status.summary
         new = ProgressLog(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
         progress_log, verdict, progress = self._last_reported.get(one.uid, (new, None, None))
-        stands = Verdict(one.phase, one.reason, one.message, one.step)
-        if stands != verdict:
-            progress_log.log_phase(stands)
+        new_verdict = Verdict(one.phase, one.reason, one.message, one.step)
+        if new_verdict != verdict:
+            progress_log.log_phase(new_verdict)
         if live_status.progress and live_status.progress != progress:
             progress_log.log_progress(live_status.progress)
-        self._last_reported[one.uid] = progress_log, stands, live_status.progress
+        self._last_reported[one.uid] = progress_log, new_verdict, live_status.progress
 
 
 class _TableOutput:
-    """The live table, which is drawn on another thread than it is changed on."""
+    """The live table, which one thread changes and another thread draws."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -105,19 +101,19 @@ class _TableOutput:
         self._live_statuses[live_status.summary.name] = live_status
 
     def render(self) -> RenderableType:
-        """Return the table, with as many TrainJobs as the screen has room for.
+        """Return the table, with as many TrainJobs as fit on the screen.
 
         Unfinished TrainJobs come first, then the newest.
         """
         found = sorted(self._live_statuses.values(), key=lambda one: one.summary.created, reverse=True)
         found.sort(key=lambda one: one.summary.phase.finished)
-        room = max(1, self._console.height - _FRAME_LINES)
+        max_rows = max(1, self._console.height - _FRAME_LINES)
         table = table_format.create_table("NAME", "PHASE", "QUEUE", "PROGRESS", "", "RANKS", "AGE", "REASON")
-        for one in found[:room]:
+        for one in found[:max_rows]:
             table.add_row(*_cells(one))
-        left_out = len(found) - room
+        left_out = len(found) - max_rows
         table.caption = f"and {left_out} more" if left_out > 0 else None
-        return table if found else "no TrainJobs at work yet"
+        return table if found else "no active TrainJobs yet"
 
 
 def _cells(live_status: LiveStatus) -> Iterator[RenderableType]:
