@@ -44,7 +44,7 @@ RETRY = st.sampled_from(["1", "", "²", "-1", "1e9", "9" * 400, "Wed, 21 Oct 202
 
 
 @fuzz(
-    "error answers: from_status",
+    "error responses: error_from_status",
     500,
     code=CODES,
     body=BODIES.map(lambda body: body.decode(errors="replace")),
@@ -123,7 +123,7 @@ def send_request(request, response):
 
 
 @fuzz(
-    "answers over the wire, to every question",
+    "HTTP responses to every request",
     400,
     question=st.sampled_from(sorted(REQUESTS)),
     status=CODES.map(lambda code: f"{code} x") | st.just("200 OK") | st.just("200 OK"),
@@ -136,7 +136,7 @@ def check_response(request, status, body, header):
 
 
 @fuzz(
-    "raw bytes in the place of HTTP",
+    "bytes that are not HTTP",
     150,
     question=st.sampled_from(sorted(REQUESTS)),
     raw=st.binary(max_size=80)
@@ -211,7 +211,7 @@ WATCH_EVENTS += [
 
 
 @fuzz(
-    "lines of a watch: read_event",
+    "lines of a watch: parse_event",
     400,
     line=st.one_of(*map(damaged_json, WATCH_EVENTS)).map(lambda value: json.dumps(value).encode()) | BODIES,
 )

@@ -74,7 +74,7 @@ FACTS = {"base_model": "hf://a/b", "parameters": {"a": 1}}
 
 
 @fuzz(
-    "whole exports: index, configuration, facts",
+    "complete exports: index, configuration, properties",
     60,
     index=damaged_json(INDEX) | JSON,
     config=damaged_json({"torch_dtype": "float32", "a": {"b": []}}) | JSON,

@@ -102,7 +102,7 @@ def test_files(text):
 
 
 @fuzz(
-    "explicit connections",
+    "connections without a kubeconfig",
     200,
     server=st.sampled_from(
         ["https://h", "h:1", "https://u:p@h", "ftp://h", "https://", "https://h:x", "https://[", "//h", "\0"]

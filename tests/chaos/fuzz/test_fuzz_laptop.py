@@ -126,7 +126,7 @@ def test_create_pods(pod):
 
 
 @fuzz(
-    "laptop API server: bodies that are none",
+    "laptop API server: arbitrary bodies",
     150,
     body=BODIES | (JSON | edge_cases).map(to_json),
     path=st.sampled_from([JOBS, PODS]),

@@ -61,7 +61,7 @@ RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3,
 
 
 @fuzz(
-    "what a log hands back: handed_back, export_facts",
+    "results in log lines: parse_step_result, get_model_facts",
     400,
     begin=st.sampled_from(["export: done ", "trainjob result: ", "x"]),
     said=(damaged_json(RECEIPT) | JSON | edge_cases).map(json.dumps) | st.text() | st.just("[" * 9000),

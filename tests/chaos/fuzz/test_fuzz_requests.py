@@ -15,7 +15,7 @@ from tests.chaos.fuzz.objects import TRAINJOB
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect, build_trainjob, detect_dialect, job_name, labels, spec_hash, to_trainjob
 from trainjob.manifest.function import function_from_source
-from trainjob.programs.export.destinations import Access, destination_of
+from trainjob.programs.export.destinations import Access, create_target
 from trainjob.spec import (
     ExportModel,
     FineTune,
@@ -204,7 +204,7 @@ def test_deep_text(opening, depth):
 
 
 @fuzz(
-    "names and labels of any text", 300, text=st.text(max_size=80) | edge_cases.map(str), attempt=st.integers(0, 10**9)
+    "names and labels: any text", 300, text=st.text(max_size=80) | edge_cases.map(str), attempt=st.integers(0, 10**9)
 )
 def test_names(text, attempt):
     name = job_name(text, "0" * 16, attempt)
@@ -244,7 +244,7 @@ URIS = st.tuples(
 ).map(lambda parts: parts[0] + "/".join(parts[1]))
 
 
-@fuzz("where a model goes, where data come from", 400, uri=URIS | st.text(max_size=12))
+@fuzz("URIs of destinations and datasets", 400, uri=URIS | st.text(max_size=12))
 def test_locations(uri):
     told = "InvalidSpec"
     for kind in (InitializeDataset, InitializeModel):
@@ -264,7 +264,7 @@ def test_locations(uri):
     if told != "InvalidSpec":
         urlsplit(uri)  # as lineage and links do with what a step has
     try:
-        destination_of(uri, Access())
+        create_target(uri, Access())
     except InvalidSpec as error:
         assert "u:p@" not in str(error)
     return told
@@ -352,7 +352,7 @@ def test_functions(pieces, often):
 
 
 @fuzz(
-    "the fields of a TrainJob's spec: dialect_of",
+    "fields of a TrainJob's spec: detect_dialect",
     50,
     fields=st.lists(st.text() | st.sampled_from(["podSpecOverrides", "podTemplateOverrides"])),
 )

@@ -18,7 +18,7 @@ JOB = damaged_json(TRAINJOB) | damaged_json(RUNNING_TRAINJOB)
 PODS = st.lists(damaged_json(POD), max_size=3)
 
 
-@fuzz("TrainJob and pods: judge, failures, pending_reasons, conclude", 400, job=JOB, pods=PODS)
+@fuzz("TrainJobs and pods: derive_verdict, find_failures, pending_reasons, build_outcome", 400, job=JOB, pods=PODS)
 def test_a_verdict_and_an_outcome(job, pods):
     verdict = derive_verdict(job, pods)
     assert isinstance(verdict.phase, Phase)
@@ -35,7 +35,7 @@ def test_a_verdict_and_an_outcome(job, pods):
     return verdict.phase.value
 
 
-@fuzz("a pod: step, rank, restarts", 200, pod=damaged_json(POD))
+@fuzz("pods: replicated job, rank, restarts", 200, pod=damaged_json(POD))
 def test_what_a_pod_is(pod):
     assert isinstance(step_of(pod), str)
     assert rank_of(pod) >= 0 or pod["metadata"]["labels"]  # a label is a text; a number there would be as it is
@@ -64,7 +64,7 @@ def test_what_travels_between_processes(values):
 
 
 @fuzz(
-    "TrainJobs of a run key: plan",
+    "TrainJobs of a run key: plan_submission",
     300,
     jobs=st.lists(damaged_json(RUNNING_TRAINJOB), max_size=4),
     renewal=st.text(max_size=3),

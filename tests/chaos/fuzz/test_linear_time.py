@@ -16,7 +16,7 @@ from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.torchtune.arguments import _quote_if_needed
 from trainjob.manifest import labels
 from trainjob.manifest.identity import job_name
-from trainjob.programs.export.destinations import Access, destination_of
+from trainjob.programs.export.destinations import Access, create_target
 from trainjob.programs.fetch.bucket import extract_message
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
 from trainjob.spec.secrets import SecretReference, check_no_credential
@@ -80,7 +80,7 @@ ROWS = {
     "a system prompt with quotes": (_quote_if_needed, "\\${", "", 100_000),
     "a URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),
     "no URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a.", "", 200_000),
-    "a destination": (ignore_refusal(lambda uri: destination_of(uri, Access())), "a@", "hf://a/b", 200_000),
+    "a destination": (ignore_refusal(lambda uri: create_target(uri, Access())), "a@", "hf://a/b", 200_000),
     "a Secret's name": (ignore_refusal(lambda name: SecretReference(name=name)), "a-", "", 200_000),
     "a package": (
         ignore_refusal(lambda package: CustomTrainer(func=parse_progress, packages_to_install=[package])),
