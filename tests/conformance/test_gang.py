@@ -1,4 +1,4 @@
-"""Gang scheduling: the PodGroups that the Trainer makes for the runtimes of manifests/runtimes."""
+"""Gang scheduling: the PodGroups that the Trainer creates for the runtimes of manifests/runtimes."""
 
 from __future__ import annotations
 
@@ -30,62 +30,62 @@ def create_shipped_runtime(client, namespace, name, *steps):
     return create_runtime(client, namespace, spec, f"torch-{name}")
 
 
-def gang(client, namespace, name, reference):
-    """The PodGroup of a new job on two nodes, and the marks of one of its pods."""
+def create_gang(client, namespace, name, reference):
+    """Create a job on two nodes, and return its PodGroup's spec and the marks of one of its pods."""
     client.create(train_job("true", trainer={"numNodes": 2}, name=name, **reference), namespace)
     path = group_path(name, namespace, name)
-    made = wait_until(lambda: (answer := client.request("GET", path)).ok and answer.body, 300)
+    created = wait_until(lambda: (response := client.request("GET", path)).ok and response.body, 300)
     pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
-    return made["spec"], {**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})}
+    return created["spec"], {**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})}
 
 
 def job_on_runtime(runtime, **more):
-    """What a step asks for."""
+    """Return a request for a job of two nodes on this runtime."""
     trainer = CustomTrainerContainer(image=IMAGE, command=["true"], num_nodes=2)
     return TrainJob(trainer=trainer, runtime=Runtime(name=runtime, kind="TrainingRuntime"), **more)
 
 
 def test_volcano(client, cluster, namespace, unique, evidence):
-    """Without Volcano nothing starts, and that is told; with its CRD all pods of a job are one PodGroup in a queue."""
+    """Without Volcano's CRD nothing starts, and that is reported. With it a job has one PodGroup in a queue."""
     reference = create_shipped_runtime(client, namespace, "volcano")
     group, _ = GROUPS["volcano"]
     if client.request("GET", f"{CRDS}/podgroups.{group}").code == 404:
-        job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
+        job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "create_gang", unique, "run-1"))
         with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the scheduler"):
             wait(cluster, job).raise_for_failure()
         install_crd(client, "volcano")
-    spec, marks = gang(client, namespace, "volcano", reference)
+    spec, marks = create_gang(client, namespace, "volcano", reference)
     assert (spec["minMember"], spec["queue"]) == (2, "default")
     assert marks["scheduling.k8s.io/group-name"] == "volcano"
     evidence("features", row="gang scheduling", cell="control plane")
 
 
 def test_coscheduling(client, cluster, namespace, unique, evidence):
-    """All pods of a job are one PodGroup, initializers too, for which the training's pods wait: so that is refused."""
+    """The PodGroup includes initializers, for whose end the training waits. So such a request is rejected."""
     install_crd(client, "coscheduling")
     dataset = replicated_job("dataset-initializer")
     pod = dataset["template"]["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": "initializer", "emptyDir": {}}]
     pod["containers"][0]["volumeMounts"] = [{"name": "initializer", "mountPath": "/workspace"}]
-    spec, marks = gang(
+    spec, marks = create_gang(
         client, namespace, "coscheduling", create_shipped_runtime(client, namespace, "coscheduling", dataset)
     )
-    assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (3, 120)  # of 3 there are only ever 1, or 2
+    assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (3, 120)  # but never more than two of the three run
     assert marks["scheduling.x-k8s.io/pod-group"] == "coscheduling"
     initializer = Initializer(dataset=HuggingFaceDatasetInitializer(storage_uri="hf://acme/tickets"))
     with pytest.raises(
-        InvalidSpec, match=r"its gang \(coscheduling\) waits for .* dataset-initializer must end before"
+        InvalidSpec, match=r"its create_gang \(coscheduling\) waits for .* dataset-initializer must end before"
     ):
         submit(
             cluster,
             job_on_runtime("torch-coscheduling", initializer=initializer),
-            RunKey("conformance", "gang", unique, "run-2"),
+            RunKey("conformance", "create_gang", unique, "run-2"),
         )
     evidence("features", row="gang scheduling", cell="control plane")
 
 
 def test_kai(client, namespace):
-    """For KAI the pods have its queue and its scheduler, and the Trainer makes no group."""
+    """Pods of a KAI runtime have its queue and its scheduler. The Trainer creates no PodGroup."""
     client.create(train_job("true", **create_shipped_runtime(client, namespace, "kai")), namespace)
     pod = client.wait_for("Pod", namespace, "", bool)
     assert pod["metadata"]["labels"]["kai.scheduler/queue"] == "default-queue"
