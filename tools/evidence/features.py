@@ -1,4 +1,4 @@
-"""Generator of docs/features.md from features.md and the evidence of tests.
+"""Generator of docs/features.md from features.md and test results.
 
 Usage: features.py DIR
 """
@@ -37,13 +37,13 @@ _ROWS = (
 )
 # Why a cell has no test; a cell with neither a test nor a reason fails the command.
 _REASONS = {
-    ("resume", "Airflow example"): "on by default in every one that fine-tunes over a workspace",
-    ("resume", "KFP example"): "on by default in every one that fine-tunes over a workspace",
-    ("data cache", "Airflow example"): "needs the data cache's images and pods, which no laptop cluster has",
-    ("data cache", "KFP example"): "needs the data cache's images and pods, which no laptop cluster has",
-    ("data cache", "real run"): "needs the data cache's images and pods, which no laptop cluster has",
-    ("Kueue", "real run"): "a laptop cluster has no Kueue",
-    ("gang scheduling", "real run"): "a laptop cluster has no scheduler for gangs",
+    ("resume", "Airflow example"): "on by default in every fine-tuning in a workspace",
+    ("resume", "KFP example"): "on by default in every fine-tuning in a workspace",
+    ("data cache", "Airflow example"): "needs the images and pods of the data cache, which a laptop cluster does not have",
+    ("data cache", "KFP example"): "needs the images and pods of the data cache, which a laptop cluster does not have",
+    ("data cache", "real run"): "needs the images and pods of the data cache, which a laptop cluster does not have",
+    ("Kueue", "real run"): "a laptop cluster does not have Kueue",
+    ("gang scheduling", "real run"): "a laptop cluster does not have a gang scheduler",
 }
 
 
@@ -61,11 +61,11 @@ def render_page(folder: Path) -> str:
         shown[row["row"], row["cell"]].add(str(row["test"]))
     known = {(row, cell) for row in _ROWS for cell in _CELLS}
     if wrong := sorted(shown.keys() - known):
-        raise SystemExit(f"no such rows or cells: {wrong}")
+        raise SystemExit(f"tests name unknown rows or cells: {wrong}")
     if empty := sorted(known - shown.keys() - _REASONS.keys()):
-        raise SystemExit(f"neither shown nor explained: {empty}")
+        raise SystemExit(f"cells without a test and without a reason: {empty}")
     lines = [[row, *(_format_links(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
-    return (_HERE / "features.md").read_text(encoding="utf-8").replace("{{features}}", table(["", *_CELLS], lines))
+    return (_HERE / "features.md").read_text(encoding="utf-8").replace("{{features}}", table(["Feature", *_CELLS], lines))
 
 
 def _format_links(names: set[str]) -> str:

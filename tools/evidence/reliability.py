@@ -1,4 +1,4 @@
-"""Generator of docs/reliability.md from reliability.md and the rows of tests and soak.
+"""Generator of docs/reliability.md from reliability.md and the rows of the tests and the soak test.
 
 Usage: reliability.py DIR
 """
@@ -18,36 +18,37 @@ from tests.support.markdown import table as markdown_table
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "reliability.md"
-_PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_, ]+))?\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_=, ]+))?\}\}")
 _COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
 # Columns that identify a row, if its other texts differ each time; the last row is shown.
-_IDENTITY_COLUMNS = {"fuzz": ("target",), "diagnosis": ("trouble", "cluster")}
-_ORDER = ("actor", "beside", "point", "cluster", "trouble", "fault", "target", "check")
+_IDENTITY_COLUMNS = {"fuzz": ("target",), "diagnosis": ("problem", "cluster")}
+_ORDER = ("actor", "beside", "point", "cluster", "problem", "fault", "target", "check")
 Row = Mapping[str, object]
 
 
 def render_page(folder: Path) -> str:
     """Return the text of the page.
 
-    In reliability.md, `{{table: columns}}` is replaced by the rows of `table`. `{{table}}` is replaced by one row as a
-    list of names and values. `{{machine}}` is replaced by the date and the machine.
+    In reliability.md, `{{table: columns}}` is replaced by the rows of `table`; a column is a name, or `name=heading`.
+    `{{table}}` is replaced by one row as a list of names and values. `{{machine}}` is replaced by the date and the
+    machine.
 
     Args:
-        folder: folder that was passed to `pytest --evidence` and to the soak.
+        folder: folder that was passed to `pytest --evidence` and to the soak test.
     """
 
     def fill(place: re.Match[str]) -> str:
         table, columns = place["table"], place["columns"]
         if table == "machine":
-            today = date.today().isoformat()  # noqa: DTZ011 - for people
+            today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
             return f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}"
         found = _combine_rows(read_rows(folder, table), _IDENTITY_COLUMNS.get(table, ()))
         if not found:
             return "Not measured."
         if columns:
-            names = columns.split(", ")
-            lines = [[_format_value(row.get(name, "")) for name in names] for row in found]
-            return markdown_table([name.replace("_", " ") for name in names], lines)
+            pairs = [column.partition("=") for column in columns.split(", ")]
+            lines = [[_format_value(row.get(name, "")) for name, _, _ in pairs] for row in found]
+            return markdown_table([heading or name.replace("_", " ") for name, _, heading in pairs], lines)
         return markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
 
     return _PLACEHOLDER.sub(fill, (_HERE / "reliability.md").read_text(encoding="utf-8"))
@@ -56,7 +57,7 @@ def render_page(folder: Path) -> str:
 def _combine_rows(measured: Iterable[Row], identity: Collection[str]) -> list[Row]:
     """Return the rows with counts added up, sorted because tests run in parallel.
 
-    Rows are combined if they differ only in their counts, or if they agree in the columns `same`.
+    Rows are combined if they differ only in their counts, or if they agree in the columns `identity`.
     """
     found: dict[tuple[object, ...], dict[str, object]] = {}
     for row in measured:

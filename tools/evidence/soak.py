@@ -125,7 +125,7 @@ class Soak:
 
 
 def _measure_sizes(laptop: LocalCluster) -> dict[str, int]:
-    """Return the memory of this process and of the laptop cluster, and the threads and open files of this process."""
+    """Return the sizes of this process and of the laptop cluster, by name."""
     return {
         "MB of the waiting process": _resident_megabytes(os.getpid()),
         "MB of the laptop cluster": _resident_megabytes(laptop.pid),
@@ -195,11 +195,5 @@ if __name__ == "__main__":
     if options.evidence:
         options.evidence.mkdir(parents=True, exist_ok=True)
         (options.evidence / "soak.jsonl").write_text(json.dumps(found) + "\n")
-    sys.exit(
-        bool(
-            found["unexpected results"]
-            or found["threads that did not end"]
-            or found["lost lines"]
-            or found["repeated lines"]
-        )
-    )
+    bad = ("unexpected results", "threads that did not end", "lost lines", "repeated lines")
+    sys.exit(any(found[name] for name in bad))
