@@ -102,10 +102,13 @@ LAUNCHER_POINTS = (
 
 
 def kill_parameters(points: Iterable[CrashPoint]) -> list[Any]:
-    """Return test parameters for these points, with all but those of [QUICK_POINTS][] marked as slow."""
+    """Return test parameters for these points; those not in [QUICK_POINTS][] are slow."""
     import pytest
 
-    return [pytest.param(point, marks=[] if point in QUICK_POINTS else [pytest.mark.slow], id=point.slug) for point in points]
+    return [
+        pytest.param(point, marks=[] if point in QUICK_POINTS else [pytest.mark.slow], id=point.slug)
+        for point in points
+    ]
 
 
 _DELETION = "trainjob_kfp.deletion:DeletionRequest.send"

@@ -1,4 +1,4 @@
-"""A complete Airflow whose tasks and triggers have traps."""
+"""Fixtures: a complete Airflow whose tasks and triggers have traps."""
 
 from __future__ import annotations
 

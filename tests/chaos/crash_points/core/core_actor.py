@@ -39,7 +39,7 @@ def run_step(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
     listener = Listener(on_phase=lambda verdict: print(verdict.phase.value, flush=True))
     outcome = wait(cluster, reference, listener=listener)
     if outcome.phase is Phase.COMPLETE:
-        sys.modules["core_actor"].report(path, reference, outcome)
+        sys.modules["core_actor"].write_report(path, reference, outcome)
     return path.exists()  # also if another try has completed and deleted the TrainJob for which this one waited
 
 

@@ -1,4 +1,4 @@
-"""One step of one run, and the processes of its tries."""
+"""The step under test: one step of one run, and the processes of its tries."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class StepUnderTest:
 
     def start(self, actor: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a process of an actor."""
-        place = self.folder / actor
-        place.mkdir(exist_ok=True)
+        folder = self.folder / actor
+        folder.mkdir(exist_ok=True)
         script = f"{self._failing_command}until test -e {self.folder}/go; do sleep 0.05; done"
-        given = (kubeconfig or self._kubeconfig, place, self.key.task, self.key.run, script)
-        with (place / "output").open("ab") as out:
+        arguments = (kubeconfig or self._kubeconfig, folder, self.key.task, self.key.run, script)
+        with (folder / "output").open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, _ACTOR, *given], stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": _PATH}
+                [sys.executable, _ACTOR, *arguments], stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": _PATH}
             )
 
     def finish_job(self) -> None:
@@ -70,6 +70,6 @@ class StepUnderTest:
     def check(self, audit: AuditLog, evidence: Callable[..., None], point: str, beside: str, *, kills: int = 1) -> None:
         """Compare the API server's record with the report."""
         audit.record_and_check(evidence, self.key, point=point, actor="core", beside=beside, kills=kills)
-        told, ends = self.read_report(), audit.end_states(self.key)
+        report, ends = self.read_report(), audit.end_states(self.key)
         assert not audit.active_uids(self.key)
-        assert ends[told["reference"]["uid"]] == told["outcome"]["phase"] == "Complete"
+        assert ends[report["reference"]["uid"]] == report["outcome"]["phase"] == "Complete"

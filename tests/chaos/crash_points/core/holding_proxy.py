@@ -1,4 +1,4 @@
-"""A TCP proxy that holds one request back.
+"""A TCP proxy that delays one request.
 
 The request reaches the API server later, even if its client is dead by then.
 """
@@ -20,10 +20,10 @@ class HoldingProxy:
 
     Args:
         laptop: the cluster.
-        mark: text that only the request to hold contains.
+        text: text that only the request to hold contains.
 
     Attributes:
-        held: set as soon as the request with the mark has left its client.
+        held: set as soon as the request with the text has left its client.
     """
 
     def __init__(self, laptop: LocalCluster, text: str) -> None:

@@ -1,4 +1,7 @@
-"""The core's process dies at each point of a run's life, alone or beside another; then it is started again."""
+"""Tests that kill a process of the core at each crash point of a run, alone or beside a second process.
+
+Then the process is started again.
+"""
 
 from __future__ import annotations
 
@@ -37,39 +40,39 @@ def step(laptop, unique, tmp_path, request):
 
 
 @pytest.mark.parametrize("point", kill_parameters(CORE_POINTS))
-def test_dies_alone(step, audit, evidence, point):
+def test_a_process_that_dies_is_replaced_by_its_next_try(step, audit, evidence, point):
     kills = 1 + kill_first_actor(step, point)
     arm_trap(step.folder / "first", point)
     if point not in UNFINISHED_POINTS:
-        step.let_job_end()
+        step.finish_job()
     first = step.start("first")
-    assert first.wait(SECONDS) == -signal.SIGKILL, step.said("first")
+    assert first.wait(SECONDS) == -signal.SIGKILL, step.read_output("first")
     assert reached_by(step.folder / "first") == first.pid
-    step.let_job_end()
-    step.to_its_end("first")
+    step.finish_job()
+    step.run_to_end("first")
     step.check(audit, evidence, point.name, "alone", kills=kills)
 
 
 def kill_first_actor(step, point):
-    """Where there must be something to adopt: its maker is dead. The number of kills."""
+    """Kill a first process if there must be a TrainJob to adopt; return the number of kills."""
     if point not in ADOPTION_POINTS:
         return 0
-    maker = step.start("maker")
-    wait_until(lambda: step.waits("maker"), SECONDS)
-    maker.kill()
-    maker.wait(SECONDS)
+    creator = step.start("creator")
+    wait_until(lambda: step.is_waiting("creator"), SECONDS)
+    creator.kill()
+    creator.wait(SECONDS)
     return 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", CORE_POINTS, ids=lambda point: point.slug)
-def test_dies_beside_another(step, audit, evidence, point):
-    """Both are brought to the point, if it is there for both; one dies there, and is started again."""
+def test_a_process_that_dies_beside_a_second_one_leaves_one_trainjob(step, audit, evidence, point):
+    """Both processes are held at the point if both reach it; the first one dies there and is started again."""
     kills = 1 + kill_first_actor(step, point)
     for actor in ("first", "second"):
         arm_trap(step.folder / actor, point, "hold")
     if point not in UNFINISHED_POINTS:
-        step.let_job_end()
+        step.finish_job()
     first = step.start("first")
     wait_until(lambda: reached_by(step.folder / "first"), SECONDS)
     second = step.start("second")
@@ -80,19 +83,19 @@ def test_dies_beside_another(step, audit, evidence, point):
     first.wait(SECONDS)
     again = step.start("first")
     release(step.folder / "second")
-    step.let_job_end()
-    step.to_its_end("second", second)
-    step.to_its_end("first", again)
+    step.finish_job()
+    step.run_to_end("second", second)
+    step.run_to_end("first", again)
     step.check(audit, evidence, point.name, "racing", kills=kills)
 
 
 def is_adopting(step, point):
-    return point in FIRST_ACTOR_POINTS and step.waits("second")
+    return point in FIRST_ACTOR_POINTS and step.is_waiting("second")
 
 
-def test_what_the_dead_one_has_sent_arrives_when_the_next_one_has_decided(step, audit, evidence, laptop):
-    """It is in the way of the next one's own creation, which adopts it."""
-    with HoldingProxy(laptop, labels.TASK) as proxy:  # only the request to create has it
+def test_a_late_creation_of_a_dead_process_is_adopted_by_the_next_one(step, audit, evidence, laptop):
+    """The request arrives after the next process has decided to create, so that creation fails with a conflict."""
+    with HoldingProxy(laptop, labels.TASK) as proxy:  # only the request to create contains it
         first = step.start("first", proxy.write_kubeconfig(step.folder / "kubeconfig"))
         assert proxy.held.wait(SECONDS)
         first.kill()
@@ -100,11 +103,11 @@ def test_what_the_dead_one_has_sent_arrives_when_the_next_one_has_decided(step, 
         arm_trap(step.folder / "second", BEFORE_CREATE, "hold")
         second = step.start("second")
         wait_until(lambda: reached_by(step.folder / "second"), SECONDS)
-        assert not audit.made(step.key)
+        assert not audit.created_uids(step.key)
         proxy.release()
-        wait_until(lambda: audit.made(step.key), SECONDS)
+        wait_until(lambda: audit.created_uids(step.key), SECONDS)
         release(step.folder / "second")
-        step.let_job_end()
-        step.to_its_end("second", second)
+        step.finish_job()
+        step.run_to_end("second", second)
     step.check(audit, evidence, "create sent, arrives after the next one has decided", "racing")
-    assert len(audit.made(step.key)) == 1
+    assert len(audit.created_uids(step.key)) == 1

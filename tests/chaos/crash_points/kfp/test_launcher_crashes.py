@@ -1,4 +1,7 @@
-"""KFP's launcher dies at each point of a run's life, alone or beside another; then the engine's next try goes on."""
+"""Tests that kill the KFP launcher at each crash point of a run, alone or beside a second launcher.
+
+Then the next try of the workflow engine continues.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ UNFINISHED_POINTS = (*CREATION_POINTS, *ADOPTION_POINTS, SUBMITTED, WAITING)
 
 
 class StepUnderTest:
-    """The task of one pipeline run, and the launchers that work for it."""
+    """The task of one pipeline run, and its launchers."""
 
     def __init__(self, pods, laptop, folder, *, fails_first=False):
         self.folder, self._pods, self._laptop = folder, pods, laptop
@@ -47,11 +50,11 @@ class StepUnderTest:
         self._tries = 0
 
     def start(self, launcher):
-        """A pod; its trap is in the folder of its name."""
-        place = self.folder / launcher
-        place.mkdir(exist_ok=True)
+        """Start a pod whose trap is in the folder of the launcher's name."""
+        folder = self.folder / launcher
+        folder.mkdir(exist_ok=True)
         script = f"{self._failing_command}until test -e {self.folder}/go; do sleep 0.05; done"
-        variables = {"CRASH_FOLDER": str(place), "PYTHONPATH": PATH}
+        variables = {"CRASH_FOLDER": str(folder), "PYTHONPATH": PATH}
         request = {"image": "busybox", "command": ["sh", "-c"], "args": [script]}
         self._tries += 1
         return self._pods.start(self.run, self._laptop.kubeconfig, self._tries - 1, variables=variables, **request)
@@ -60,31 +63,31 @@ class StepUnderTest:
         (self.folder / "go").touch()
 
     def is_waiting(self, pod):
-        """Whether it follows a TrainJob."""
+        """Return whether the pod's launcher waits for a TrainJob."""
         return "TrainJob default/" in self.read_output(pod)
 
     def read_output(self, pod):
-        """What its processes wrote; nothing before they have begun."""
+        """Return the pod's log; empty before its processes have started."""
         with contextlib.suppress(Exception):
-            return self._pods.said(pod)
+            return self._pods.read_log(pod)
         return ""
 
     def kill(self, pod):
-        """The pod's container dies: all of it goes with its first process."""
+        """Kill the pod's container by its first process."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pod.process(), signal.SIGKILL)
-        assert pod.end() == "Failed"
+            os.kill(pod.wait_for_process(), signal.SIGKILL)
+        assert pod.wait_for_end() == "Failed"
 
     def run_to_end(self, launcher, pod=None):
-        """Start it again, as Argo does, until it has succeeded."""
-        told = ""
+        """Start the launcher again, as Argo does, until it has succeeded; return its pod."""
+        output = ""
         for _ in range(MAX_TRIES):
             pod = pod or self.start(launcher)
-            if pod.end() == "Succeeded":
+            if pod.wait_for_end() == "Succeeded":
                 return pod
-            told, pod = self.read_output(pod), None
+            output, pod = self.read_output(pod), None
             (self.folder / "mended").touch()
-        return pytest.fail(f"{launcher} has not succeeded\n{told}")
+        return pytest.fail(f"{launcher} has not succeeded\n{output}")
 
 
 @pytest.fixture
@@ -96,92 +99,97 @@ def step(pods, laptop, tmp_path, request):
 
 
 def check_result(step, audit, evidence, point, beside, pod, kills=1):
-    """What the API server saw, beside what the launcher told KFP."""
-    audit.judge(evidence, step.key, point=point.name, actor="KFP launcher", beside=beside, kills=kills)
-    told, ends = pod.output()["parameterValues"], audit.ends(step.key)
-    assert not audit.active(step.key)
-    assert ends[told["uid"]] == told["status"] == "Complete"
-    assert told["uid"] == audit.made(step.key)[-1]
+    """Compare the API server's record with the output of the launcher."""
+    audit.record_and_check(evidence, step.key, point=point.name, actor="KFP launcher", beside=beside, kills=kills)
+    outputs, ends = pod.executor_output()["parameterValues"], audit.end_states(step.key)
+    assert not audit.active_uids(step.key)
+    assert ends[outputs["uid"]] == outputs["status"] == "Complete"
+    assert outputs["uid"] == audit.created_uids(step.key)[-1]
 
 
 @pytest.mark.parametrize("point", kill_parameters(LAUNCHER_POINTS))
-def test_dies_alone(step, audit, evidence, point):
+def test_a_launcher_that_dies_is_replaced_by_its_next_try(step, audit, evidence, point):
     kills = 1 + kill_first_launcher(step, point)
     arm_trap(step.folder / "first", point)
     if point not in UNFINISHED_POINTS:
-        step.let_job_end()
+        step.finish_job()
     first = step.start("first")
-    assert first.end() == "Failed"
-    assert reached_by(step.folder / "first"), step.said(first)
-    step.let_job_end()
-    check_result(step, audit, evidence, point, "alone", step.to_its_end("first"), kills=kills)
+    assert first.wait_for_end() == "Failed"
+    assert reached_by(step.folder / "first"), step.read_output(first)
+    step.finish_job()
+    check_result(step, audit, evidence, point, "alone", step.run_to_end("first"), kills=kills)
 
 
 def kill_first_launcher(step, point):
-    """Where there must be something to adopt: its maker is dead. The number of kills."""
+    """Kill a first launcher if a TrainJob must exist to adopt; return the number of kills."""
     if point not in ADOPTION_POINTS:
         return 0
-    maker = step.start("maker")
-    wait_until(lambda: step.waits(maker), SECONDS)
-    step.kill(maker)
+    creator = step.start("creator")
+    wait_until(lambda: step.is_waiting(creator), SECONDS)
+    step.kill(creator)
     return 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", LAUNCHER_POINTS, ids=lambda point: point.slug)
-def test_dies_beside_another(step, audit, evidence, point):
-    """Both are brought to the point, if it is there for both; one dies there, and is started again."""
+def test_a_launcher_that_dies_beside_a_second_one_leaves_one_trainjob(step, audit, evidence, point):
+    """Both launchers are held at the point if both reach it; the first one dies there and is started again."""
     kills = 1 + kill_first_launcher(step, point)
     for launcher in ("first", "second"):
         arm_trap(step.folder / launcher, point, "hold")
     if point not in UNFINISHED_POINTS:
-        step.let_job_end()
+        step.finish_job()
     first = step.start("first")
     wait_until(lambda: reached_by(step.folder / "first"), SECONDS)
     second = step.start("second")
     wait_until(
-        lambda: reached_by(step.folder / "second") or (point in FIRST_ACTOR_POINTS and step.waits(second)), SECONDS
+        lambda: reached_by(step.folder / "second") or (point in FIRST_ACTOR_POINTS and step.is_waiting(second)), SECONDS
     )
     step.kill(first)
     again = step.start("first")
     release(step.folder / "second")
-    step.let_job_end()
-    ended = [step.to_its_end("second", second), step.to_its_end("first", again)]
+    step.finish_job()
+    ended = [step.run_to_end("second", second), step.run_to_end("first", again)]
     check_result(step, audit, evidence, point, "racing", ended[0], kills=kills)
-    assert ended[1].output()["parameterValues"]["uid"] == ended[0].output()["parameterValues"]["uid"]
+    assert ended[1].executor_output()["parameterValues"]["uid"] == ended[0].executor_output()["parameterValues"]["uid"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", TERMINATION_POINTS, ids=lambda point: point.slug)
-def test_dies_while_it_cleans_up(step, audit, evidence, laptop, point):
-    """The run is terminated: nobody tries again, and what is left is for the exit handler's `cleanup`."""
+def test_the_exit_handler_ends_the_trainjob_of_a_launcher_that_dies_in_its_cleanup(
+    step, audit, evidence, laptop, point
+):
+    """Argo does not retry a terminated run, so the exit handler's `cleanup` ends the remaining TrainJob."""
     arm_trap(step.folder / "first", point)
     first = step.start("first")
-    wait_until(lambda: step.waits(first), SECONDS)
-    os.kill(first.process(), signal.SIGTERM)
-    assert first.end() == "Failed"
-    assert reached_by(step.folder / "first"), step.said(first)
+    wait_until(lambda: step.is_waiting(first), SECONDS)
+    os.kill(first.wait_for_process(), signal.SIGTERM)
+    assert first.wait_for_end() == "Failed"
+    assert reached_by(step.folder / "first"), step.read_output(first)
     key = RunKey("kfp", step.run.workflow, "clean-up", step.run.id)
-    left = clean_up(connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=key)
-    more, name = f"; left for the exit handler's cleanup: {len(left)}", f"terminated: {point.name}"
-    audit.judge(evidence, step.key, point=name, actor="KFP launcher", beside="alone", kills=1, more=more)
-    assert not audit.active(step.key)
-    if point.name != "clean-up sent":  # then it may be on its way
-        assert bool(left) == (point is BEFORE_CLEANUP)
+    remaining = clean_up(connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=key)
+    suffix, name = f"; left for the exit handler's cleanup: {len(remaining)}", f"terminated: {point.name}"
+    audit.record_and_check(evidence, step.key, point=name, actor="KFP launcher", beside="alone", kills=1, suffix=suffix)
+    assert not audit.active_uids(step.key)
+    if point.name != "clean-up sent":  # at that point the deletion may have been sent
+        assert bool(remaining) == (point is BEFORE_CLEANUP)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [BEFORE_CLEANUP], ids=lambda point: point.slug)
-def test_a_launcher_that_was_taken_for_lost_deletes_what_the_next_try_has_adopted(step, audit, evidence, point):
-    """Its node was away, so that Argo has started another one; the node is back, and its kubelet ends the old pod."""
+def test_the_next_try_survives_that_a_lost_launcher_deletes_its_adopted_trainjob(step, audit, evidence, point):
+    """The launcher's node was unreachable, so Argo started a second launcher, which adopted the TrainJob.
+
+    Then the node is back, and its kubelet ends the old pod, which deletes the TrainJob.
+    """
     arm_trap(step.folder / "first", point, "pass")
     first = step.start("first")
-    wait_until(lambda: step.waits(first), SECONDS)
+    wait_until(lambda: step.is_waiting(first), SECONDS)
     second = step.start("second")
-    wait_until(lambda: step.waits(second), SECONDS)
+    wait_until(lambda: step.is_waiting(second), SECONDS)
     os.kill(int((step.folder / "first" / "pid").read_text()), signal.SIGTERM)
-    assert first.end() == "Failed"
-    assert reached_by(step.folder / "first"), step.said(first)
-    step.let_job_end()
-    assert second.end() == "Succeeded", step.said(second)
+    assert first.wait_for_end() == "Failed"
+    assert reached_by(step.folder / "first"), step.read_output(first)
+    step.finish_job()
+    assert second.wait_for_end() == "Succeeded", step.read_output(second)
     check_result(step, audit, evidence, point, "racing", second, kills=0)

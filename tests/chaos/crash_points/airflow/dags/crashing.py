@@ -1,4 +1,4 @@
-"""One task for each point at which its process, or the triggerer, is killed.
+"""DAGs with one task for each point at which its process or the triggerer is killed.
 
 The folder of a task's trap has the task's name.
 """
