@@ -35,13 +35,14 @@ _ROWS = (
     "failure policies",
     "runtimes",
 )
+_NO_DATA_CACHE = "needs the images and pods of the data cache, which a laptop cluster does not have"
 # Why a cell has no test; a cell with neither a test nor a reason fails the command.
 _REASONS = {
     ("resume", "Airflow example"): "on by default in every fine-tuning in a workspace",
     ("resume", "KFP example"): "on by default in every fine-tuning in a workspace",
-    ("data cache", "Airflow example"): "needs the images and pods of the data cache, which a laptop cluster does not have",
-    ("data cache", "KFP example"): "needs the images and pods of the data cache, which a laptop cluster does not have",
-    ("data cache", "real run"): "needs the images and pods of the data cache, which a laptop cluster does not have",
+    ("data cache", "Airflow example"): _NO_DATA_CACHE,
+    ("data cache", "KFP example"): _NO_DATA_CACHE,
+    ("data cache", "real run"): _NO_DATA_CACHE,
     ("Kueue", "real run"): "a laptop cluster does not have Kueue",
     ("gang scheduling", "real run"): "a laptop cluster does not have a gang scheduler",
 }
@@ -65,7 +66,8 @@ def render_page(folder: Path) -> str:
     if empty := sorted(known - shown.keys() - _REASONS.keys()):
         raise SystemExit(f"cells without a test and without a reason: {empty}")
     lines = [[row, *(_format_links(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
-    return (_HERE / "features.md").read_text(encoding="utf-8").replace("{{features}}", table(["Feature", *_CELLS], lines))
+    text = (_HERE / "features.md").read_text(encoding="utf-8")
+    return text.replace("{{features}}", table(["Feature", *_CELLS], lines))
 
 
 def _format_links(names: set[str]) -> str:
