@@ -1,4 +1,4 @@
-"""Why a job does not get going: what whoever waits for it is told, on clusters that really do that."""
+"""The reasons why a job does not start, as they are reported to its waiters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainjob import RunKey, SecretKeyReference
 from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
 from trainjob.lifecycle import Limits, cancel, submit, wait, wait_async
 
-# What only a whole control plane does, and what takes a minute and more; on one of them.
+# Cases that need a whole control plane, or that take more than a minute, run on one back end.
 only_real = pytest.mark.only("controlplane-2.3")
 
 
@@ -24,7 +24,7 @@ def with_volume(**source):
     return {"volumes": [{"name": "v", "source": source, "mount_path": "/v"}]}
 
 
-# -- waiting is hopeless: the job is ended -----------------------------------------------------------------------------
+# -- waiting cannot help: the job is ended ----------------------------------------------------------------------------
 
 FAILING_JOBS = {
     "image not found": (shell_job(image="does-not-exist.invalid/x:1"), ImageUnavailable, "x:1: not found"),
@@ -52,8 +52,8 @@ FAILING_JOBS = {
 
 
 @only_real
-def test_hopeless(client, cluster, namespace, target, job_group, evidence):
-    """What is missing and does not appear within a minute ends the waiting and the job, with a typed error."""
+def test_a_missing_object_ends_the_job(client, cluster, namespace, target, job_group, evidence):
+    """A missing object that does not appear within a minute ends the wait and the job with a typed error."""
     waiters = {name: job_group.submit(name, job) for name, (job, _, _) in FAILING_JOBS.items()}
     for name, (_, expected, text) in FAILING_JOBS.items():
         error = waiters[name].job_error()
@@ -64,8 +64,8 @@ def test_hopeless(client, cluster, namespace, target, job_group, evidence):
         evidence("diagnosis", **diagnosis_row(name, target.backend, error.outcome.message, error))
 
 
-def test_hopeless_at_once(client, namespace, target, job_group, evidence):
-    """An image name that is none ends them at once."""
+def test_an_invalid_image_name_ends_the_job_at_once(client, namespace, target, job_group, evidence):
+    """An invalid image name ends the wait and the job at once."""
     waiter = job_group.submit("image name", shell_job(image="Not/A_Name"))
     error = waiter.job_error(300)
     assert (type(error), error.retryable) == (ImageUnavailable, False)
@@ -75,9 +75,9 @@ def test_hopeless_at_once(client, namespace, target, job_group, evidence):
 
 
 @pytest.mark.slow
-@pytest.mark.since("2.3")  # before, the Trainer's event does not say why
+@pytest.mark.since("2.3")  # before, the Trainer's event has no reason
 def test_name_too_long(client, namespace, target, job_group, evidence):
-    """A job whose pods' names would be too long is ended with the first look at its events."""
+    """A job whose pod names are too long is ended as soon as its events are read."""
     long = replicated_job("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
     create_own_runtime(client, namespace, replicated_job(), long)
     waiter = job_group.submit("name too long", own_runtime_job())
@@ -88,8 +88,8 @@ def test_name_too_long(client, namespace, target, job_group, evidence):
     evidence("diagnosis", **diagnosis_row("name too long", target.backend, error.outcome.message, error))
 
 
-def test_hopeless_in_an_event_loop(client, cluster, namespace, unique):
-    """The same for those who wait in an event loop, as Airflow's triggerer does."""
+def test_waiting_in_an_event_loop(client, cluster, namespace, unique):
+    """A waiter in an event loop, such as Airflow's triggerer, gets the same error."""
     reference = submit(cluster, shell_job(image="Not/A_Name"), RunKey("conformance", "diagnosis", "loop", unique))
     outcome = asyncio.run(wait_async(cluster, reference))
     with pytest.raises(ImageUnavailable, match="invalid reference format"):
@@ -97,8 +97,8 @@ def test_hopeless_in_an_event_loop(client, cluster, namespace, unique):
     client.wait_until_deleted("TrainJob", namespace, reference.name)
 
 
-def test_what_appears_in_time(client, namespace, job_group):
-    """A Secret that is made a moment later is no trouble: the job runs and is complete."""
+def test_a_secret_that_appears_in_time(client, namespace, job_group):
+    """A Secret that is created a moment later does not fail the job: it runs and is Complete."""
     waiter = job_group.submit("late", shell_job('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
     waiter.wait_for_report('secret "late" not found')
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
@@ -106,8 +106,8 @@ def test_what_appears_in_time(client, namespace, job_group):
     assert waiter.outcome.result(300).succeeded
 
 
-def test_an_earlier_job_of_the_same_name(client, cluster, namespace, job_group):
-    """Events outlive what they are about: what an earlier job of the same name lacked is not told of a later one."""
+def test_events_of_an_earlier_job(client, cluster, namespace, job_group):
+    """Events of an earlier job with the same name are not reported for a later job."""
     earlier = job_group.submit("again", shell_job(job={"workspace": "nope"}))
     event = wait_for_event(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
     cancel(cluster, earlier.reference)
@@ -119,7 +119,7 @@ def test_an_earlier_job_of_the_same_name(client, cluster, namespace, job_group):
     assert "nope" not in str(later.job_error(300))
 
 
-# -- waiting may help: it is told --------------------------------------------------------------------------------------
+# -- waiting may help: the reason is reported -------------------------------------------------------------------------
 
 PENDING_JOBS = {
     "too many GPUs": (
@@ -137,13 +137,13 @@ PENDING_JOBS = {
 }
 
 
-def test_shown(client, cluster, namespace, target, job_group, evidence):
-    """What others may end - no room, no volume yet - is told as the reason for waiting, and the job is left alone."""
+def test_a_pending_job_is_kept(client, cluster, namespace, target, job_group, evidence):
+    """A missing node or volume, which others may provide, is reported while the job waits. The job is kept."""
     client.create(claim_of_class("unbound", "nope"), namespace)
     waiters = {name: job_group.submit(name, job) for name, (job, _) in PENDING_JOBS.items()}
     for name, (_, text) in PENDING_JOBS.items():
-        told = waiters[name].wait_for_report(text)
-        evidence("diagnosis", **diagnosis_row(name, target.backend, told))
+        report = waiters[name].wait_for_report(text)
+        evidence("diagnosis", **diagnosis_row(name, target.backend, report))
     reference = waiters["too many GPUs"].reference
     with pytest.raises(WaitTimeout, match=r"Insufficient nvidia.com/gpu.*starting time.*deleted") as raised:
         wait(cluster, reference, limits=Limits(starting=timedelta(seconds=3)))
@@ -155,7 +155,7 @@ def test_shown(client, cluster, namespace, target, job_group, evidence):
 
 @only_real
 def test_quota(client, cluster, namespace, target, job_group, evidence):
-    """Pods beyond a ResourceQuota are waited for, and the quota is told; it runs when there is quota."""
+    """A job beyond a ResourceQuota waits, and the quota is reported. It runs when there is quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.wait_for("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
@@ -166,8 +166,8 @@ def test_quota(client, cluster, namespace, target, job_group, evidence):
 
 
 @only_real
-def test_webhook_down(client, namespace, unique, target, job_group, evidence):
-    """A webhook that does not answer is told; the job runs when it is gone."""
+def test_unavailable_webhook(client, namespace, unique, target, job_group, evidence):
+    """A webhook that does not respond is reported. The job runs when the webhook is removed."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     webhook = {
         "name": "pods.example.org",
@@ -190,11 +190,14 @@ def test_webhook_down(client, namespace, unique, target, job_group, evidence):
     }
     try:
         wait_until(
-            lambda: "failed calling webhook" in client.request("POST", path_of("Pod", namespace), pod, dryRun="All").message
+            lambda: (
+                "failed calling webhook" in client.request("POST", path_of("Pod", namespace), pod, dryRun="All").message
+            )
         )
         waiter = job_group.submit("webhook", shell_job())
         evidence(
-            "diagnosis", **diagnosis_row("webhook down", target.backend, waiter.wait_for_report("failed calling webhook"))
+            "diagnosis",
+            **diagnosis_row("webhook down", target.backend, waiter.wait_for_report("failed calling webhook")),
         )
     finally:
         assert client.request("DELETE", f"{path}/{unique}").ok
@@ -203,13 +206,13 @@ def test_webhook_down(client, namespace, unique, target, job_group, evidence):
 
 @pytest.fixture
 def workloads(client):
-    """Kueue's kind Workload, without Kueue: a test writes them."""
+    """Create the CRD of Kueue's Workload without Kueue; the test writes the Workloads."""
     names = {"kind": "Workload", "listKind": "WorkloadList", "plural": "workloads", "singular": "workload"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1beta2", "served": True, "storage": True, "schema": schema}
     spec = {"group": "kueue.x-k8s.io", "scope": "Namespaced", "names": names, "versions": [version]}
     path, name = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "workloads.kueue.x-k8s.io"
-    # Kueue's group is protected: who adds to it says so.
+    # Kueue's API group is protected: a CRD in it needs this annotation.
     meta = {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
     assert client.request("POST", path, body).code == 201
@@ -218,23 +221,23 @@ def workloads(client):
 
 
 @only_real
-def test_queued(client, namespace, workloads, target, job_group, evidence, tmp_path):
-    """Kueue's own words tell why a job in a queue waits; here a test says them in Kueue's place."""
+def test_queued_job(client, namespace, workloads, target, job_group, evidence, tmp_path):
+    """Kueue's own message is reported for a queued job; here the test writes it in Kueue's place."""
     text = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor cpu, 1 more needed"
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": text}
 
-    def hold_back(reference):
+    def suspend_and_explain(reference):
         client.patch("TrainJob", namespace, reference.name, {"spec": {"suspend": True}})
         meta = {"name": f"trainjob-{reference.name}-1", "labels": {"kueue.x-k8s.io/job-uid": reference.uid}}
         kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
         workload = {**kind, "metadata": meta, "status": {"conditions": [reserved]}}
         wait_until(lambda: client.request("POST", workloads.format(namespace), workload).code == 201)
 
-    script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it begins before it is held back
-    waiter = job_group.submit("queued", shell_job(script, job={"queue": "gpu-team"}), hold_back)
-    told = waiter.wait_for_report("insufficient unused quota for cpu")
-    assert "waiting for quota in queue gpu-team" in told
-    evidence("diagnosis", **diagnosis_row("no quota in Kueue", target.backend, told))
+    script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it starts before it is suspended
+    waiter = job_group.submit("queued", shell_job(script, job={"queue": "gpu-team"}), suspend_and_explain)
+    report = waiter.wait_for_report("insufficient unused quota for cpu")
+    assert "waiting for quota in queue gpu-team" in report
+    evidence("diagnosis", **diagnosis_row("no quota in Kueue", target.backend, report))
     (tmp_path / "admitted").touch()
     client.patch("TrainJob", namespace, waiter.reference.name, {"spec": {"suspend": False}})
     assert waiter.outcome.result(300).succeeded

@@ -1,4 +1,4 @@
-"""Why a job has ended: whether its command, its memory, its node or the scheduler is to blame."""
+"""The reasons why a job failed: its command, its memory, its node or the scheduler."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainjob import Placement
 from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
-# What only a whole control plane does.
+# Cases that need a whole control plane.
 only_real = pytest.mark.only("controlplane-2.3")
 
 
 def inject_fault(client, namespace, waiter, fault):
-    """Lets a fault of the kubelet hit a job's running pod."""
+    """Inject a kubelet fault into a job's running pod."""
     name = waiter.reference.name
     client.wait_for("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = list_pods(client, namespace, name)
@@ -28,8 +28,8 @@ def inject_fault(client, namespace, waiter, fault):
 @pytest.mark.parametrize(
     ("fault", "expected", "retryable"), [("OOMKilled", OutOfMemory, False), ("Evicted", Interrupted, True)]
 )
-def test_ended_by_its_node(client, namespace, target, job_group, evidence, fault, expected, retryable):
-    """A container that is out of memory is not retried, a pod that its node evicts is."""
+def test_out_of_memory_and_eviction(client, namespace, target, job_group, evidence, fault, expected, retryable):
+    """Running out of memory is not retryable. An eviction by the node is retryable."""
     waiter = job_group.submit(fault, shell_job("exec sleep 60"))
     inject_fault(client, namespace, waiter, fault)
     error = waiter.job_error(300)
@@ -39,15 +39,15 @@ def test_ended_by_its_node(client, namespace, target, job_group, evidence, fault
     evidence("diagnosis", **diagnosis_row(fault, target.backend, error.outcome.message, error))
 
 
-def test_command_that_is_not_there(target, job_group, evidence):
-    """A command that is not in the image is told as that, and no retry is made of it."""
+def test_missing_command(target, job_group, evidence):
+    """A command that the image does not have is reported as such, and is not retryable."""
     error = job_group.submit("command", shell_job(command=["no-such-program"])).job_error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     evidence("diagnosis", **diagnosis_row("command not found", target.backend, error.outcome.message, error))
 
 
-def test_initializer(client, namespace, target, job_group, evidence):
-    """An initializer that fails is told with its name and its last lines."""
+def test_failed_initializer(client, namespace, target, job_group, evidence):
+    """A failed initializer is reported with its name and its last log lines."""
     script = "echo 'no such dataset' >&2; exit 3"
     create_own_runtime(
         client,
@@ -63,17 +63,17 @@ def test_initializer(client, namespace, target, job_group, evidence):
 
 
 def test_crash_loop(target, job_group, evidence):
-    """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
+    """A container that keeps failing is reported while its restarts last. Then the job fails."""
     waiter = job_group.submit("crash", shell_job("exit 3", job={"max_restarts": 2}))
-    told = waiter.wait_for_report("CrashLoopBackOff")
+    report = waiter.wait_for_report("CrashLoopBackOff")
     error = waiter.job_error(300)
     assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
-    evidence("diagnosis", **diagnosis_row("crash loop", target.backend, told, error, ended_early=False))
+    evidence("diagnosis", **diagnosis_row("crash loop", target.backend, report, error, ended_early=False))
 
 
 @only_real
-def test_drained(client, namespace, target, job_group, evidence):
-    """A pod that is evicted through the API, as a drain of its node does, is retried: its command did not fail."""
+def test_eviction_through_the_api(client, namespace, target, job_group, evidence):
+    """An eviction through the API, such as by `kubectl drain`, is retryable."""
     create_own_runtime(client, namespace, never_restarted_job())
     waiter = job_group.submit("drain", own_runtime_job("exec sleep 60"))
     name = waiter.reference.name
@@ -93,7 +93,7 @@ def test_drained(client, namespace, target, job_group, evidence):
 
 @pytest.fixture
 def scarce_resource(client, unique):
-    """A resource of which the node has one."""
+    """Add a resource to the node, which has one of it, and return the name of the resource."""
     (node,) = [one["metadata"]["name"] for one in client.list("Node", None) if "process" in one["metadata"]["name"]]
     name = f"example.org/{unique}"
 
@@ -107,14 +107,16 @@ def scarce_resource(client, unique):
 
 
 @only_real
-def test_preempted(client, namespace, unique, scarce_resource, target, job_group, evidence):
-    """A pod that the scheduler preempts is retried, too."""
+def test_preemption(client, namespace, unique, scarce_resource, target, job_group, evidence):
+    """A preemption by the scheduler is retryable."""
     create_own_runtime(client, namespace, never_restarted_job())
     job = own_runtime_job("exec sleep 60").model_copy(
         update={"trainer": shell_job("exec sleep 60", resources_per_node={scarce_resource: 1}).trainer}
     )
     waiter = job_group.submit("preempted", job)
-    client.wait_for("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
+    client.wait_for(
+        "TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready")
+    )
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": unique}, "value": 1000}
     assert client.request("POST", path, body).code == 201
@@ -127,7 +129,7 @@ def test_preempted(client, namespace, unique, scarce_resource, target, job_group
         }
         spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
-        pods = path_of("Pod", namespace)  # admission looks the class up in a cache
+        pods = path_of("Pod", namespace)  # admission looks the PriorityClass up in a cache
         wait_until(lambda: client.request("POST", pods, pod, dryRun="All").ok)
         client.create(pod, namespace)
         error = waiter.job_error(300)
@@ -139,8 +141,8 @@ def test_preempted(client, namespace, unique, scarce_resource, target, job_group
 
 
 @only_real
-def test_node_lost(client, namespace, unique, target, job_group, evidence):
-    """A pod whose node is gone is retried: nothing is wrong with its step."""
+def test_lost_node(client, namespace, unique, target, job_group, evidence):
+    """The loss of a pod's node is retryable."""
     create_own_runtime(client, namespace, never_restarted_job())
     job = own_runtime_job().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
     waiter = job_group.submit("node lost", job)
@@ -153,7 +155,7 @@ def test_node_lost(client, namespace, unique, target, job_group, evidence):
         "target": {"kind": "Node", "name": unique},
     }
     assert client.request("POST", path_of("Pod", namespace, pod, "binding"), binding).code == 201
-    error = waiter.job_error()  # the garbage collector waits for 40 s, and looks every 20 s
+    error = waiter.job_error()  # the pod garbage collector waits for 40 s, and runs every 20 s
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, None)
     assert "DeletionByPodGC" in error.outcome.message
     evidence("diagnosis", **diagnosis_row("node lost", target.backend, error.outcome.message, error, ended_early=False))

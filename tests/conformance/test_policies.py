@@ -1,6 +1,6 @@
-"""Runtimes with policies of their own: which rule ended a job, restarts of all its pods, and what counts as success.
+"""Runtimes with policies: the rule that ended a job, restarts of all pods, and success rules.
 
-The runtimes are those of manifests/runtimes, made in the test's own namespace.
+The runtimes are those of manifests/runtimes, created in the test's namespace.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ FINAL = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
 
 @pytest.fixture
 def create_shipped_runtime(client, namespace):
-    """Makes a runtime of manifests/runtimes."""
+    """Return a function that creates a runtime of manifests/runtimes."""
 
-    def make(name: str) -> Runtime:
+    def create(name: str) -> Runtime:
         found = yaml.safe_load((ROOT / "manifests" / "runtimes" / f"{name}.yaml").read_text())
         assert found["metadata"]["name"] == name
         create_runtime(client, namespace, found["spec"], name)
         return Runtime(name=name, kind="TrainingRuntime")
 
-    return make
+    return create
 
 
 @pytest.fixture
 def run_script(cluster, unique):
-    """Runs a script on a runtime; its outcome, and its log's lines."""
+    """Return a function that runs a script on a runtime, and returns its outcome and its log lines."""
 
     def run(runtime: Runtime, script: str, nodes: int = 1, **more: Any) -> tuple[Any, list[str]]:
         lines: list[str] = []
@@ -54,16 +54,16 @@ def run_script(cluster, unique):
 
 @pytest.fixture
 def record_feature(evidence, target):
-    """Notes that a feature was seen here."""
+    """Return a function that records a feature as tested here."""
 
-    def show(row: str = "failure policies") -> None:
+    def record(row: str = "failure policies") -> None:
         evidence("features", row=row, cell="real run" if target.backend == "laptop" else "control plane")
 
-    return show
+    return record
 
 
-def test_a_rule_of_the_job(client, namespace, run_script, record_feature):
-    """A Job's own rule for an exit code ends the job at once; the outcome names it, and that no retry helps."""
+def test_pod_failure_policy(client, namespace, run_script, record_feature):
+    """A Job's podFailurePolicy can end the job at once. The outcome names the rule, and is not retryable."""
     create_own_runtime(client, namespace, never_restarted_job(backoffLimit=3, podFailurePolicy={"rules": [FINAL]}))
     outcome, _ = run_script(Runtime(name="own", kind="TrainingRuntime"), "echo why; exit 42")
     assert (outcome.reason, outcome.category, outcome.exit_code) == ("PodFailurePolicy", Category.POLICY, 42)
@@ -75,15 +75,15 @@ def test_a_rule_of_the_job(client, namespace, run_script, record_feature):
     record_feature()
 
 
-def test_other_exit_codes_count(client, namespace, run_script):
-    """An exit code without a rule counts towards the backoffLimit, as without a policy."""
+def test_exit_codes_without_a_rule(client, namespace, run_script):
+    """An exit code without a rule counts towards the backoffLimit."""
     create_own_runtime(client, namespace, never_restarted_job(backoffLimit=1, podFailurePolicy={"rules": [FINAL]}))
     outcome, _ = run_script(Runtime(name="own", kind="TrainingRuntime"), "exit 3")
     assert (outcome.reason, outcome.category, outcome.exit_code) == ("FailedJobs", Category.APPLICATION, 3)
     assert len(list_pods(client, namespace, outcome.job)) == 2
 
 
-def test_a_rule_of_the_jobset(client, namespace, run_script, create_shipped_runtime, record_feature):
+def test_failure_policy_of_the_jobset(client, namespace, run_script, create_shipped_runtime, record_feature):
     """torch-restarting ends a job with a final exit code without a restart, and the outcome names the rule."""
     outcome, _ = run_script(create_shipped_runtime("torch-restarting"), "exit 2")
     assert (outcome.reason, outcome.category) == ("FailJobSetFailurePolicyAction", Category.POLICY)
@@ -93,18 +93,18 @@ def test_a_rule_of_the_jobset(client, namespace, run_script, create_shipped_runt
     record_feature()
 
 
-def test_restarts_that_are_used_up(client, namespace, run_script, create_shipped_runtime, record_feature):
-    """torch-restarting starts a failing job anew three times; the outcome tells that, and how it failed at last."""
+def test_all_restarts_are_used(client, namespace, run_script, create_shipped_runtime, record_feature):
+    """torch-restarting restarts a failing job three times. The outcome names the restarts and the last failure."""
     outcome, lines = run_script(create_shipped_runtime("torch-restarting"), "echo again; exit 5")
     assert (outcome.reason, outcome.category, outcome.exit_code) == ("ReachedMaxRestarts", Category.APPLICATION, 5)
     assert "restarted 3 times, maxRestarts is 3" in outcome.message
     assert set(outcome.log_tail) == {"again"}
-    assert set(lines) == {"[node-0] again"}  # four times for who is quick enough
+    assert set(lines) == {"[node-0] again"}  # four times, unless a log is deleted before it is read
     record_feature()
 
 
-def test_a_restart_of_all(client, namespace, run_script, create_shipped_runtime, tmp_path, record_feature):
-    """When one node of a torch-restarting job fails, all of them start anew together, and the job ends well."""
+def test_all_nodes_restart_together(client, namespace, run_script, create_shipped_runtime, tmp_path, record_feature):
+    """If one node of a torch-restarting job fails, all nodes restart together, and the job can succeed."""
     script = """
         echo run; test -e /workspace/begun && exit 0
         test "$JOB_COMPLETION_INDEX" = 1 || exec sleep 60
@@ -119,8 +119,8 @@ def test_a_restart_of_all(client, namespace, run_script, create_shipped_runtime,
     record_feature()
 
 
-def test_a_lost_node_does_not_count(client, namespace, run_script, create_shipped_runtime, tmp_path):
-    """A pod that its node loses starts a torch-restarting job anew, which counts towards no limit."""
+def test_a_lost_node_counts_towards_no_limit(client, namespace, run_script, create_shipped_runtime, tmp_path):
+    """A pod lost with its node restarts a torch-restarting job, and counts towards no limit."""
     script = "test -e /workspace/begun && exit 0; touch /workspace/begun; exec sleep 60"
     with ThreadPoolExecutor(1) as pool:
         end = pool.submit(
@@ -136,21 +136,21 @@ def test_a_lost_node_does_not_count(client, namespace, run_script, create_shippe
     assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)
 
 
-def test_rank_0_decides(client, namespace, run_script, create_shipped_runtime, record_feature):
-    """On torch-rank-0-decides a job is complete when its first node is; the others are ended."""
+def test_success_policy_of_rank_0(client, namespace, run_script, create_shipped_runtime, record_feature):
+    """A torch-rank-0-decides job is Complete when its first node is. The other nodes are ended."""
     outcome, _ = run_script(
         create_shipped_runtime("torch-rank-0-decides"), 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 60', 2
     )
     assert outcome.phase is Phase.COMPLETE
     job = client.get("Job", namespace, f"{outcome.job}-node-0")
-    [why] = [one for one in job["status"]["conditions"] if one["type"] == "SuccessCriteriaMet"]
-    assert (why["reason"], why["message"]) == ("SuccessPolicy", "Matched rules at index 0")
+    [met] = [one for one in job["status"]["conditions"] if one["type"] == "SuccessCriteriaMet"]
+    assert (met["reason"], met["message"]) == ("SuccessPolicy", "Matched rules at index 0")
     record_feature()
 
 
 @pytest.mark.only("controlplane")
-def test_a_policy_that_does_not_fit(client, namespace, run_script):
-    """A podFailurePolicy for pods that are restarted in place is refused by the API server, and told so."""
+def test_invalid_pod_failure_policy(client, namespace, run_script):
+    """A podFailurePolicy for pods that restart in place is rejected by the API server, and that is reported."""
     create_own_runtime(client, namespace, replicated_job(podFailurePolicy={"rules": [FINAL]}))
     outcome, _ = run_script(Runtime(name="own", kind="TrainingRuntime"), "true")
     with pytest.raises(NeverStarted, match=r"restartPolicy.*only.*Never"):

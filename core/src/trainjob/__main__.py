@@ -1,4 +1,4 @@
-"""`python -m trainjob`: the command, where its script is not on the path."""
+"""Entry point of `python -m trainjob`, for environments without the script `trainjob` on the path."""
 
 from trainjob.cli import main
 

@@ -1,13 +1,13 @@
 """Error classes of the project; every error is a [TrainJobError][].
 
 An error says what went wrong, whether a retry can help, and what to do. A caller needs to know only [TrainJobError][].
-For each class below it, this table has the exit code of a program that ends with the error. It also says whether a
-workflow engine should retry the step:
+For each subclass, this table has the exit code of a program that ends with the error. It also says whether a workflow
+engine should retry the step:
 
 | Error | Meaning | Exit code | Retry by the engine |
 |---|---|---|---|
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
-| [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no answer yet | 1 | yes |
+| [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | the API server did not respond, or can't serve the request now | 1 | yes |
 | any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
@@ -150,13 +150,13 @@ class ClusterError(TrainJobError):
     """
 
     def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
-        super().__init__(redact_credentials(message), hint=hint)  # the server's URL may hold credentials
+        super().__init__(redact_credentials(message), hint=hint)  # the server's URL may have credentials
         self.status = status
         self.reason = reason
 
 
 class NoClusterConfigured(ClusterError):
-    """A connection that can't be opened: no usable kubeconfig, and not inside a cluster."""
+    """A connection that can't be opened: no usable kubeconfig, and no service account of a pod."""
 
 
 class ClusterUnreachable(ClusterError):
@@ -214,7 +214,7 @@ class AdmissionRefused(ClusterError):
 
 
 class QuotaExceeded(ClusterError):
-    """403 from a ResourceQuota: the namespace may have no more of these objects now."""
+    """403 from a ResourceQuota: the namespace has reached its limit for these objects."""
 
     retryable = True
 
@@ -283,7 +283,7 @@ class JobDeleted(JobFailed):
 
 
 class NeverStarted(JobFailed):
-    """A job that was ended because its pods could not start and waiting is hopeless.
+    """A job that was ended because its pods could not start, and a longer wait would not help.
 
     An object that the step's pods need is missing, wrong or refused.
     """

@@ -1,6 +1,6 @@
 """Removal of docstrings and comments from Python source.
 
-It is for programs that travel inside a container's command. The module cuts text out of the source and does not use
+It is for programs that are part of a container's command. The module cuts text out of the source and does not use
 `ast.unparse`. That function would write f-strings in the syntax of the Python that it runs in, which the Python in the
 pod may not know. Its output also differs between versions.
 """
@@ -19,20 +19,20 @@ from itertools import accumulate
 def minify(text: str) -> str:
     """Return the source of a module without the text that only readers need.
 
-    This is docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions. Names and the other
+    It removes docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions. Names and the other
     lines stay, so that a traceback can be read. Annotations of classes stay, because pydantic and dataclasses read
     them.
     """
     lines = text.encode().splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
-    raw, kept, at = b"".join(lines), bytearray(), 0
-    for start, end, instead in sorted(
+    raw, kept, position = b"".join(lines), bytearray(), 0
+    for start, end, replacement in sorted(
         [*_find_cuts(ast.parse(text), raw, starts), *_find_comment_cuts(text, lines, starts)]
     ):
-        if start >= at:
-            kept += raw[at:start] + instead
-        at = max(at, end)
-    return (bytes(kept) + raw[at:]).decode()
+        if start >= position:  # a cut within another cut has no effect
+            kept += raw[position:start] + replacement
+        position = max(position, end)
+    return (bytes(kept) + raw[position:]).decode()
 
 
 _Cut = tuple[int, int, bytes]  # start, end, and the replacement
@@ -45,10 +45,10 @@ def _find_cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            unread = [statement for statement in node.body if _is_documentation(statement)]
-            for statement in unread:
+            unused = [statement for statement in node.body if _is_documentation(statement)]
+            for statement in unused:
                 start, end = starts[statement.lineno - 1], starts[statement.end_lineno or 0]
-                last = len(unread) == len(node.body) and statement is unread[-1]
+                last = len(unused) == len(node.body) and statement is unused[-1]
                 yield (start, end, b" " * statement.col_offset + b"pass\n" if last else b"")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
             start, end = _span(node.returns, starts)

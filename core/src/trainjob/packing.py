@@ -1,4 +1,4 @@
-"""Programs of this project as a container's command, without an image of its own."""
+"""Packing of this project's programs into a container's command, so that they need no image of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def program_command(package: str, *dependencies: str) -> list[str]:
 
     Args:
         package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
-        needs: names below `trainjob` of the other modules and packages that it imports.
+        *dependencies: names below `trainjob` of the other modules and packages that it imports.
     """
     return ["python", "-c", BOOTSTRAP, _pack_sources(package, *dependencies), package]
 
@@ -40,18 +40,18 @@ def program_command(package: str, *dependencies: str) -> list[str]:
 def _pack_sources(*names: str) -> str:
     """Return the sources of modules and packages as a compressed zip file, in base64."""
     files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
-    # Compressed as a whole: file by file, it would be larger by 40 %, and the length of an item of a command is limited
-    # (65 536, Trainer 2.2).
+    # The whole archive is compressed, because files that are compressed one by one need 40 % more. The length of an item
+    # of a command is limited (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(create_zip(files), 9)).decode()
 
 
 def _read_sources(parts: list[str]) -> Iterator[tuple[str, str]]:
     """Yield path and text of each file of a module or package.
 
-    The packages around it get an empty `__init__.py`.
+    The parent packages get an empty `__init__.py`.
     """
-    *around, path = accumulate(["trainjob", *parts], "{}/{}".format)
-    yield from ((f"{package}/__init__.py", "") for package in around)
+    *parents, path = accumulate(["trainjob", *parts], "{}/{}".format)
+    yield from ((f"{package}/__init__.py", "") for package in parents)
     *folders, last = parts
     folder = resources.files("trainjob").joinpath(*folders)
     package = folder.joinpath(last)

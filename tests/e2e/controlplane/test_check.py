@@ -92,9 +92,9 @@ def test_a_whole_platform(plane, client, namespace):
         "api server": ("ok", f"{plane.server} is Kubernetes v1.36.3; you are admin", ""),
         "trainer": ("ok", "Kubeflow Trainer 2.3.0", ""),
         "jobset": ("ok", "JobSet is installed", ""),
-        "permissions": ("ok", f"all that is needed in namespace {namespace}", ""),
-        "webhook": ("ok", "the Trainer's webhook answers", ""),
-        "trainjob": ("ok", "one on the runtime torch-distributed would be accepted", ""),
+        "permissions": ("ok", f"all required permissions are granted in namespace {namespace}", ""),
+        "webhook": ("ok", "the Trainer's webhook responds", ""),
+        "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
         "kueue": ("ok", "queues: team", ""),
         "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
     }
@@ -125,13 +125,13 @@ def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespac
     grade, said, advice = found["permissions"]
     assert grade == "failed"
     assert said.startswith(
-        "you may not create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
+        "you have no permission to create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
     )
     assert said.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
     assert (
         advice
-        == f"have it granted: {person} and `kubectl apply -k manifests/cluster`, or only what is missing, as below"
+        == f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below"
     )
     assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
     assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
@@ -158,7 +158,7 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
     )
     without = "ClusterTrainingRuntimes are not checked; StorageClasses are not checked"
     assert (
-        found["permissions"][1] == f"you may not get, list clustertrainingruntimes; list storageclasses. So: {without}"
+        found["permissions"][1] == f"you have no permission to get, list clustertrainingruntimes; list storageclasses. Therefore: {without}"
     )
     assert code == 0
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntimes can't be listed", "")
@@ -173,7 +173,7 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
     wait_until(
         lambda: (
             run_check(restricted_kubeconfig, namespace)[1]["permissions"]
-            == ("ok", f"all that is needed in namespace {namespace}", "")
+            == ("ok", f"all required permissions are granted in namespace {namespace}", "")
         )
     )
 
@@ -182,8 +182,8 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
 
 
 def test_queues(plane, client, namespace):
-    none = f"namespace {namespace} has no LocalQueue: who names one waits for ever"
-    advice = "name no queue, or have a LocalQueue made in this namespace"
+    none = f"namespace {namespace} has no LocalQueue: a TrainJob that names a queue never starts"
+    advice = "use no queue, or have a LocalQueue created in this namespace"
     assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
     create_queue(client, namespace, "held", stopPolicy="Hold")
     client.wait_for("LocalQueue", namespace, "held", lambda found: active_status(found) == "False")
@@ -191,7 +191,7 @@ def test_queues(plane, client, namespace):
     assert found["kueue"] == (
         "warning",
         "inactive: held: Can't submit new workloads to clusterQueue",
-        "name a queue that is active, or wait",
+        "use an active queue, or wait",
     )
     assert code == 0
 
@@ -203,7 +203,7 @@ def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
         wait_until(lambda: not try_trainjob(client, namespace, **label).body["spec"]["suspend"])
         assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == (
             "warning",
-            "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off",
+            "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled",
             "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
         )
 
@@ -248,7 +248,7 @@ def test_a_webhook_that_does_not_answer(plane, client, namespace):
     grade, said, advice = found["webhook"]
     assert grade == "failed"
     assert 'failed calling webhook "validator.trainjob.trainer.kubeflow.org"' in said
-    assert advice == f"no TrainJob can be created while it does not answer: see whether it runs, {SHOW_PODS}"
+    assert advice == f"no TrainJob can be created while it does not respond: check whether it runs, {SHOW_PODS}"
     assert "trainjob" not in found
     wait_until(lambda: try_trainjob(client, namespace).ok)
 
@@ -264,8 +264,8 @@ def test_a_webhook_that_is_not_registered(plane, client, namespace):
     assert (code, *found["webhook"]) == (
         0,
         "warning",
-        "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs",
-        "install the Trainer anew",
+        "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang",
+        "reinstall the Trainer",
     )
     wait_until(lambda: not client.request("POST", path, wrong, dryRun="All").ok)
 
@@ -281,14 +281,14 @@ def test_no_stock_runtime(plane, client, namespace):
     grade, said, advice = found["trainjob"]
     assert grade == "failed"
     assert said.endswith(("must be created before the TrainJob is created", "runtime 'torch-distributed' not found"))
-    assert advice == "install the Trainer's runtimes, or name one that is there: runtime=..."
+    assert advice == "install the Trainer's runtimes, or select an existing one with runtime=..."
 
 
 def old_trainer_row(version, also=()):
     """The row of an old Trainer."""
     parts = ["deadline (activeDeadlineSeconds): 2.2", *(f"{one}: 2.1" for one in also)]
-    said = f"Kubeflow Trainer {version}, which is old; each with the version that has it: {', '.join(parts)}"
-    return "warning", said, "upgrade Kubeflow Trainer to 2.2 or later; until then what needs one of these is refused"
+    said = f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): {', '.join(parts)}"
+    return "warning", said, "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 
 
 def test_trainer_20(tmp_path):
@@ -313,12 +313,12 @@ def test_trainer_21_and_then_none(tmp_path):
     assert code == 1
     assert found["jobset"] == (
         "failed",
-        "JobSet is not installed: TrainJobs are accepted, and nothing runs",
+        "JobSet is not installed: TrainJobs are accepted, but never start",
         "install the version of JobSet that the Trainer's own manifests name",
     )
     assert found["trainer"] == (
         "failed",
-        "Kubeflow Trainer is not installed: no TrainJobs are served",
+        "Kubeflow Trainer is not installed: the cluster does not serve TrainJobs",
         "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
     )
     assert not {"webhook", "trainjob", "runtimes"} & found.keys()

@@ -125,7 +125,7 @@ def test_the_connections_form_has_what_hook_and_links_read():
         (lambda laptop: {"kube_config_path": str(laptop.kubeconfig)}, True, "has Kubeflow Trainer, with "),
         (lambda _: {"kube_config_path": "/nowhere"}, False, "the kubeconfig /nowhere can't be used"),
         (lambda _: {"kube_config": "{", "namespace": "n"}, False, "the given kubeconfig can't be used"),
-        (lambda _: {"kube_config_path": "/a", "in_cluster": True}, False, "give one way to reach the cluster"),
+        (lambda _: {"kube_config_path": "/a", "in_cluster": True}, False, "each is a way to reach the cluster"),
     ],
 )
 @pytest.mark.usefixtures("airflow_environment")

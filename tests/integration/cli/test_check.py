@@ -174,5 +174,5 @@ def test_nobody_answers(trainjob, restricted_environment, tmp_path):
     (tmp_path / "kubeconfig").write_text(json.dumps(content))
     done = trainjob("check", env=restricted_environment)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: no answer from http://127.0.0.1:9: can't get the API server's version: ")
-    assert "check that the cluster is up and that the connection names the right server" in done.stderr
+    assert done.stderr.startswith("error: no response from http://127.0.0.1:9: can't get the API server's version: ")
+    assert "check that the API server is running and that the connection names the right server" in done.stderr

@@ -110,7 +110,7 @@ def test_what_never_gets_better_is_a_typed_error(laptop, cluster, proxy, key, re
     with open_cluster(laptop, proxy, patience=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
         wait(proxied, submit(proxied, JOB, key, timeout=0.3), limits=Limits(total=timedelta()))
     assert raised.value.retryable
-    assert f"{proxy.url} answered 200 to the request to {doing.replace('NAME', name)}, and the body is invalid" in str(
+    assert f"{proxy.url} returned 200 for the request to {doing.replace('NAME', name)}, but the body is invalid" in str(
         raised.value
     )
     for job in list_trainjobs(cluster, key):  # a creation without a usable answer: the next try finds it

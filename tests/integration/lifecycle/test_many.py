@@ -190,7 +190,7 @@ def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_pat
     wait_until(lambda: "first-0" in lines[0])
     start(1)
     wait_until(lambda: lines[1])
-    assert "1 logs are being followed already" in lines[1][0]
+    assert "1 logs are already being followed" in lines[1][0]
     gos[1].touch()  # its end is not kept waiting by the other
     waiting[1].join(60)
     assert lines[1][1:] == ["first-1", "last-1"]

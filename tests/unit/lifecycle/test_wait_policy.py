@@ -231,7 +231,7 @@ def test_a_queued_job_tells_kueues_reason_and_is_never_given_up():
     assert "Inadmissible: LocalQueue gpu doesn't exist: name a LocalQueue of the job's namespace" in str(told[-1])
     decision = watch.evaluate(86400.0)
     assert "LocalQueue gpu doesn't exist" in str(decision.verdict)
-    assert (decision.advice in str(decision.verdict), "name a LocalQueue" in decision.advice) == (False, True)
+    assert (decision.advice in str(decision.verdict), "use an active LocalQueue" in decision.advice) == (False, True)
 
 
 def test_looks_become_rare_and_never_stop():

@@ -23,7 +23,7 @@ from trainjob.errors import (
 _WEBHOOK = "admission webhook"
 # kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = "exceeded quota: "
-_ROLE_HINT = "`trainjob check` tells which rights are missing; the Roles in manifests/ grant them"
+_ROLE_HINT = "run `trainjob check` to list the missing permissions; the Roles in manifests/ grant them"
 
 
 def error_from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
@@ -38,7 +38,8 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
         doing: purpose of the request, such as `create trainjobs in namespace default`.
     """
     status = _parse_status(body)
-    reason, said = str(status.get("reason") or ""), str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
+    reason = str(status.get("reason") or "")
+    message = str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
     more: dict[str, Any] = {"status": code, "reason": reason}
     if code == 401:
         return Unauthorized(
@@ -46,26 +47,28 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
             hint="the token may be expired: log in again, or renew the token or certificate of this connection",
             **more,
         )
-    if code == 403 and _QUOTA in said:
+    if code == 403 and _QUOTA in message:
         return QuotaExceeded(
-            f"can't {doing} now: {said}", hint="wait for others to end, or have the quota raised", **more
+            f"can't {doing} now: {message}",
+            hint="wait until other jobs end, or have an administrator raise the ResourceQuota",
+            **more,
         )
-    if code == 403 and _WEBHOOK not in said:
-        return PermissionDenied(f"no permission to {doing}: {said}", hint=_ROLE_HINT, **more)
+    if code == 403 and _WEBHOOK not in message:
+        return PermissionDenied(f"no permission to {doing}: {message}", hint=_ROLE_HINT, **more)
     if code in (400, 403, 422):
-        return AdmissionRefused(f"the cluster refused to {doing}: {said}", **more)
+        return AdmissionRefused(f"the cluster refused to {doing}: {message}", **more)
     if code == 410:
-        return Expired(f"can't {doing}: {said}", **more)
-    plain = {404: NotFound, 409: Conflict}.get(code)
-    if plain:
-        return plain(f"can't {doing}: {said}", **more)
+        return Expired(f"can't {doing}: {message}", **more)
+    error_class = {404: NotFound, 409: Conflict}.get(code)
+    if error_class:
+        return error_class(f"can't {doing}: {message}", **more)
     if code == 429 or code >= 500:
         return ServerUnavailable(
-            f"{server} can't {doing} now ({code}): {said}",
+            f"{server} can't {doing} now ({code}): {message}",
             retry_after=_seconds(headers.get("Retry-After", "")),
             **more,
         )
-    return ClusterError(f"can't {doing}: {said}", **more)
+    return ClusterError(f"can't {doing}: {message}", **more)
 
 
 def error_from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreachable:
@@ -75,8 +78,8 @@ def error_from_network(error: Exception, *, server: str, doing: str) -> ClusterU
     """
     cause = getattr(error, "reason", None) or error
     return ClusterUnreachable(
-        f"no answer from {server}: can't {doing}: {_short_cause(cause)}",
-        hint="check that the cluster is up and that the connection names the right server",
+        f"no response from {server}: can't {doing}: {_short_cause(cause)}",
+        hint="check that the API server is running and that the connection names the right server",
     )
 
 
@@ -92,8 +95,8 @@ def invalid_response(problem: str, *, status: int, server: str, doing: str) -> I
         doing: purpose of the request, such as `create trainjobs in namespace default`.
     """
     return InvalidResponse(
-        f"{server} answered {status} to the request to {doing}, and the body is invalid: {problem}",
-        hint="try again; if it stays so, check that no proxy answers in the API server's place",
+        f"{server} returned {status} for the request to {doing}, but the body is invalid: {problem}",
+        hint="try again; if the error persists, check that no proxy responds instead of the API server",
         status=status,
     )
 
@@ -105,16 +108,15 @@ def not_kubernetes_response(body: bytes, *, doing: str) -> ClusterError:
     """
     shown = " ".join(body[:200].decode(errors="replace").split())
     return ClusterError(
-        f"can't {doing}: what came is no answer of a Kubernetes API server: {shown or 'nothing'}",
-        hint="check that the connection names an API server and that no proxy answers in its place",
+        f"can't {doing}: the response is not from a Kubernetes API server: {shown or 'empty'}",
+        hint="check that the connection names an API server, and that no proxy responds instead of it",
     )
 
 
 def _seconds(retry_after: str) -> float | None:
     """Return the seconds of a Retry-After header, or None if it is not a number.
 
-    Kubernetes sends seconds (k8s.io/apiserver 0.36). HTTP also allows a date, which is for proxies; a date counts as
-    None.
+    Kubernetes sends seconds (k8s.io/apiserver 0.36). HTTP also allows a date, for which the result is None.
     """
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 

@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 @dataclass
 class Backoff:
-    """Delays that double from `first` up to `longest` seconds, with random jitter.
+    """Delays that double from `initial_delay` up to `max_delay` seconds, with random jitter.
 
-    The jitter shortens each delay by up to half. It keeps hundreds of waiters from asking a recovering server at the
-    same instant.
+    The jitter shortens each delay by up to half. It keeps hundreds of waiters from sending requests to a recovering
+    server at the same instant.
 
-    A delay is at least the server's `Retry-After`, but at most `longest`. A server that needs more time can send
-    `Retry-After` again.
+    A delay is at least the server's `Retry-After`, but at most `max_delay`. A server that needs more time can
+    send `Retry-After` again.
     """
 
     initial_delay: float = 0.2
@@ -33,14 +33,18 @@ class Backoff:
     _failures: int = 0
 
     def next(self, error: Exception | None = None) -> float:
-        """Return the seconds to wait after this error."""
+        """Return the seconds to wait before the next attempt.
+
+        Args:
+            error: error of the last attempt; its `Retry-After` counts.
+        """
         delay = min(self.max_delay, self.initial_delay * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
         self._failures += 1
-        asked = error.retry_after if isinstance(error, ServerUnavailable) else None
-        return max(delay, min(asked or 0.0, self.max_delay))
+        retry_after = error.retry_after if isinstance(error, ServerUnavailable) else None
+        return max(delay, min(retry_after or 0.0, self.max_delay))
 
     def reset(self) -> None:
-        """Start again from `first`, because a request has succeeded."""
+        """Start again from `initial_delay`, because a request has succeeded."""
         self._failures = 0
 
 
@@ -49,13 +53,13 @@ class InformerTimings:
     """Time limits and pauses of an informer, in seconds.
 
     Attributes:
-        watch: time after which the server ends a watch; below the idle limits of common load balancers.
-        silence: longest silence of a stream. An API server sends a bookmark about every 60 s if there are changes of
-            any kind (Kubernetes 1.36), so a longer silence may be a half-open connection.
-        steady: duration after which a stream counts as successful, so that the backoff starts from the beginning.
-        poll: pause between lists if watching is not permitted.
-        linger: time for which the watch is kept for another handler after the last one was removed.
-        refused: time for which a refused list is repeated if an earlier list succeeded.
+        watch_timeout: time after which the server ends a watch; below the idle limits of common load balancers.
+        max_silence: longest silence of a stream. An API server sends a bookmark about every 60 s if there are changes
+            of any kind (Kubernetes 1.36), so a longer silence may be a half-open connection.
+        stable_after: duration after which a stream counts as successful, so that the backoff starts from the beginning.
+        poll_interval: pause between lists if watching is not permitted.
+        stop_delay: time for which the watch is kept after the last handler was removed.
+        refusal_timeout: time for which a refused list is repeated if an earlier list succeeded.
         backoff: function that creates the backoff of the pauses.
     """
 
@@ -75,13 +79,13 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Repeat a request until it succeeds, fails for good, or `patience` seconds are over.
+    """Repeat a request until it succeeds, fails permanently, or `timeout` seconds are over.
 
     Use it only for requests that may be repeated: reads, deletes with a uid, merge patches.
 
     Args:
-        ask: function that sends the request.
-        patience: seconds after which a failed request is not repeated.
+        request: function that sends the request.
+        timeout: seconds after which a failed request is not repeated.
         clock: returns monotonic seconds; for tests.
         sleep: waits for a number of seconds; for tests.
 

@@ -28,8 +28,8 @@ from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import JOBSET_LABEL
 
 MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
-_LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has its own connection
-_OUTCOME_THREADS = 32  # threads
+_LIVE_LOG_THREADS, _ENDED_LOG_THREADS = 200, 16  # each thread has its own connection
+_OUTCOME_THREADS = 32
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED_SELECTOR)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes"))
@@ -57,9 +57,9 @@ class Cluster:
         diagnostics: Warning events and Kueue Workloads, shared by all waiters that diagnose a pending job.
         platform: inspector of what the cluster provides for TrainJobs.
         runtimes: training runtimes of the cluster.
-        live_logs: threads that follow the logs of running containers.
-        ended_logs: threads that read the logs of ended containers, which takes a moment.
-        conclusions: threads that gather the outcomes of ended jobs.
+        live_log_executor: threads that follow the logs of running containers.
+        ended_log_executor: threads that read the logs of ended containers, which takes a moment.
+        outcome_executor: threads that build the outcomes of ended jobs.
     """
 
     def __init__(self, connection: Connection | None = None, *, retry_seconds: float = 60.0) -> None:
@@ -67,7 +67,7 @@ class Cluster:
 
         Args:
             connection: how to reach the cluster; None finds it as kubectl does.
-            patience: seconds for which requests are retried while the cluster can't answer.
+            retry_seconds: seconds for which requests are retried while the API server is unavailable.
 
         Raises:
             NoClusterConfigured: no usable connection is configured.
@@ -81,18 +81,16 @@ class Cluster:
         self.runtimes = Runtimes(self._request_with_retries)
         self.platform = PlatformInspector(self._http.request, self.server, self._trainer, self.runtimes)
         self.diagnostics = DiagnosticsCache(self._http.request)
-        self.live_log_executor, self.ended_log_executor = (
-            BoundedExecutor("log", _LIVE_LOGS),
-            BoundedExecutor("ended-log", _ENDED_LOGS),
-        )
-        self.outcome_executor = BoundedExecutor("conclusion", _OUTCOME_THREADS)
+        self.live_log_executor = BoundedExecutor("log", _LIVE_LOG_THREADS)
+        self.ended_log_executor = BoundedExecutor("ended-log", _ENDED_LOG_THREADS)
+        self.outcome_executor = BoundedExecutor("outcome", _OUTCOME_THREADS)
 
     # -- TrainJobs ------------------------------------------------------------------------------------------------
 
     def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
         """Return the fields of a TrainJob's spec that the installed Trainer has.
 
-        The versions of the Trainer differ in these fields. They are read once and cached.
+        Versions of the Trainer differ in these fields. The fields are read once and cached.
 
         Args:
             fresh: read the fields again, because the Trainer may have been upgraded.
@@ -151,7 +149,7 @@ class Cluster:
         """
         try:
             return self.list_objects(_TRAINJOBS, namespace, selector)
-        except NotFound as error:  # no such kind: for a missing namespace the list is empty
+        except NotFound as error:  # the kind is missing; the list of a missing namespace would be empty
             raise self._trainer.not_installed_error() from error
 
     def delete_trainjob(self, name: str, namespace: str, uid: str | None, resource_version: str = "") -> bool:
@@ -166,7 +164,7 @@ class Cluster:
             namespace: namespace of the TrainJob.
             uid: uid of the TrainJob. None deletes any TrainJob of this name, for callers that have no response to its
                 creation yet.
-            version: resourceVersion of the TrainJob, if it must not have changed since it was read.
+            resource_version: resourceVersion of the TrainJob, if it must not have changed since it was read.
 
         Returns:
             False if the TrainJob was already gone, its name belongs to another TrainJob by now, or it has changed.
@@ -175,9 +173,9 @@ class Cluster:
             ClusterError: the TrainJob could not be deleted.
         """
         options: dict[str, Any] = {"propagationPolicy": "Background"}
-        wanted = {"uid": uid, "resourceVersion": resource_version or None}
-        if given := {name: value for name, value in wanted.items() if value is not None}:
-            options["preconditions"] = given
+        conditions = {"uid": uid, "resourceVersion": resource_version or None}
+        if preconditions := {name: value for name, value in conditions.items() if value is not None}:
+            options["preconditions"] = preconditions
         return self._delete(_TRAINJOBS, name, namespace, options)
 
     def has_dependents(self, name: str, namespace: str) -> bool:
@@ -219,10 +217,10 @@ class Cluster:
             name: name of the TrainJob.
             namespace: namespace of the TrainJob.
             uid: uid of the TrainJob.
-            version: resourceVersion of the TrainJob, if it must not have changed since it was read.
+            resource_version: resourceVersion of the TrainJob, if it must not have changed since it was read.
             suspend: True suspends the TrainJob (its pods are deleted, the TrainJob stays), False resumes it, None
                 changes neither.
-            **marks: `labels` and `annotations` to add; a value of None removes the label or annotation.
+            **metadata_fields: `labels` and `annotations` to add; a value of None removes the label or annotation.
 
         Returns:
             The TrainJob after the change.
@@ -365,7 +363,7 @@ class Cluster:
         found = list_all(
             self._request_with_retries, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check
         )
-        return [_object_name(one) for one in found]
+        return [_object_name(namespace) for namespace in found]
 
     # -- informers ------------------------------------------------------------------------------------------------
 
@@ -389,10 +387,10 @@ class Cluster:
 
     def _informer(self, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]) -> SharedInformer:
         with self._lock:
-            known = (resource, namespace)
-            if known not in self._informers:
-                self._informers[known] = SharedInformer(self._http, resource, namespace, key)
-            return self._informers[known]
+            cache_key = (resource, namespace)
+            if cache_key not in self._informers:
+                self._informers[cache_key] = SharedInformer(self._http, resource, namespace, key)
+            return self._informers[cache_key]
 
     # -- requests -------------------------------------------------------------------------------------------------
 

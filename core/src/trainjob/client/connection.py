@@ -51,10 +51,14 @@ class Connection:
     verify_tls: bool = True
 
     def __post_init__(self) -> None:
-        ways = [name for name in ("kubeconfig", "kubeconfig_json", "in_cluster", "server") if getattr(self, name)]
-        if len(ways) > 1:
+        given = [name for name in ("kubeconfig", "kubeconfig_json", "in_cluster", "server") if getattr(self, name)]
+        if len(given) > 1:
             raise InvalidSpec(
-                Problem("connection", " and ".join(ways), "give one way to reach the cluster, not several")
+                Problem(
+                    "connection",
+                    " and ".join(given),
+                    "give only one of them, because each is a way to reach the cluster",
+                )
             )
         if "@" in self.server.partition("://")[2].partition("/")[0]:
             rule = "it must hold no user and password; name a file with the bearer token in token_file"
@@ -98,15 +102,15 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         configuration.retries = False  # only trainjob.client.backoff retries
         if not connection.verify_tls:
             configuration.verify_ssl = False
-        configuration.host = _checked_url(configuration.host)
+        configuration.host = _check_url(configuration.host)
         return client.ApiClient(configuration), connection.namespace or namespace or "default"
     except NoClusterConfigured:
         raise
-    except Exception as error:  # noqa: BLE001 - the library fails in many ways on a kubeconfig of wrong types
-        raise _unusable(connection, error) from None  # its text may show the kubeconfig's content
+    except Exception as error:  # noqa: BLE001 - kubernetes raises many types of errors on a kubeconfig with wrong types
+        raise _unusable_connection(connection, error) from None  # the original text may show the kubeconfig's content
 
 
-def _checked_url(server: Any) -> str:
+def _check_url(server: Any) -> str:
     """Return the API server's URL without a slash at its end.
 
     Raises:
@@ -166,22 +170,24 @@ def _configure_from_kubeconfig(connection: Connection, configuration: Any) -> st
         config.load_kube_config(config_file=path, context=context, client_configuration=configuration)
         contexts, active = config.list_kube_config_contexts(config_file=path)
         current = active["name"]
-    chosen: dict[str, Any] = next((entry["context"] for entry in contexts if entry["name"] == (context or current)), {})
-    return str(chosen.get("namespace") or "")
+    selected: dict[str, Any] = next(
+        (entry["context"] for entry in contexts if entry["name"] == (context or current)), {}
+    )
+    return str(selected.get("namespace") or "")
 
 
 def _default_kubeconfig() -> str:
-    """Return the path in `KUBECONFIG`, or the usual kubeconfig if it exists.
+    """Return the path in `KUBECONFIG`, or `~/.kube/config` if it exists.
 
-    `KUBECONFIG` may name a file that does not exist; the client then raises an error for that file. Without either of
-    them the path is empty.
+    `KUBECONFIG` may name a file that does not exist; the client then raises an error for that file. The
+    result is empty if neither is set.
     """
-    usual = Path.home() / ".kube" / "config"
-    return os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
+    default = Path.home() / ".kube" / "config"
+    return os.environ.get("KUBECONFIG", "") or (str(default) if default.exists() else "")
 
 
-def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
-    # If the library quotes a part of the kubeconfig, that part may be a token.
+def _unusable_connection(connection: Connection, error: Exception) -> NoClusterConfigured:
+    # If kubernetes quotes a part of the kubeconfig, that part may be a token.
     reason = re.split(r"[{\[]", " ".join(str(error).split()).removeprefix("[Errno 2] "))[0].strip()
     if connection.in_cluster:
         return NoClusterConfigured(
@@ -193,7 +199,7 @@ def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
     source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
     if not source:
         return NoClusterConfigured(
-            "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod",
+            "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this is not a pod",
             hint="set KUBECONFIG, or start a laptop cluster with `trainjob local up`",
         )
     return NoClusterConfigured(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 20
 _EVENTS = 8
-# The reason for restarting a failed container; the failure itself is reported with its exit code.
+# The reason of events about restarts of a failed container; the failure itself is reported with its exit code.
 _IGNORED_REASONS = frozenset({"BackOff"})
 
 
@@ -43,9 +43,9 @@ def list_warning_lines(
         found = list_warning_events(cluster, namespace, trainjob, pods)
     except ClusterError:
         return []
-    ours = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
-    told = [event for event in ours if event.get("reason") not in _IGNORED_REASONS]
-    lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in told]
+    current = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
+    relevant = [event for event in current if event.get("reason") not in _IGNORED_REASONS]
+    lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in relevant]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 
@@ -61,7 +61,7 @@ def list_warning_events(
         namespace: namespace of the TrainJob.
         trainjob: name of the TrainJob.
         pods: known pods of the TrainJob.
-        recent: read the events from a cache that all callers share; they are up to 15 s old.
+        cached: read the events from a cache that all callers share; they are up to 15 s old.
 
     Raises:
         ClusterError: the events can't be read.
@@ -112,12 +112,12 @@ def read_log_tail(cluster: Cluster, namespace: str, pod: Mapping[str, Any], cont
 
 def _read_tail(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool) -> list[str]:
     stream = cluster.open_log(pod, namespace, container, previous=previous, tail=_LOG_LINES, read_seconds=10.0)
-    found, transcript = Tail(_LOG_LINES), LogReader()
+    tail, reader = Tail(_LOG_LINES), LogReader()
     try:
         with contextlib.suppress(ClusterError):  # lines that arrived before the error are kept
-            for lines in transcript.read(stream):
-                found.extend(lines)
+            for lines in reader.read(stream):
+                tail.extend(lines)
     finally:
         stream.close()
-    found.extend(transcript.flush())
-    return list(found.lines)
+    tail.extend(reader.flush())
+    return list(tail.lines)

@@ -28,15 +28,15 @@ _JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"  # the label (Kueue 0.17 pkg/controlle
 class DiagnosticsCache:
     """Cache of lists of whole namespaces, each kept for some seconds.
 
-    So the number of list requests does not grow with the number of waiters.
+    The number of list requests does not grow with the number of waiters.
     """
 
     def __init__(self, request: Callable[..., dict[str, Any]]) -> None:
         """Create an empty cache.
 
         Args:
-            ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does; a failed
-                request is not repeated.
+            request: function that sends one request, as
+                [trainjob.client.http_client.HttpClient.request][] does; a failed request is not repeated.
         """
         self._request = request
         self._lock = threading.Lock()
@@ -59,8 +59,7 @@ class DiagnosticsCache:
         """Return the Kueue Workload of a TrainJob that waits for quota.
 
         A cached Workload is up to a minute old. It is returned only if it has a reason why the TrainJob waits.
-        Otherwise the Workload is read again on its own, because it may be newer than the cache, or have lost its quota
-        since.
+        Otherwise a single Workload is read again, because it may be newer than the cache, or have lost its quota since.
 
         Returns:
             The Workload; empty if Kueue has not created it; None without Kueue or the permission to list Workloads.
@@ -72,7 +71,10 @@ class DiagnosticsCache:
         known = next(iter(found.get(job_uid, ())), None)
         if not path or (known and get_workload_findings(known)):
             return known
-        doing, query = f"read the workload of {job_uid}", {"labelSelector": f"{_JOB_UID_LABEL}={job_uid}"}
+        doing, query = (
+            f"list workloads of the TrainJob with uid {job_uid}",
+            {"labelSelector": f"{_JOB_UID_LABEL}={job_uid}"},
+        )
         return next(iter(list_all(self._request, path, doing=doing, query=query)), {})
 
     def _get_cached(
@@ -99,7 +101,7 @@ class DiagnosticsCache:
         doing = f"list workloads in namespace {namespace}"
         found: dict[str, list[dict[str, Any]]] = {}
         with contextlib.suppress(NotFound, PermissionDenied):
-            group = self._request("GET", _KUEUE, doing="find Kueue")
+            group = self._request("GET", _KUEUE, doing="get the API group kueue.x-k8s.io")
             version = get_str(group, "preferredVersion", "groupVersion")
             path = Resource("workloads", f"/apis/{version}", "").path(namespace)
             for workload in list_all(self._request, path, doing=doing, query={"labelSelector": _JOB_UID_LABEL}):

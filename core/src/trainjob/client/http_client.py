@@ -15,7 +15,7 @@ from trainjob.errors import Unauthorized, redact_credentials
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+_CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -26,7 +26,7 @@ class HttpClient:
     request once more.
 
     It uses the kubernetes client for configuration, credentials and their renewal, TLS and the connection pool. It does
-    not use that client's generated models, because they drop unknown fields and differ between 30 and 36.
+    not use that client's generated models, because they drop unknown fields and differ between versions 30 and 36.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -59,7 +59,7 @@ class HttpClient:
             InvalidResponse: the status is 2xx, but the body is empty or does not pass the check.
             ClusterError: the status is not 2xx, or there is no response.
         """
-        response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_ANSWER_SECONDS)
+        response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_READ_SECONDS)
         try:
             content = self._read(response, doing)
         finally:
@@ -74,7 +74,7 @@ class HttpClient:
         doing: str,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
-        read_seconds: float | None = _ANSWER_SECONDS,
+        read_seconds: float | None = _READ_SECONDS,
     ) -> Any:
         """Send one request and return the open urllib3 response, for streams.
 
@@ -140,14 +140,14 @@ class HttpClient:
         if not content.strip():
             raise invalid_response("it is empty", status=status, server=self.server, doing=doing)
         try:
-            answer: dict[str, Any] = json.loads(content)
+            value: dict[str, Any] = json.loads(content)
         except (ValueError, RecursionError) as error:
-            if content.lstrip()[:1] == b"{":  # cut off, which counts as no response
+            if content.lstrip()[:1] == b"{":  # JSON that was cut off counts as no response
                 raise error_from_network(error, server=self.server, doing=doing) from error
             raise not_kubernetes_response(content, doing=doing) from error
-        if problem := check(answer):
+        if problem := check(value):
             raise invalid_response(problem, status=status, server=self.server, doing=doing)
-        return answer
+        return value
 
     def _reload_credentials(self, refused: ApiClient) -> None:
         """Reload the credentials, unless another thread has just done so.

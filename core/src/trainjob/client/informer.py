@@ -10,11 +10,12 @@ and does not poll. It recovers from these problems of a long wait:
 | 410 Expired | relists |
 | the server's resourceVersions are lower than before, because its etcd was restored | relists |
 | no permission to watch | lists repeatedly, once for all waiters |
-| 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens are replaced |
-| a list without fields that every list has | retries for a while, also the first list |
+| 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens may be replaced |
+| a list without fields that every list has | retries for a while, even the first list |
 
-The length of that while is `Pace.refused`. Every handler gets an error if the problem lasts longer, if the first list
-is refused, or after a bug in this program, because the wait would never end.
+The last two retry for [InformerTimings.refusal_timeout][trainjob.client.backoff.InformerTimings]. Every handler gets an
+error if the problem lasts longer, if the first list is refused, or after a bug in this program. Otherwise the handlers
+would wait forever.
 
 This project does not use `kubernetes.informer.SharedInformer`, because kfp requires kubernetes<31, which lacks it. The
 one in kubernetes 36.0.3 reconnects after a watch error without a pause and never gives up on 401 or 403.
@@ -87,11 +88,11 @@ class SharedInformer:
         """Create an informer; it sends no request before a handler is added.
 
         Args:
-            source: client that sends the requests.
+            client: client that sends the requests.
             resource: kind of the objects.
             namespace: namespace of the objects.
             key: returns the key by which handlers select an object.
-            pace: pauses and limits.
+            timings: pauses and limits.
         """
         self._client, self._resource, self._namespace, self._key = client, resource, namespace, key
         self._path, self._timings = resource.path(namespace), timings or InformerTimings()
@@ -108,16 +109,16 @@ class SharedInformer:
     def add_event_handler(
         self, key: str | None, on_event: OnEvent, on_missing: OnMissing = lambda: None
     ) -> EventHandler:
-        """Call `deliver` with each known object of a key, and then with each change.
+        """Call `on_event` with each known object of a key, and then with each change.
 
         Both callbacks run on the informer's thread (the first calls on the caller's), one handler after the other, so
         they must not block. A handler that raises gets an event with an error and is removed.
 
         Args:
             key: key of the objects; None for all objects.
-            deliver: called with each event.
-            missing: called once if the informer knows no object with this key. The object may have been deleted before
-                the handler was added, which no event reports, or be so new that its event is yet to come.
+            on_event: called with each event.
+            on_missing: called once if the cache has no object with this key. The object may have been deleted before
+                the handler was added, which no event reports. It may also be so new that its event has not arrived.
         """
         handler = EventHandler(key, on_event, on_missing, self._remove)
         with self._lock:
@@ -148,12 +149,8 @@ class SharedInformer:
 
     def _reset(self) -> None:
         """Reset the thread's state; an empty resourceVersion means that it lists first."""
-        self._resource_version, self._failed_resource_version, self._backoff, self._refused_since = (
-            "",
-            "",
-            self._timings.backoff(),
-            0.0,
-        )
+        self._resource_version = self._failed_resource_version = ""
+        self._backoff, self._refused_since = self._timings.backoff(), 0.0
 
     def _remove(self, handler: EventHandler) -> None:
         with self._lock:
@@ -167,7 +164,7 @@ class SharedInformer:
         The thread then resumes from its last resourceVersion.
         """
         if self._stream is not None:
-            self._backoff.reset()  # this is no failure
+            self._backoff.reset()  # the end of this stream is no failure
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
                 self._stream.shutdown()
 
@@ -185,15 +182,15 @@ class SharedInformer:
                 self._list_and_watch()
         except ClusterError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours, or no memory: every handler gets it
-            broken = ClusterUnreachable(f"can't {self._doing('watch')}: {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            self._fail(broken)
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory; every handler gets the error
+            failure = ClusterUnreachable(f"can't {self._doing('watch')}: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
 
     def _is_needed(self) -> bool:
-        """Return whether a handler exists or is added within the linger time.
+        """Return whether a handler exists or is added within `stop_delay`.
 
-        After False the thread ends.
+        If it returns False, the thread ends.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._cache or self._closed, timeout=self._timings.stop_delay)
@@ -231,7 +228,9 @@ class SharedInformer:
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
         """Raise the error of a failed list unless a retry can help."""
-        invalid = isinstance(error, InvalidResponse)  # a server other than the API server may answer forever
+        invalid = isinstance(
+            error, InvalidResponse
+        )  # another server than the API server may send such responses forever
         if (error.retryable and not invalid) or isinstance(error, Expired):
             return
         now = time.monotonic()
@@ -260,24 +259,26 @@ class SharedInformer:
     def _is_server_behind(self) -> bool:
         """Return whether the server's resourceVersions are lower than ours.
 
-        A watch from ours would then wait without an event. resourceVersions are whole numbers that may be compared
-        (Kubernetes 1.35, KEP-5504). If they are not numbers, this method returns True, so the informer relists.
+        A watch from our version would then wait without an event. resourceVersions are integers that may be compared
+        (Kubernetes 1.35, KEP-5504). If they are not integers, this method returns True, so that the informer relists.
         """
-        now = get_resource_version(self._client.request, self._path, doing=self._doing("list"))
-        return not (now.isdecimal() and self._resource_version.isdecimal() and int(now) >= int(self._resource_version))
+        current = get_resource_version(self._client.request, self._path, doing=self._doing("list"))
+        known = self._resource_version
+        return not (current.isdecimal() and known.isdecimal() and int(current) >= int(known))
 
     def _list(self) -> None:
         """Deliver new and changed objects page by page, then the deleted ones.
 
-        A page wakes only few waiters at once.
+        Paging wakes only few waiters at once.
         """
         self._resource_version = ""
-        doing, query, listed, version = self._doing("list"), {"labelSelector": self._resource.selector}, set[str](), ""
+        doing, query = self._doing("list"), {"labelSelector": self._resource.selector}
+        listed_uids, version = set[str](), ""
         for items, version in list_pages(self._client.request, self._path, doing=doing, query=query):  # noqa: B007
             for item in items:
-                listed.add(self._update_cache(item, deleted=False, doing=doing))
+                listed_uids.add(self._update_cache(item, deleted=False, doing=doing))
         with self._lock:
-            self._cache.finish_list(listed)
+            self._cache.finish_list(listed_uids)
         self._resource_version = version
 
     def _watch(self) -> None:
@@ -291,18 +292,18 @@ class SharedInformer:
         }
         doing = self._doing("watch")
         stream = self._client.open("GET", self._path, doing=doing, query=query, read_seconds=self._timings.max_silence)
-        began = time.monotonic()
+        opened_at = time.monotonic()
         try:
             if self._set_stream(stream):
                 self._read_events(stream, doing)
         finally:
             self._set_stream(None)
             stream.close()
-            if time.monotonic() - began >= self._timings.stable_after:
+            if time.monotonic() - opened_at >= self._timings.stable_after:
                 self._backoff.reset()
 
     def _set_stream(self, stream: Any) -> bool:
-        """Register the stream for `_interrupt`, and return whether there is a handler."""
+        """Register the stream for `_shut_down_stream`, and return whether there is a handler."""
         with self._lock:
             self._stream = stream
             return bool(self._cache)
@@ -318,7 +319,7 @@ class SharedInformer:
                 return
 
     def _update_cache(self, obj: Mapping[str, Any], *, deleted: bool, doing: str) -> str:
-        """Deliver one object to the handlers of its key, and return its uid."""
+        """Update the cache, which delivers the event to the handlers; return the object's uid."""
         try:
             uid, key, obj = str(obj["metadata"]["uid"]), self._key(obj), self._without_unused_fields(obj)
         except (LookupError, TypeError, AttributeError) as error:

@@ -22,11 +22,11 @@ class InstalledTrainer:
     """
 
     def __init__(self, request: Callable[..., dict[str, Any]], server: str) -> None:
-        """Create an instance that has read nothing yet.
+        """Create an instance; it sends no request yet.
 
         Args:
-            ask: function that sends a request as `trainjob.client.http_client.HttpClient.request` does, with retries
-                through short outages.
+            request: function that sends a request as `trainjob.client.http_client.HttpClient.request` does, with
+                retries through short outages.
             server: URL of the API server, for messages.
         """
         self._request, self._server = request, server
@@ -58,7 +58,8 @@ class InstalledTrainer:
     def not_installed_error(self) -> NotFound:
         """Return the error for a server that does not serve TrainJobs."""
         return NotFound(
-            f"Kubeflow Trainer is not installed on {self._server}: it serves no {TRAINER_API.removeprefix('/apis/')}",
+            f"Kubeflow Trainer is not installed on {self._server}: "
+            f"the API {TRAINER_API.removeprefix('/apis/')} does not exist",
             hint="install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
             status=404,
             reason="NotFound",
@@ -85,8 +86,8 @@ class InstalledTrainer:
     def _raise_if_not_served(self) -> None:
         """Raise the error for a missing Trainer if the server does not serve its API.
 
-        The document alone proves nothing: a proxy may withhold it, and the server publishes it a moment after the API
-        itself.
+        A missing document does not show that the Trainer is missing. A proxy may withhold the document, and the server
+        publishes it a moment after the API itself.
         """
         try:
             self._request("GET", TRAINER_API, doing=f"get {TRAINER_API}")

@@ -58,9 +58,8 @@ class LogFollower:
         self._permanently_ended: set[_ContainerRun] = set()  # ended, and the container will not be restarted
         self._restarts: dict[tuple[str, str], int] = {}
         self._waiting_for_restart: set[tuple[str, str]] = set()  # containers that wait for a restart
-        self._task_by_log: dict[
-            tuple[str, str, LogTime], _ReadTask
-        ] = {}  # the reader of each log, by its first line's time
+        # The task that reads each log; the key is pod uid, container name and the time of the log's first line.
+        self._task_by_log: dict[tuple[str, str, LogTime], _ReadTask] = {}
         self._tails: dict[str, Tail] = {}
         self._streams: set[Any] = set()
         self._parts_read = 0  # chunks and lines of all logs: an increase shows that reading continues
@@ -85,7 +84,7 @@ class LogFollower:
         name, uid, restarts = get_str(status, "name"), get_str(pod, "metadata", "uid"), get_int(status, "restartCount")
         state = get_mapping(status, "state")
         waits = "waiting" in state and "terminated" in get_mapping(status, "lastState")
-        done, instance = "terminated" in state, (uid, name, restarts)
+        done, run = "terminated" in state, (uid, name, restarts)
         # If the pod is being deleted, another pod may get its name.
         stays = done and not deleted and not get_str(pod, "metadata", "deletionTimestamp")
         with self._lock:
@@ -94,17 +93,17 @@ class LogFollower:
             if restarts:
                 self._ended.add((uid, name, restarts - 1))
             if deleted or waits or done:
-                self._ended.add(instance)
+                self._ended.add(run)
             if stays and not (restarts_in_place(pod) and get_int(state, "terminated", "exitCode")):
-                self._permanently_ended.add(instance)
+                self._permanently_ended.add(run)
             self._observed.notify_all()
             if deleted:
                 return
             source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if multiple_containers else "")
-            begun = [instance] if waits or done or "running" in state else []
+            current = [run] if waits or done or "running" in state else []
             # If a run failed before it was observed, its log is still available as the previous log.
             earlier = [(uid, name, restarts - 1)] if restarts else []
-            for key in [*earlier, *begun]:
+            for key in [*earlier, *current]:
                 if key not in self._tasks:
                     self._start(_ReadTask(self._follow, get_str(pod, "metadata", "name"), name, source, key))
                 elif key in self._ended:
@@ -116,14 +115,18 @@ class LogFollower:
             self._cluster.ended_log_executor.submit(task)
         elif not self._cluster.live_log_executor.submit(task) and not self._queue_reported:
             self._queue_reported = True
-            most = self._cluster.live_log_executor.max_threads
-            said = f"{most} logs are being followed already; the lines of this one come later, at the latest at its end"
-            self._cluster.ended_log_executor.submit(lambda: self._emit_lines(task.source, [LogLine(task.source, said)]))
+            limit = self._cluster.live_log_executor.max_threads
+            notice = LogLine(
+                task.source,
+                f"{limit} logs are already being followed, which is the limit; "
+                "this log is read later, at the latest when its container has ended",
+            )
+            self._cluster.ended_log_executor.submit(lambda: self._emit_lines(task.source, [notice]))
 
     def _move_to_ended(self, task: _ReadTask) -> None:
-        """Move a queued reading to the threads for ended logs, so that it starts soon.
+        """Move a queued task to the threads for ended logs, so that it starts soon.
 
-        In its queue it would wait for the logs of running containers, which may take hours.
+        In its queue the task would wait for the logs of running containers, which may take hours.
         """
         if self._cluster.live_log_executor.cancel(task):
             self._cluster.ended_log_executor.submit(task)
@@ -135,8 +138,8 @@ class LogFollower:
             seconds: time without a line after which the method gives up.
         """
         with self._lock:
-            readings = [reading for key, reading in self._tasks.items() if key in self._ended]
-        self._join(readings, seconds)
+            tasks = [task for key, task in self._tasks.items() if key in self._ended]
+        self._join(tasks, seconds)
 
     def finish(self, seconds: float) -> None:
         """Read the logs of all ended containers to their ends after the job's end, then stop.
@@ -148,78 +151,78 @@ class LogFollower:
                 end within this time.
         """
         with self._lock:
-            readings = list(self._tasks.values())
-        for reading in readings:
-            self._move_to_ended(reading)
-        left = self._join(readings, seconds)
-        self._report_unread(left, seconds)
+            tasks = list(self._tasks.values())
+        for task in tasks:
+            self._move_to_ended(task)
+        unread = self._join(tasks, seconds)
+        self._report_unread(unread, seconds)
         self.stop()
 
     def _join(self, tasks: Iterable[_ReadTask], seconds: float) -> list[_ReadTask]:
-        """Wait until the readings are done, and return those that are not."""
-        deadline, left = time.monotonic() + seconds, []
-        for reading in tasks:
-            known = self._parts_read
-            while not reading.done.wait(max(0.0, deadline - time.monotonic())):
-                if reading.key not in self._ended or known == self._parts_read:
-                    left.append(reading)
+        """Wait until the tasks are done, and return those that are not."""
+        deadline, unfinished = time.monotonic() + seconds, []
+        for task in tasks:
+            parts_before = self._parts_read
+            while not task.done.wait(max(0.0, deadline - time.monotonic())):
+                if task.key not in self._ended or parts_before == self._parts_read:
+                    unfinished.append(task)
                     break
-                known, deadline = self._parts_read, time.monotonic() + seconds
-        return left
+                parts_before, deadline = self._parts_read, time.monotonic() + seconds
+        return unfinished
 
     def _report_unread(self, unread: Iterable[_ReadTask], seconds: float) -> None:
-        said = f"no line of this log came for {seconds:g} s: what is left of it was not read"
-        for reading in unread:
-            if reading.key in self._ended and self._emit_lock.acquire(timeout=1.0):  # a blocked emit gets no more lines
+        notice = f"no line of this log arrived for {seconds:g} s; the rest of the log was not read"
+        for task in unread:
+            if task.key in self._ended and self._emit_lock.acquire(timeout=1.0):  # a blocked emit gets no more lines
                 try:
-                    self._emit(LogLine(reading.source, said))
+                    self._emit(LogLine(task.source, notice))
                 finally:
                     self._emit_lock.release()
 
     def stop(self) -> None:
-        """Stop all readings at once."""
+        """Stop all tasks immediately."""
         self._stopped.set()
         with self._lock:
-            streams, readings = list(self._streams), list(self._tasks.values())
+            streams, tasks = list(self._streams), list(self._tasks.values())
             self._observed.notify_all()
-        for reading in readings:
-            self._cluster.live_log_executor.cancel(reading)
-            self._cluster.ended_log_executor.cancel(reading)
+        for task in tasks:
+            self._cluster.live_log_executor.cancel(task)
+            self._cluster.ended_log_executor.cancel(task)
         for stream in streams:
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
                 stream.shutdown()
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """Return the last 20 lines of a source, even if its pod is gone."""
+        """Return the last 20 lines of a source, even if its pod no longer exists."""
         with self._lock:
             return self._tails[source].lines if source in self._tails else ()
 
-    # -- one thread for each container instance ---------------------------------------------------------------------
+    # -- one thread for each run of a container ---------------------------------------------------------------------
 
     def _follow(self, task: _ReadTask) -> None:
-        backoff, transcript, refusal = Backoff(max_delay=10.0), self._create_reader(task), ""
+        backoff, reader, reported = Backoff(max_delay=10.0), self._create_reader(task), ""
         while not (self._stopped.is_set() or self._is_unavailable(task.key)):
             key = task.key
             ended = key in self._ended  # read before the stream is opened: it will contain everything written until now
             try:
-                if not self._read(task, transcript, backoff):
-                    transcript = self._create_reader(task)
+                if not self._read(task, reader, backoff):
+                    reader = self._create_reader(task)
                     continue
             except NotFound:
                 break  # the pod is gone, and its log with it
             except ClusterError as error:
-                if isinstance(error, PermissionDenied) and str(error) != refusal:
-                    refusal = str(error)
+                if isinstance(error, PermissionDenied) and str(error) != reported:
+                    reported = str(error)
                     self._emit_lines(task.source, [LogLine(task.source, f"this log can't be read: {error}")])
                 if isinstance(error, AdmissionRefused | PermissionDenied) and ended:
                     break  # there is no log to read, now or later
                 self._pause(key, backoff.next(error))
                 continue
-            # The API server ends a stream in the same way when the container has ended and when the kubelet has gone.
+            # The API server ends a stream in the same way if the container has ended and if the kubelet has stopped.
             # Another read shows the difference, unless it might return the log of a restarted container.
             if key == task.key and (ended or (self._wait_for_end(key) and key not in self._permanently_ended)):
                 break
-        self._emit_lines(task.source, transcript.flush())
+        self._emit_lines(task.source, reader.flush())
 
     def _create_reader(self, task: _ReadTask) -> LogReader:
         return LogReader(task.source, f"kubectl logs {task.pod} -c {task.container} -n {self._namespace}")
@@ -248,7 +251,7 @@ class LogFollower:
             return self._observed.wait_for(lambda: key in self._ended or self._stopped.is_set(), timeout=2.0)
 
     def _read(self, task: _ReadTask, reader: LogReader, backoff: Backoff) -> bool:
-        """Read one stream to its end, and return False if the log belongs to another reading."""
+        """Read one stream to its end, and return False if the log belongs to another task."""
         previous = self._is_previous(task.key)
         stream = self._cluster.open_log(
             task.pod,
@@ -268,7 +271,7 @@ class LogFollower:
                 self._parts_read += 1
                 if not self._is_own_log(reader.first, task):
                     return False
-                if reader.has_gap and self._wait_for_end(task.key):  # the next run's log; this run's was read
+                if reader.has_gap and self._wait_for_end(task.key):  # this is the log of the next run
                     reader.discard_line()
                     return True
                 backoff.reset()
@@ -283,20 +286,20 @@ class LogFollower:
         return self._is_own_log(reader.first, task)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
-        """Return whether a log with this first line belongs to this reading.
+        """Return whether a log with this first line belongs to this task.
 
-        A container may restart between the last event of its pod and the opening of its log. The reading then gets the
-        log of the next run, and continues to read it. The reading that was started for that next run reads the missed
-        log instead: the two swap their keys.
+        A container may restart between the last event of its pod and the opening of its log. The task then gets the log
+        of the next run, and continues to read it. The task that was started for that next run reads the missed log
+        instead: the two tasks swap their keys.
         """
         if first is None:
             return True
         with self._lock:
-            reader = self._task_by_log.setdefault((*task.key[:2], first), task)
-            if reader is not task:
-                reader.key, task.key = task.key, reader.key
-                self._tasks[reader.key], self._tasks[task.key] = reader, task
-        return reader is task
+            owner = self._task_by_log.setdefault((*task.key[:2], first), task)
+            if owner is not task:
+                owner.key, task.key = task.key, owner.key
+                self._tasks[owner.key], self._tasks[task.key] = owner, task
+        return owner is task
 
     def _is_previous(self, key: _ContainerRun) -> bool:
         return self._count_later_runs(key) > 0

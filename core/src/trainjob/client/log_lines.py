@@ -30,9 +30,9 @@ from trainjob.client.api_errors import error_from_network
 from trainjob.client.log_position import LineStatus, LogTime, Position
 from trainjob.errors import ClusterUnreachable
 
-_CHUNK_BYTES = 1 << 16  # bytes read from the network at once
-_MAX_LINE_BYTES = 1 << 18  # bytes; a longer line is returned in pieces
-_MAX_TAIL_CHARACTERS = 2000  # characters of a line that is kept as evidence
+_CHUNK_BYTES = 1 << 16  # read from the network at once
+_MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
+_MAX_TAIL_CHARACTERS = 2000  # of a line that is kept as evidence
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 _PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
 
@@ -46,7 +46,7 @@ class LogLine:
         text: the line without its line end.
         frame: whether this is a state of a line that was overwritten with a carriage return, as progress bars do.
             Frames show progress and need not be kept.
-        goes_on: whether the next item of this source continues the same line.
+        continued: whether the next item of this source continues the same line.
         command: command that prints the log of this line; empty if it is unknown.
     """
 
@@ -70,7 +70,7 @@ class Tail:
         """Create an empty tail.
 
         Args:
-            most: number of lines to keep.
+            max_lines: number of lines to keep.
         """
         self._lines: deque[str] = deque(maxlen=max_lines)
         self._continued = False
@@ -93,31 +93,30 @@ class LogReader:
     """Reader of one container's log that returns every line once, in bounded memory.
 
     It reads one stream after the other. Each stream continues where the previous one ended, at any byte. A line is
-    returned when its end has arrived. After the end of the log, [rest][] returns a line without an end.
+    returned when its end has arrived. After the end of the log, [flush][] returns the last line if it has
+    no end.
     """
 
     def __init__(self, source: str = "", command: str = "") -> None:
-        """Create a transcript that has read nothing yet.
+        """Create a reader that has read nothing yet.
 
         Args:
             source: name of the container in each [LogLine][].
             command: command that prints the container's log, for each [LogLine][].
         """
         self._source, self._command, self._position = source, command, Position()
-        self._unfinished, self._has_time = False, True  # whether a line was begun; whether it has a time
-        self._pending, self._returned_bytes = (
-            bytearray(),
-            0,
-        )  # of that line: the bytes not returned yet; the number returned
+        # The current line, which may continue in the next stream.
+        self._unfinished, self._has_time = False, True
+        self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
         self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
         self._bytes_to_skip = 0  # bytes of the line that this stream repeats
-        self._in_line = self._skips_line = False  # in the middle of a line; of a line returned before
-        self._partial_stamp, self._expects_first_line = (
-            b"",
-            False,
-        )  # part of a time; whether the first line is yet to come
+        # The state of the current stream.
+        self._in_line = False  # whether the last chunk ended within a line
+        self._skips_line = False  # whether that line was returned before
+        self._partial_stamp = b""  # part of a time at the end of the last chunk
+        self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
         self._last_error_text = b""
-        self._cached_stamp, self._cached_second = (b"", b""), 0
+        self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
 
     @property
     def since(self) -> datetime | None:
@@ -126,7 +125,7 @@ class LogReader:
 
     @property
     def has_gap(self) -> bool:
-        """Whether the stream repeated nothing of what was returned before.
+        """Whether the stream repeated no line that was returned before.
 
         In that case lines were lost in a rotated file, or the stream is the log of another run.
         """
@@ -153,19 +152,21 @@ class LogReader:
         """
         import urllib3
 
-        known, came = self._extent, False
+        extent_before, any_bytes = self._extent, False
         self._position.resume()
         self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
-                came = True
+                any_bytes = True
                 yield self._read_chunk(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
-        if not (stream.chunked or "Content-Length" in stream.headers) and (self._extent != known or not came):
-            raise _stream_error(ConnectionError("the answer may have been cut"))
+        if not (stream.chunked or "Content-Length" in stream.headers) and (
+            self._extent != extent_before or not any_bytes
+        ):
+            raise _stream_error(ConnectionError("the response may be incomplete"))
 
     @property
     def _extent(self) -> tuple[int, int]:
@@ -201,23 +202,22 @@ class LogReader:
         return output
 
     def _continue_line(self, chunk: bytes, output: list[LogLine]) -> bytes:
-        """Add bytes to the line in which the previous chunk ended, and return those after it."""
-        content, newline, behind = chunk.partition(b"\n")
+        """Add bytes to the line in which the previous chunk ended, and return the bytes after it."""
+        content, newline, remaining = chunk.partition(b"\n")
         if not self._skips_line:
             self._add_bytes(content, output)
         if newline:
             self._in_line = False
             if not self._skips_line:
                 self._end_line(output)
-        return behind
+        return remaining
 
     def _read_line(self, line: bytes, output: list[LogLine]) -> None:
         content = self._begin_line(line, output)
         if content is None:
             return
-        if (
-            self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content
-        ):  # nearly all lines
+        # The fast path for nearly all lines.
+        if self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content:
             output.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
             self._position.end_line()
             self._unfinished = False
@@ -233,11 +233,11 @@ class LogReader:
             if first:  # the rest of a line that began before the requested second
                 return None
         else:
-            moment, line = stamp
-            standing = self._position.begin_line(moment)
-            if standing is LineStatus.RETURNED:
+            time, line = stamp
+            status = self._position.begin_line(time)
+            if status is LineStatus.RETURNED:
                 return None
-            if standing is LineStatus.PARTIAL:
+            if status is LineStatus.PARTIAL:
                 self._pending.clear()
                 self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
@@ -270,7 +270,7 @@ class LogReader:
             *frames, last = (b"\r" * bool(self._carriage_returns) + body).split(b"\r")
             if frames:
                 frames[0] = bytes(self._pending) + frames[0]
-                output += [self._create_line(one, frame=True) for one in frames if one]
+                output += [self._create_line(text, frame=True) for text in frames if text]
                 self._returned_bytes += len(self._pending) + self._carriage_returns + len(body) - len(last)
                 self._pending.clear()
                 self._carriage_returns = 0
@@ -309,10 +309,10 @@ class LogReader:
         day, fraction, zone = found.groups(b"")
         if (day, zone) != self._cached_stamp:
             try:
-                moment = datetime.fromisoformat(day.decode() + zone.decode().replace("Z", "+00:00"))
+                time = datetime.fromisoformat(day.decode() + zone.decode().replace("Z", "+00:00"))
             except ValueError:
                 return None
-            self._cached_stamp, self._cached_second = (day, zone), int(moment.timestamp())
+            self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
 
 
@@ -321,10 +321,10 @@ def _stream_error(error: Exception) -> ClusterUnreachable:
 
 
 def _character_boundary_before(text: bytearray, cut: int) -> int:
-    """Return the last place up to `cut` that is not within a UTF-8 character."""
-    for place in range(cut, cut - 4, -1):
-        if text[place] & 0xC0 != 0x80:
-            return place
+    """Return the last index up to `cut` that is not within a UTF-8 character."""
+    for index in range(cut, cut - 4, -1):
+        if text[index] & 0xC0 != 0x80:  # no continuation byte of UTF-8
+            return index
     return cut  # the text is not UTF-8
 
 

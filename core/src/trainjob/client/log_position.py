@@ -15,8 +15,8 @@ class LineStatus(Enum):
     """Relation of a line in a stream to the lines that were returned before."""
 
     NEW = "new"
-    RETURNED = "told"
-    PARTIAL = "begun"  # a part of it was returned
+    RETURNED = "returned"
+    PARTIAL = "partial"  # a part of the line was returned
 
 
 class Position:
@@ -24,17 +24,17 @@ class Position:
 
     Attributes:
         first: time of the log's first line.
-        lines: number of lines that were returned to their ends.
-        jumped: whether the stream reached a new line without repeating a known one. In that case lines were lost in a
+        lines: number of lines that were returned completely.
+        has_gap: whether the stream reached a new line without repeating a known one. In that case lines were lost in a
             rotated file, or it is another log.
 
-    The API resumes at whole seconds. The stream starts one second earlier than needed, because two streams of a
-    container may be stamped in another order than they are written. Repeated lines are counted and left out. A line
-    that is newer than all known lines is new in any case: the kubelet serves its newest file only, so counted lines may
-    be gone.
+    The API resumes at whole seconds. The stream starts one second earlier than needed, because lines of standard output
+    and standard error may get their times in another order than they are written. Repeated lines are counted and left
+    out. A line that is newer than all known lines is always new: the kubelet serves its newest file only, so counted
+    lines may be gone.
 
-    If a clock is set back by more than that, the next line shows it. Until the clock passes the newest line again, a
-    new stream starts at the log's beginning. The first lines after the clock was set back can't be requested if no
+    If a clock is set back by more than a second, the next line shows it. Until the clock passes the newest line again,
+    a new stream starts at the log's beginning. The first lines after the clock was set back can't be requested if no
     stream was open.
     """
 
@@ -42,9 +42,7 @@ class Position:
         """Create the position of a log's beginning."""
         self.first: LogTime | None = None
         self._newest = _NO_TIME
-        self._lines_in_newest_second = self._lines_in_previous_second = self.lines = (
-            0  # lines: of the newest second, of the one before, all
-        )
+        self._lines_in_newest_second = self._lines_in_previous_second = self.lines = 0
         self._clock_set_back = False
         self._current_time: LogTime | None = None
         self._repeats_left = self._repeats_expected = 0
@@ -92,7 +90,7 @@ class Position:
         return LineStatus.NEW
 
     def end_line(self) -> None:
-        """Record that the current line was returned to its end."""
+        """Record that the current line was returned completely."""
         if self._current_time is not None:
             self._lines_in_newest_second += self._current_time[0] == self._newest[0]
             self._lines_in_previous_second += self._current_time[0] == self._newest[0] - 1

@@ -1,4 +1,4 @@
-"""A bounded queue of log lines that skips lines if they come too fast.
+"""A bounded queue of log lines that skips lines if they arrive too fast.
 
 It reports the lines that it skips. This module has no threads and no clock of its own; [trainjob.client.log_writer][]
 has both.
@@ -20,7 +20,7 @@ class QueueLimits:
     Attributes:
         lines: most lines in the queue.
         bytes: most bytes of text in the queue; a single longer line is still accepted.
-        patience: seconds of congestion during which readers wait; after that, lines are skipped.
+        max_wait: seconds of congestion during which readers wait; after that, lines are skipped.
         kept_lines: newest lines of a source that are kept while its lines are skipped. Several sources that are skipped
             at once share them, but each keeps at least ten.
         kept_bytes: most bytes of those lines, shared in the same way; the newest line of a source is always kept.
@@ -52,7 +52,7 @@ class SkippedLines:
     def __str__(self) -> str:
         notice = (
             f"{self.lines:,} lines ({_size(self.bytes)}) were skipped here, "
-            "because they came faster than this log can be written"
+            "because they arrived faster than this log can be written"
         )
         if self.source:
             notice = f"[{self.source}] {notice}"
@@ -109,7 +109,7 @@ _MIN_KEPT_LINES = 10  # lines of each source, however many sources are skipped a
 class LogQueue:
     """Queue of one job's lines from several sources, until they are written.
 
-    While the queue is full, readers wait. They wait for at most [QueueLimits.patience][QueueLimits] seconds in which
+    While the queue is full, readers wait. They wait for at most [QueueLimits.max_wait][QueueLimits] seconds in which
     the queue does not drain to its half. Then the queue skips the lines of each source that continues to send, until
     the queue is empty. One [SkippedLines][] for each source takes their place, followed by the source's newest lines.
     """
@@ -118,7 +118,7 @@ class LogQueue:
         """Create an empty queue.
 
         Args:
-            limits: limits of the queue.
+            limits: limits of the queue; None means the defaults.
         """
         self._limits = limits or QueueLimits()
         self._queue: deque[LogLine | SkippedLines] = deque()
@@ -141,11 +141,11 @@ class LogQueue:
 
         Returns:
             False if the queue is full and the caller has to offer the line again, after a [take][] or after
-                [seconds_to_skip][].
+            [seconds_to_skip][].
         """
         skipping = self._skipped_sources.get(line.source)
         if skipping is None:
-            if self._has_room_for(line):
+            if self._has_space_for(line):
                 self._queue.append(line)
                 self._bytes += size_of(line)
                 return True
@@ -197,7 +197,7 @@ class LogQueue:
                 one.add_gap(item)
         self._release()
 
-    def _has_room_for(self, line: LogLine) -> bool:
+    def _has_space_for(self, line: LogLine) -> bool:
         limits = self._limits
         return not self._queue or (len(self._queue) < limits.lines and self._bytes + size_of(line) <= limits.bytes)
 

@@ -28,7 +28,7 @@ class RateLimit:
         return self.line_overhead + byte_length(text)
 
 
-_LEAST_RATE = 1 / 16  # of the limit: the lowest rate after slow writes
+_MIN_RATE = 1 / 16  # of the limit: the lowest rate after slow writes
 _RECOVERY_SECONDS = 60.0  # from nothing to the full rate, while writes are quick
 
 
@@ -43,7 +43,7 @@ class TokenBucket:
         """Create a full bucket.
 
         Args:
-            limit: rate to keep.
+            limit: rate that must not be exceeded.
             now: seconds of a monotonic clock, as for all methods.
         """
         self._limit, self._refilled_at = limit, now
@@ -70,7 +70,7 @@ class TokenBucket:
         self._refill(ended)
         self._tokens -= self._limit.cost(text)
         if ended - began > self._limit.slow_write:
-            self._rate = max(self._rate / 2, self._limit.bytes_per_second * _LEAST_RATE)
+            self._rate = max(self._rate / 2, self._limit.bytes_per_second * _MIN_RATE)
             self._tokens = min(self._tokens, 0.0)
 
     def _refill(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """Writer of the log lines of many jobs on one thread.
 
-It keeps each job's order, serves the jobs fairly, and writes at most at a given rate.
+It keeps the order of each job's lines, serves the jobs fairly, and does not exceed a given rate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines
 from trainjob.client.log_rate import RateLimit, TokenBucket
 
 _BATCH = 100  # lines of one job that are written before the next job's turn
-_SMALL_QUEUE_LINES = 50  # a job with at most so many queued lines comes before jobs that print a lot
+_SMALL_QUEUE_LINES = 50  # a job with at most 50 queued lines comes before jobs that print a lot
 _DRAIN_SECONDS = 10.0  # after a job's end: the time for queued lines, before all but the newest are skipped
 _NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 
@@ -177,13 +177,13 @@ class LogChannel:
         self._writer.discard(self)
 
     def write_batch(self, max_lines: int) -> list[str]:
-        """Write up to `most` lines and return them; called on the writer's thread."""
+        """Write up to `max_lines` lines and return them; called on the writer's thread."""
         with self._changed:
-            taken: list[LogLine | SkippedLines] = []
-            while not self._is_closed and len(taken) < max_lines and (item := self._queue.take()) is not None:
-                taken.append(item)
+            items: list[LogLine | SkippedLines] = []
+            while not self._is_closed and len(items) < max_lines and (item := self._queue.take()) is not None:
+                items.append(item)
             self._changed.notify_all()
-        texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in taken]
+        texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in items]
         for text in texts:
             if not self._is_closed:
                 self._write_one(text)
@@ -198,7 +198,7 @@ class LogChannel:
         try:
             self._write(text)
         except Exception:  # a failing log must end neither the wait nor other jobs' logs
-            logging.getLogger(__name__).debug("a line of a log could not be written", exc_info=True)
+            logging.getLogger(__name__).debug("a log line could not be written", exc_info=True)
 
     def _schedule(self) -> None:
         self.pending = len(self._queue)

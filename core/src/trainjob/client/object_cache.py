@@ -17,8 +17,8 @@ class ObjectEvent:
     An object was added, modified or deleted, or the informer failed.
 
     Attributes:
-        found: the object as it is now, or its last known state if it was deleted; None with an error.
-        gone: whether the object was deleted.
+        object: the object as it is now, or its last known state if it was deleted; None with an error.
+        deleted: whether the object was deleted.
         error: why no more events follow.
     """
 
@@ -41,7 +41,7 @@ class EventHandler:
         self.removed = False
 
     def close(self) -> None:
-        """Deliver no more events; a callback may call this, too."""
+        """Stop the delivery of events; a callback may call this, too."""
         self._remove(self)
 
     def __enter__(self) -> EventHandler:
@@ -55,7 +55,7 @@ class ObjectCache:
     """Known objects and event handlers of an informer.
 
     The cache does no I/O and starts no thread; users on several threads hold a lock. A handler that raises gets an
-    event with an error and is removed; the other handlers get their events all the same.
+    event with an error and is removed; the other handlers still get their events.
     """
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class ObjectCache:
         Raises:
             Exception: an error of the handler; the handler is not added then.
         """
-        known = self._objects_of_key(handler.key)
-        for found in known:
-            handler.on_event(ObjectEvent(found))
-        if self.listed and not known:
+        objects = self._objects_of_key(handler.key)
+        for obj in objects:
+            handler.on_event(ObjectEvent(obj))
+        if self.listed and not objects:
             handler.on_missing()
         self._handlers.setdefault(handler.key, {})[handler] = None
 
@@ -94,40 +94,41 @@ class ObjectCache:
 
         Nothing is delivered if the cache has the same object already.
         """
-        uid, of_key = obj["metadata"]["uid"], self._objects.setdefault(key, {})
-        changed = deleted or of_key.get(uid) != obj
+        uid, by_uid = obj["metadata"]["uid"], self._objects.setdefault(key, {})
+        changed = deleted or by_uid.get(uid) != obj
         if deleted:
-            of_key.pop(uid, None)
+            by_uid.pop(uid, None)
         else:
-            of_key[uid] = obj
-        if not of_key:
+            by_uid[uid] = obj
+        if not by_uid:
             del self._objects[key]
         for handler in [*self._handlers.get(key, ()), *self._handlers.get(None, ())] if changed else ():
-            self._call_handler(handler, lambda one: one.on_event(ObjectEvent(obj, deleted=deleted)))
+            self._call_handler(handler, lambda each: each.on_event(ObjectEvent(obj, deleted=deleted)))
 
     def finish_list(self, listed_uids: set[str]) -> None:
         """Delete the objects that are missing in a complete list.
 
-        After the first list, call `missing` of each handler that has no object.
+        After the first list, call `on_missing` of each handler that has no object.
 
         Args:
-            listed: uids of the list's objects.
+            listed_uids: uids of the list's objects.
         """
-        for key, uid, known in [(k, uid, known) for k, of in self._objects.items() for uid, known in of.items()]:
-            if uid not in listed_uids:
-                self.update(key, known, deleted=True)
+        all_objects = [(key, obj) for key, by_uid in self._objects.items() for obj in by_uid.values()]
+        for key, obj in all_objects:  # a copy, because update() changes the dicts
+            if obj["metadata"]["uid"] not in listed_uids:
+                self.update(key, obj, deleted=True)
         if not self.listed:
             self.listed = True
             for handler in self._all_handlers():
                 if not self._objects_of_key(handler.key):
-                    self._call_handler(handler, lambda one: one.on_missing())
+                    self._call_handler(handler, lambda each: each.on_missing())
 
     def fail(self, error: ClusterError) -> None:
         """Deliver an error to all handlers, and remove them and all objects."""
         handlers, self._handlers = self._all_handlers(), {}
         self.clear()
         for handler in handlers:
-            self._call_handler(handler, lambda one: one.on_event(ObjectEvent(error=error)))
+            self._call_handler(handler, lambda each: each.on_event(ObjectEvent(error=error)))
             handler.removed = True
 
     def clear(self) -> None:
@@ -135,8 +136,8 @@ class ObjectCache:
         self._objects, self.listed = {}, False
 
     def _objects_of_key(self, key: str | None) -> list[Mapping[str, Any]]:
-        of_keys = self._objects.values() if key is None else (self._objects.get(key, {}),)
-        return [found for of_key in of_keys for found in of_key.values()]
+        selected = self._objects.values() if key is None else (self._objects.get(key, {}),)
+        return [obj for by_uid in selected for obj in by_uid.values()]
 
     def _all_handlers(self) -> list[EventHandler]:
         return [handler for of_key in self._handlers.values() for handler in of_key]
@@ -146,9 +147,9 @@ class ObjectCache:
             return
         try:
             callback(handler)
-        except Exception as error:  # noqa: BLE001 - the handler's own mistake, which is reported to it
+        except Exception as error:  # noqa: BLE001 - a bug of the handler; it gets the error
             self.remove_handler(handler)
-            broken = ClusterUnreachable(f"the handler of an event failed: {type(error).__name__}: {error}")
-            broken.__cause__ = error
+            failure = ClusterUnreachable(f"an event handler failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
             with contextlib.suppress(Exception):
-                handler.on_event(ObjectEvent(error=broken))
+                handler.on_event(ObjectEvent(error=failure))

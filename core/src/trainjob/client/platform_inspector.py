@@ -1,6 +1,6 @@
-"""Inspection of what a cluster provides for TrainJobs, without changing it.
+"""Inspection of what a cluster provides for TrainJobs, without changes to the cluster.
 
-Objects are created with dryRun only.
+Objects are created with `dryRun` only.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trainjob.status.verdict import QUEUE_LABEL
 T = TypeVar("T")
 
 _NAME = "trainjob-check"
-# Every Trainer's webhook refuses this on a runtime without initializers. A missing runtime would not do for this test:
-# Kueue's webhook refuses it, too, so the refusal would not show that the Trainer's webhook works.
+# Every Trainer's webhook refuses this on a runtime without initializers. This trial does not use a missing runtime,
+# because Kueue's webhook refuses that, too; the refusal would not show that the Trainer's webhook works.
 _INVALID_SPEC = {"initializer": {"dataset": {"storageUri": "hf://trainjob/check"}}}
 _EMPTY: Mapping[str, Any] = {}
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, "")
@@ -44,7 +44,7 @@ class PlatformInspector:
         """Create an inspector; it sends no request yet.
 
         Args:
-            ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
+            request: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
             server: URL of the API server.
             trainer: the installed Trainer.
             runtimes: training runtimes of the cluster.
@@ -52,19 +52,19 @@ class PlatformInspector:
         self._request, self._server, self._trainer, self._runtimes = request, server, trainer, runtimes
 
     def inspect(self, namespace: str, runtime: str) -> PlatformFacts:
-        """Return everything that this user can learn about a namespace.
+        """Return all facts about a cluster and a namespace that this user may read.
 
         Args:
             namespace: namespace to inspect.
             runtime: ClusterTrainingRuntime for the trial TrainJobs.
 
         Raises:
-            ClusterError: a request without which there is nothing to report failed, such as the one for the server's
-                version.
+            ClusterError: the server's version or its API groups can't be read. The facts have the errors of all other
+                requests.
         """
         version = get_str(self._request("GET", "/version", doing="get the API server's version"), "gitVersion")
         served = get_list(self._request("GET", "/apis", doing="list the API groups"), "groups")
-        groups = {get_str(one, "name"): get_str(one, "preferredVersion", "groupVersion") for one in served}
+        groups = {get_str(group, "name"): get_str(group, "preferredVersion", "groupVersion") for group in served}
         fields = self._get_spec_fields() if TRAINER in groups else None
         queues = self._list_queues(groups[KUEUE], namespace) if KUEUE in groups else ()
         return PlatformFacts(
@@ -83,15 +83,15 @@ class PlatformInspector:
 
     def _inspect_trainer(self, namespace: str, runtime: str, queues: Objects | ClusterError) -> dict[str, Any]:
         first = "" if isinstance(queues, ClusterError) or not queues else get_str(queues[0], "metadata", "name")
-        answer = self._try_create(namespace, runtime, spec=_INVALID_SPEC)
-        refusal = answer if isinstance(answer, ClusterError) else None
-        # After such an error there are no further trials, because each of them may wait 10 s for a webhook.
+        result = self._try_create(namespace, runtime, spec=_INVALID_SPEC)
+        refusal = result if isinstance(result, ClusterError) else None
+        # After an error other than a refusal there are no further trials: each may wait 10 s for a webhook.
         hopeless = refusal if refusal and not isinstance(refusal, AdmissionRefused) else None
         return {
-            "trainer": self._get_trainer_version(),
-            "refusal": refusal,
-            "trial": hopeless or self._try_create(namespace, runtime),
-            "queued": self._try_create(namespace, runtime, labels={QUEUE_LABEL: first})
+            "trainer_version": self._get_trainer_version(),
+            "invalid_trial_error": refusal,
+            "trial_result": hopeless or self._try_create(namespace, runtime),
+            "queued_trial_result": self._try_create(namespace, runtime, labels={QUEUE_LABEL: first})
             if first and not hopeless
             else None,
             "runtimes": {
@@ -118,26 +118,24 @@ class PlatformInspector:
         """
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-        found = _value_or_error(lambda: self._request("POST", path, doing="ask who this is", body=body))
+        found = _value_or_error(lambda: self._request("POST", path, doing="create a SelfSubjectReview", body=body))
         return "" if isinstance(found, ClusterError) else get_str(found, "status", "userInfo", "username")
 
     def _list_denied(self, namespace: str, groups: Mapping[str, str]) -> list[Permission]:
-        there = [right for right in PERMISSIONS if not right.group or right.group in groups]
-        return [right for right in there if not self._is_allowed(right, "" if right.cluster_wide else namespace)]
+        served = [each for each in PERMISSIONS if not each.group or each.group in groups]
+        return [each for each in served if not self._is_allowed(each, "" if each.cluster_wide else namespace)]
 
     def _is_allowed(self, permission: Permission, namespace: str) -> bool:
         plural, _, subresource = permission.resource.partition("/")
-        about = {"namespace": namespace, "verb": permission.verb, "group": permission.group, "resource": plural}
+        attributes = {"namespace": namespace, "verb": permission.verb, "group": permission.group, "resource": plural}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {**about, "subresource": subresource}},
+            "spec": {"resourceAttributes": {**attributes, "subresource": subresource}},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return (
-            get_mapping(self._request("POST", path, doing="ask what is allowed", body=body), "status").get("allowed")
-            is True
-        )
+        review = self._request("POST", path, doing="create a SelfSubjectAccessReview", body=body)
+        return get_mapping(review, "status").get("allowed") is True
 
     def _try_create(
         self, namespace: str, runtime: str, *, labels: Mapping[str, str] = _EMPTY, spec: Mapping[str, Any] = _EMPTY

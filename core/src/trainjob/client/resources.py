@@ -25,9 +25,9 @@ class Resource:
 
     Attributes:
         plural: plural name in the URL, such as `trainjobs`.
-        prefix: URL path of the API group and version, such as `/apis/batch/v1`.
+        api_path: URL path of the API group and version, such as `/apis/batch/v1`.
         selector: label selector of an informer's lists and watches.
-        spec_kept: fields of the spec that an informer keeps; empty keeps all fields.
+        kept_spec_fields: fields of the spec that an informer keeps; empty keeps all fields.
         namespaced: whether objects of this kind belong to a namespace.
     """
 
@@ -75,7 +75,7 @@ def list_pages(
     """Yield the objects of a collection page by page, with the collection's resourceVersion.
 
     Args:
-        ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
+        request: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
         path: URL path of the collection.
         doing: purpose of the request, for error messages.
         query: query parameters, such as the label or field selector.
@@ -86,16 +86,18 @@ def list_pages(
         InvalidResponse: a page is not a valid list, or one of its objects does not pass the check.
         ClusterError: a page could not be read, or the server repeats a `continue` token.
     """
-    more, before = "", set[str]()
-    while more not in before:
-        before.add(more)
-        asked = {**query, "limit": _PAGE, "continue": more or None}
-        answer = request("GET", path, doing=doing, query=asked, check=check_list_of(check))
-        more = answer["metadata"].get("continue") or ""
-        yield answer["items"] or [], answer["metadata"]["resourceVersion"]
-        if not more:
+    token, used_tokens = "", set[str]()
+    while token not in used_tokens:
+        used_tokens.add(token)
+        parameters = {**query, "limit": _PAGE, "continue": token or None}
+        page = request("GET", path, doing=doing, query=parameters, check=check_list_of(check))
+        token = page["metadata"].get("continue") or ""
+        yield page["items"] or [], page["metadata"]["resourceVersion"]
+        if not token:
             return
-    raise not_kubernetes_response(f"its list begins anew at {more}".encode(), doing=doing)  # the list would never end
+    raise not_kubernetes_response(
+        f"it repeats the continue token {token}".encode(), doing=doing
+    )  # the list would never end
 
 
 def list_all(
@@ -106,7 +108,7 @@ def list_all(
     query: Mapping[str, Any],
     check: ResponseCheck = check_namespaced_object,
 ) -> list[dict[str, Any]]:
-    """Return all objects of a collection, as of one moment; see [pages][].
+    """Return all objects of a collection, as of one moment; see [list_pages][].
 
     If the list expires while it is read, it is read again, up to three times in total.
 
@@ -127,7 +129,7 @@ def get_resource_version(request: Callable[..., dict[str, Any]], path: str, *, d
     """Return the current resourceVersion of a list by requesting only one object.
 
     Raises:
-        ClusterError: the list could not be read; see [pages][].
+        ClusterError: the list could not be read; see [list_pages][].
     """
-    answer = request("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
-    return str(answer["metadata"]["resourceVersion"])
+    page = request("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
+    return str(page["metadata"]["resourceVersion"])

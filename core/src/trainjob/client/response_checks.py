@@ -1,7 +1,7 @@
 """Checks that the body of a successful response is what was requested.
 
-A proxy that interferes, or an API server that is shutting down, may answer 200 with an empty body, an empty object or
-another object. The HTTP client checks each body with one of these functions before any other code reads it.
+A proxy, or an API server that is shutting down, may return 200 with an empty body, an empty object or another object.
+The HTTP client checks each body with one of these functions before any other code reads it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_deletion(body: Any) -> str:
     The response has to be a Status of success, or the object that is being deleted.
     """
     if isinstance(body, dict) and body.get("kind") == "Status":
-        return "" if body.get("status") == "Success" else "it is a Status that does not say success"
+        return "" if body.get("status") == "Success" else "it is a Status without success"
     return check_object(body)
 
 

@@ -38,8 +38,8 @@ class Runtimes:
         """Create a client with an empty cache.
 
         Args:
-            ask: function that sends a request as [trainjob.client.http_client.HttpClient.request][] does, with retries
-                through short outages.
+            request: function that sends a request as [trainjob.client.http_client.HttpClient.request][] does, with
+                retries through short outages.
             clock: returns monotonic seconds; for tests.
         """
         self._request, self._clock = request, clock
@@ -59,20 +59,20 @@ class Runtimes:
             ClusterError: the request failed.
         """
         key = (kind, namespace, name)
-        end, found = self._cache.get(key, (0.0, None))
-        if fresh or self._clock() >= end:
-            found = self._read(name, kind, namespace)
-            self._cache[key] = (self._clock() + _CACHE_SECONDS, found)
-        return found
+        expires_at, runtime = self._cache.get(key, (0.0, None))
+        if fresh or self._clock() >= expires_at:
+            runtime = self._read(name, kind, namespace)
+            self._cache[key] = (self._clock() + _CACHE_SECONDS, runtime)
+        return runtime
 
     def _read(self, name: str, kind: str, namespace: str) -> RuntimeDescription | None:
         resource = _RESOURCES[kind]
         doing = f"get {resource.plural} {name}"
         try:
-            answer = self._request("GET", resource.path(namespace, name), doing=doing, check=resource.check)
+            runtime = self._request("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except PermissionDenied:
             return None
-        return describe_runtime(answer, kind)
+        return describe_runtime(runtime, kind)
 
     def list_all(self, kind: str, namespace: str) -> list[RuntimeDescription]:
         """Return all runtimes of a kind, sorted by name.
@@ -87,7 +87,7 @@ class Runtimes:
         resource = _RESOURCES[kind]
         doing = f"list {resource.plural}"
         found = list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
-        return sorted((describe_runtime(one, kind) for one in found), key=lambda one: one.name)
+        return sorted((describe_runtime(each, kind) for each in found), key=lambda each: each.name)
 
     def create(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TrainingRuntime in a namespace, with an error for unknown fields.

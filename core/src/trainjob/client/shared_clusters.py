@@ -8,7 +8,7 @@ import threading
 from trainjob.client.cluster import Cluster
 from trainjob.client.connection import Connection
 
-_MAX_CLUSTERS = 64  # clusters; a connection whose content changes, such as its token, needs another one each time
+_MAX_CLUSTERS = 64  # a connection whose content changes, such as a token in it, needs another cluster each time
 
 
 def connect(connection: Connection | None = None) -> Cluster:
@@ -43,7 +43,7 @@ class _SharedClusters:
         with self._lock:
             if connection not in self._clusters:
                 if len(self._clusters) >= _MAX_CLUSTERS:
-                    del self._clusters[next(iter(self._clusters))]  # its users keep it
+                    del self._clusters[next(iter(self._clusters))]  # its users keep their reference
                 self._clusters[connection] = Cluster(connection)
             return self._clusters[connection]
 

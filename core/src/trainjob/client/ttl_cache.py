@@ -26,7 +26,7 @@ class TtlCache(Generic[T]):
 
         Args:
             read: returns the value; may block.
-            seconds: age at which the value is read again.
+            ttl: age in seconds at which the value is read again.
             clock: returns monotonic seconds; for tests.
         """
         self._read, self._ttl, self._clock = read, ttl, clock

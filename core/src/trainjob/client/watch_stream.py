@@ -12,7 +12,7 @@ from trainjob.client.response_checks import check_object
 from trainjob.errors import ClusterError
 
 _EVENT_TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-_LONGEST_LINE = 16 * 1024 * 1024  # an object has at most a few MB (etcd refuses requests over 1.5 MB)
+_MAX_LINE_BYTES = 16 * 1024 * 1024  # an object has at most a few MB (etcd refuses requests over 1.5 MB)
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -21,9 +21,9 @@ class WatchEvent:
     """One event of a watch.
 
     Attributes:
-        found: the object as it is now, or its last state if it was deleted; None in a bookmark.
-        version: resourceVersion from which a watch resumes after this event.
-        gone: whether the object was deleted.
+        object: the object as it is now, or its last state if it was deleted; None in a bookmark.
+        resource_version: resourceVersion from which a watch resumes after this event.
+        deleted: whether the object was deleted.
     """
 
     object: Mapping[str, Any] | None
@@ -47,18 +47,18 @@ def read_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
     """
     import urllib3
 
-    rest = bytearray()
+    pending = bytearray()
     try:
-        while piece := stream.read1(_CHUNK_BYTES, decode_content=False):
-            *ended, begun = piece.split(b"\n")
-            for part in ended:
-                rest += part
-                if rest:
-                    yield bytes(rest)
-                rest.clear()
-            rest += begun
-            if len(rest) > _LONGEST_LINE:
-                raise not_kubernetes_response(bytes(rest), doing=doing)
+        while chunk := stream.read1(_CHUNK_BYTES, decode_content=False):
+            *ends, beginning = chunk.split(b"\n")
+            for end in ends:
+                pending += end
+                if pending:
+                    yield bytes(pending)
+                pending.clear()
+            pending += beginning
+            if len(pending) > _MAX_LINE_BYTES:
+                raise not_kubernetes_response(bytes(pending), doing=doing)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: TLS was shut down
         raise error_from_network(error, server=server, doing=doing) from error
 
@@ -72,16 +72,16 @@ def parse_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
     """
     try:
         event = json.loads(line)
-        kind, found = event["type"], event["object"]
+        kind, obj = event["type"], event["object"]
         if kind == "ERROR":
-            raise _watch_error(found, server=server, doing=doing)
-        version = found["metadata"]["resourceVersion"]
+            raise _watch_error(obj, server=server, doing=doing)
+        version = obj["metadata"]["resourceVersion"]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise not_kubernetes_response(line, doing=doing) from error
-    known = kind == "BOOKMARK" or (kind in _EVENT_TYPES and not check_object(found))
-    if not known or not isinstance(version, str) or not version:
+    valid = kind == "BOOKMARK" or (kind in _EVENT_TYPES and not check_object(obj))
+    if not valid or not isinstance(version, str) or not version:
         raise not_kubernetes_response(line, doing=doing)
-    return WatchEvent(None if kind == "BOOKMARK" else found, version, deleted=kind == "DELETED")
+    return WatchEvent(None if kind == "BOOKMARK" else obj, version, deleted=kind == "DELETED")
 
 
 def _watch_error(status: Any, *, server: str, doing: str) -> ClusterError:

@@ -13,7 +13,7 @@ from trainjob.status.pods import container_statuses, rank_of, step_of
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
 
-_PATIENCE = 60.0  # seconds of retries while the cluster can't answer
+_RETRY_SECONDS = 60.0  # of retries while the API server is unavailable
 
 
 def read_log(
@@ -35,19 +35,19 @@ def read_log(
         NotFound: the pod is gone, and its log with it.
         ClusterError: the request failed.
     """
-    several = len(container_statuses(pod)) > 1
-    transcript = LogReader(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if several else ""))
+    multiple_containers = len(container_statuses(pod)) > 1
+    reader = LogReader(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if multiple_containers else ""))
     name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
 
     def read_stream() -> None:
-        stream = cluster.open_log(name, namespace, container, previous=previous, since=transcript.since)
+        stream = cluster.open_log(name, namespace, container, previous=previous, since=reader.since)
         try:
-            for lines in transcript.read(stream):
+            for lines in reader.read(stream):
                 for line in lines:
                     emit(line)
         finally:
             stream.close()
 
-    retry(read_stream, timeout=_PATIENCE)
-    for line in transcript.flush():
+    retry(read_stream, timeout=_RETRY_SECONDS)
+    for line in reader.flush():
         emit(line)
