@@ -46,7 +46,7 @@ def test_a_drained_pods_job_is_kept_for_the_next_try_where_that_is_asked_for(pod
     pod = pods.start(run, kubeconfigs[0.05], **request)
     wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
     pods.mark_disrupted(pod)
-    wait_until(lambda: "is being taken away" in pods.read_log(pod))
+    wait_until(lambda: "is being deleted or disrupted" in pods.read_log(pod))
     pods.delete(pod)
     assert pod.wait_for_end() in ("Failed", None)
     [job] = list_trainjobs(cluster, run)

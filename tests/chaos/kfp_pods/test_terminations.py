@@ -27,7 +27,7 @@ SECONDS = 3.0  # after the last process has died: what was sent has arrived by t
 # A process that is killed this soon after the signal may not have run since, on a busy machine; and kube-apiserver
 # drops a request whose sender dies within about 5 ms. No launcher can end a job in no time: what is left is cleanup's.
 NO_TIME = 0.05
-_RESULTS = "was deleted|was gone|was left alone|nothing was created|could not be deleted"
+_RESULTS = "was deleted|did not exist any more|was retained|no TrainJob was created|could not be deleted"
 
 
 def terminate(process):

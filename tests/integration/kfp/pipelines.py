@@ -25,7 +25,7 @@ def chain(workspace: str, mark: str):
 
 
 @dsl.pipeline
-def handing_on():
+def pass_outputs():
     first = train(image="busybox", command=["sh", "-c", "echo first"])
     train(image="busybox", command=["echo"], args=[first.outputs["job"], first.outputs["status"]])
 
@@ -104,7 +104,7 @@ def compute_score(right, total):
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def repeat(text: str):
-    print(f"handed on: {text}")
+    print(f"received: {text}")
 
 
 @dsl.pipeline
@@ -114,8 +114,8 @@ def from_a_function():
 
 
 @dsl.pipeline
-def when(passed: bool):
-    with dsl.If(passed == True):  # noqa: E712 - what kfp makes a condition of
+def branch(passed: bool):
+    with dsl.If(passed == True):  # noqa: E712 - kfp turns this comparison into a condition
         train(image="busybox", command=["echo", "good enough"])
     with dsl.If(passed == False):  # noqa: E712
         train(image="busybox", command=["echo", "too bad"])
@@ -125,13 +125,13 @@ def when(passed: bool):
 def gated():
     with dsl.ExitHandler(cleanup()):
         scored = evaluate(
-            function=source(compute_score), function_args={"right": 2, "asked": 4}, metric="exact_match", minimum=0.75
+            function=source(compute_score), function_args={"right": 2, "total": 4}, metric="exact_match", minimum=0.75
         )
-        when(passed=scored.outputs["passed"])
+        branch(passed=scored.outputs["passed"])
 
 
 @dsl.pipeline
-def left_behind():
+def kept_job_with_cleanup():
     with dsl.ExitHandler(cleanup()):
         kept = train(image="busybox", command=["sh", "-c", "echo started; sleep 600"], on_kill="keep")
         train(image="busybox", command=["echo", "never"]).after(kept)
@@ -146,7 +146,7 @@ if __name__ == "__main__":
         workspace_root=f"{folder}/workspace",
         raise_on_error=True,
     )
-    given = dict(word.split("=", 1) for word in arguments)
-    for key in {"command"} & set(given):
-        given[key] = json.loads(given[key])
-    components.load_component_from_file(f"{folder}/{name}.yaml")(**given)
+    parameters = dict(word.split("=", 1) for word in arguments)
+    for key in {"command"} & set(parameters):
+        parameters[key] = json.loads(parameters[key])
+    components.load_component_from_file(f"{folder}/{name}.yaml")(**parameters)

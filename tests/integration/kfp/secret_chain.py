@@ -1,6 +1,6 @@
 """A chain with credentials: secret_chain.py FOLDER SECRET CLAIM HUB.
 
-One step gets them with `secret=`, the other one in its environment.
+The first step gets them with `secret=`, and the second step in its environment.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the components compile to, and that their folders hold what kubeflow/pipelines-components asks for."""
+"""Tests of the compiled components, and of their folders, which follow the rules of kubeflow/pipelines-components."""
 
 from __future__ import annotations
 
@@ -48,63 +48,63 @@ def compiled_component(component):
 
 @pytest.fixture
 def component_spec(component, compiled_component):
-    [found] = [one for name, one in compiled_component["components"].items() if "executorLabel" in one]
-    return found
+    [spec] = [spec for spec in compiled_component["components"].values() if "executorLabel" in spec]
+    return spec
 
 
 def parameters(component):
     return inspect.signature(component.python_func).parameters.values()
 
 
-def test_it_compiles_to_a_component_that_installs_nothing(compiled_component):
+def test_a_compiled_component_installs_nothing(compiled_component):
     [executor] = compiled_component["deploymentSpec"]["executors"].values()
     assert executor["container"]["image"] == BASE_IMAGE
-    *starting, _source = executor["container"]["command"]
-    assert "pip install" not in str(starting)
+    *start_command, _source = executor["container"]["command"]
+    assert "pip install" not in str(start_command)
 
 
 @pytest.mark.parametrize("name", golden.load_components())
-def test_it_compiles_to_what_it_did(name):
-    """`python tests/integration/kfp/golden.py` writes them anew; look at the difference: it changes cache keys."""
+def test_the_compiled_yaml_is_unchanged(name):
+    """The golden files are up to date; golden.py writes them. A difference changes cache keys."""
     text = golden.compile_to_yaml(golden.load_components()[name])
     print(f"\n{name}: {len(text):,} bytes of YAML")
     assert text == (golden.FOLDER / f"{name}.yaml").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", golden.load_components())
-def test_its_yaml_is_valid(name):
+def test_the_compiled_yaml_is_valid(name):
     text = golden.compile_to_yaml(golden.load_components()[name])
     loaded = yaml.safe_load(text)
     spec = json_format.ParseDict(loaded, PipelineSpec())
     executors = loaded["deploymentSpec"]["executors"]
-    labels = {one.executor_label for one in spec.components.values() if one.executor_label}
+    labels = {component.executor_label for component in spec.components.values() if component.executor_label}
     assert labels == set(executors)
     assert all(executor["container"]["command"] for executor in executors.values())
     assert set(components.load_component_from_text(text).pipeline_spec.components) == set(spec.components)
 
 
 @WITH_A_JOB
-def test_what_is_set_on_the_task_is_passed_through(component_spec):
+def test_settings_of_the_task_are_passed_to_the_component(component_spec):
     assert {passthrough["field"] for passthrough in component_spec["taskConfigPassthroughs"]} == APPLIED_TASK_CONFIG
-    # What is for the training pods must not be asked for by the launcher's pod, too.
+    # The launcher's pod must not request the resources of the training pods, too.
     assert not any(passthrough.get("applyToTask") for passthrough in component_spec["taskConfigPassthroughs"])
 
 
 def test_every_optional_parameter_has_a_default_that_kfp_local_can_read(component):
-    """`kfp.local` 2.17 fails on an integer without one, and pipelines can't pass None on at all."""
+    """`kfp.local` 2.17 fails on an integer without a default, and a pipeline cannot pass None."""
     for parameter in parameters(component):
         if parameter.annotation is not dsl.TaskConfig:
             assert parameter.default is not None
 
 
-def test_no_parameter_takes_a_credential(component):
+def test_no_parameter_accepts_a_credential(component):
     credentials = ("token", "password", "access_key", "credential")
     for parameter in parameters(component):
         assert not any(word in parameter.name for word in credentials)
 
 
 @WITH_A_JOB
-def test_outputs_are_the_same_everywhere(component_spec):
+def test_all_components_have_the_common_outputs(component_spec):
     assert set(component_spec["outputDefinitions"]["parameters"]) >= set(Outputs._fields)
 
 
@@ -114,7 +114,7 @@ def test_every_parameter_is_described(component, component_spec):
     assert all(parameter.get("description") for parameter in component_spec["inputDefinitions"]["parameters"].values())
 
 
-def test_its_folder_is_complete(component):
+def test_the_component_folder_is_complete(component):
     folder = component_folder(component)
     assert folder.parent.name in CATEGORIES
     assert {"__init__.py", "component.py", "metadata.yaml", "README.md", "OWNERS"} <= {
@@ -123,7 +123,7 @@ def test_its_folder_is_complete(component):
     assert "approvers" in yaml.safe_load((folder / "OWNERS").read_text())
 
 
-def test_its_metadata_is_in_order(component):
+def test_the_component_metadata_is_valid(component):
     folder = component_folder(component)
     metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
     assert list(metadata) == ["name", "stability", "dependencies", "tags", "lastVerified", "ci"]
@@ -132,8 +132,8 @@ def test_its_metadata_is_in_order(component):
     assert metadata["dependencies"]["kubeflow"][0]["name"] == "Pipelines"
 
 
-def test_its_module_imports_nothing_else(component):
-    """Only the standard library, kfp, and this package, at the top of the file; everything else where it is used."""
+def test_the_module_imports_only_standard_library_kfp_and_this_package(component):
+    """Other imports are inside the function, where the launcher's image has them."""
     tree = ast.parse(inspect.getsource(inspect.getmodule(component.python_func)))
     imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
@@ -141,43 +141,43 @@ def test_its_module_imports_nothing_else(component):
     assert tops <= {*sys.stdlib_module_names, "kfp", "trainjob_kfp"}
 
 
-def test_its_readme_is_that_of_its_code(component):
-    """Write them anew with `make readmes`."""
+def test_the_readme_is_up_to_date(component):
+    """`make readmes` writes the READMEs."""
     assert (component_folder(component) / "README.md").read_text("utf-8") == render_readme(component)
 
 
-def test_the_example_in_its_readme_compiles(component):
+def test_the_example_in_the_readme_compiles(component):
     [example] = re.findall(r"```python\n(.+?)```", render_readme(component), re.DOTALL)
     names = {}
     exec(compile(example, "README.md", "exec", dont_inherit=True), names)  # noqa: S102 - the README's own code
     assert component.python_func.__name__.replace("_", "-") in golden.compile_to_yaml(names["example"])
 
 
-def test_the_example_holds_the_whole_chain():
+def test_the_example_has_the_whole_chain():
     tasks = yaml.safe_load(golden.compile_to_yaml(golden.load_components()["tickets_llm"]))["root"]["dag"]["tasks"]
     assert tasks["fine-tune"]["dependentTasks"] == ["initialize-dataset", "initialize-model"]
     assert tasks["export-model"]["dependentTasks"] == ["fine-tune"]
 
 
 def run_python(code, **environment):
-    """What a fresh interpreter prints."""
+    """Return the output of a program in a new interpreter."""
     environment = {**os.environ, **environment}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
-def test_another_image_can_be_named_at_compile_time():
+def test_an_environment_variable_selects_the_image_at_compile_time():
     code = "from trainjob_kfp.image import BASE_IMAGE; print(BASE_IMAGE)"
     assert run_python(code, TRAINJOB_KFP_IMAGE="mirror.example/launcher:1") == "mirror.example/launcher:1"
 
 
 @pytest.mark.parametrize("embed", ["false", "true"])
 def test_writing_a_pipeline_loads_no_kubernetes_and_no_pydantic(embed):
-    """kfp itself does, unless it is told that it is in a pod: what is asked here is what we add to it."""
+    """kfp itself may load both; this test compares the modules before and after the import of the components."""
     code = (
-        "import sys, kfp, kfp.dsl; had = set(sys.modules)\n"
+        "import sys, kfp, kfp.dsl; before = set(sys.modules)\n"
         "import trainjob_kfp; trainjob_kfp.fine_tune, trainjob_kfp.export_model\n"
-        "print([name for name in set(sys.modules) - had if name.partition('.')[0] in ('kubernetes', 'pydantic')])"
+        "print([name for name in set(sys.modules) - before if name.partition('.')[0] in ('kubernetes', 'pydantic')])"
     )
     assert run_python(code, TRAINJOB_KFP_EMBED=embed) == "[]"
 
@@ -189,7 +189,7 @@ def test_the_launcher_does_not_need_kfp():
     assert run_python(code) == "[]"
 
 
-def test_the_surface():
+def test_all_lists_the_components_and_other_names_raise_an_attribute_error():
     assert trainjob_kfp.__all__ == sorted(trainjob_kfp.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = trainjob_kfp.nope

@@ -14,9 +14,11 @@ from trainjob.status import derive_verdict
 from trainjob_kfp.launcher import launch
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "60"]))
-BEFORE_GUARD = CrashPoint("before it is guarded", "before", "trainjob_kfp.termination:Terminator.guard")
-BEFORE_LISTENER = CrashPoint("before its listener", "before", "trainjob_kfp.launcher:_telling")
-POINTS = [crash_points.AFTER_CREATE, BEFORE_GUARD, BEFORE_LISTENER, crash_points.SUBMITTED, crash_points.WAITING]
+BEFORE_REFERENCE = CrashPoint(
+    "before its reference is set", "before", "trainjob_kfp.termination:Terminator.set_reference"
+)
+BEFORE_LISTENER = CrashPoint("before its listener", "before", "trainjob_kfp.launcher:_build_listener")
+POINTS = [crash_points.AFTER_CREATE, BEFORE_REFERENCE, BEFORE_LISTENER, crash_points.SUBMITTED, crash_points.WAITING]
 
 
 @pytest.fixture
@@ -37,18 +39,18 @@ def launch_with_error(laptop, key, point, on_kill):
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
-def test_it_is_deleted(laptop, cluster, key, capsys, point):
+def test_an_unexpected_error_deletes_the_trainjob(laptop, cluster, key, capsys, point):
     launch_with_error(laptop, key, point, "delete")
     assert not active_uids(cluster, key)
     assert "it was deleted, because of an error: ImportError: injected" in capsys.readouterr().out
 
 
-def test_no_drain_is_the_reason(laptop, cluster, key):
+def test_an_unexpected_error_deletes_the_trainjob_with_keep_on_drain(laptop, cluster, key):
     launch_with_error(laptop, key, BEFORE_LISTENER, "keep_on_drain")
     assert not active_uids(cluster, key)
 
 
-def test_a_kept_one_is_adopted_by_the_next_try(laptop, cluster, key):
+def test_a_kept_trainjob_is_adopted_by_the_next_try(laptop, cluster, key):
     launch_with_error(laptop, key, BEFORE_LISTENER, "keep")
     [uid] = active_uids(cluster, key)
     assert submit(cluster, JOB.model_copy(update={"on_kill": "keep"}), key).uid == uid

@@ -1,4 +1,4 @@
-"""What others write into a namespace does not stop a pipeline's clean-up, and no log breaks a page."""
+"""Tests with invalid run keys of other TrainJobs, and with any numbers in a loss curve."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def shell_step(script):
     return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)
 
 
-@pytest.mark.parametrize("written", ["no JSON", "[" * 5000, "[]", "null", '{"run": 5}'])
-def test_clean_up_beside_a_trainjob_with_another_run_key(laptop, cluster, unique, written):
-    ours, theirs = (RunKey("kfp", "tickets", name, unique) for name in ("ours", "theirs"))
-    jobs = [submit(cluster, shell_step("sleep 60"), key) for key in (ours, theirs)]
+@pytest.mark.parametrize("annotation", ["no JSON", "[" * 5000, "[]", "null", '{"run": 5}'])
+def test_clean_up_ignores_a_trainjob_with_an_invalid_run_key(laptop, cluster, unique, annotation):
+    own_key, other_key = (RunKey("kfp", "tickets", name, unique) for name in ("own", "other"))
+    jobs = [submit(cluster, shell_step("sleep 60"), key) for key in (own_key, other_key)]
     other = jobs[1]
-    cluster.patch_trainjob(other.name, other.namespace, other.uid, annotations={labels.RUN_KEY: written})
-    assert clean_up(connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=ours) == [jobs[0].name]
+    cluster.patch_trainjob(other.name, other.namespace, other.uid, annotations={labels.RUN_KEY: annotation})
+    assert clean_up(connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=own_key) == [jobs[0].name]
     assert cluster.get_trainjob(other.name, other.namespace)
     cancel(cluster, other)
 
@@ -35,7 +35,7 @@ POINTS = st.builds(Progress, step=st.integers(0, 2**62), loss=st.none() | NUMBER
 
 
 @given(points=st.lists(POINTS, max_size=30), title=st.text(max_size=9) | st.just("</title><script>x</script>"))
-def test_a_loss_curve_of_any_numbers(points, title):
+def test_any_numbers_result_in_a_valid_loss_curve_page(points, title):
     page = render_loss_curve(points, title, note=title)
     assert page.startswith("<!DOCTYPE html>")
     assert "<script>" not in page

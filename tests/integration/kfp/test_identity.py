@@ -1,4 +1,4 @@
-"""Who a launcher works for: the same for every try of a task, another for anything else."""
+"""Tests of the launcher's run key, which is the same for every try of a task and different for other tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def launcher_pod(node, *, name="tickets-llm-x7d2k-system-container-impl-1", run=
     return {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
 
 
-def test_a_plain_task_reads_as_it_is_called():
+def test_the_run_key_of_a_plain_task_has_its_name():
     key = run_key_of_pod(launcher_pod("root.fine-tune.executor"))
     assert (key.engine, key.workflow, key.task, key.run) == ("kfp", "tickets-llm-x7d2k", "fine-tune", RUN)
     assert key.map_index == ""
@@ -32,16 +32,16 @@ def test_a_plain_task_reads_as_it_is_called():
     [
         "root.fine-tune.executor(0)",
         "root.fine-tune.executor(2)",
-        "root.fine-tune(1).executor(0)",  # a retry strategy from the workflow's defaults makes tries of DAGs, too
+        "root.fine-tune(1).executor(0)",  # a retry strategy from the workflow's defaults retries DAGs, too
         "root(0).fine-tune(1).executor(2)",
     ],
 )
-def test_another_try_in_another_pod_is_the_same(node):
+def test_another_try_in_another_pod_has_the_same_run_key(node):
     retried = run_key_of_pod(launcher_pod(node, name="tickets-llm-x7d2k-system-container-impl-999"))
     assert retried == run_key_of_pod(launcher_pod("root.fine-tune.executor"))
 
 
-def test_iterations_nested_pipelines_tasks_and_runs_are_told_apart():
+def test_iterations_nested_pipelines_tasks_and_runs_have_different_run_keys():
     keys = [
         run_key_of_pod(launcher_pod("root.fine-tune.executor")),
         run_key_of_pod(launcher_pod("root.fine-tune-2.executor")),
@@ -55,7 +55,7 @@ def test_iterations_nested_pipelines_tasks_and_runs_are_told_apart():
 
 
 @given(index=st.integers(0, 500), attempt=st.integers(0, 9))
-def test_an_iteration_is_the_same_over_its_tries_and_reads_its_index(index, attempt):
+def test_the_run_key_of_an_iteration_has_its_index_and_is_the_same_for_all_tries(index, attempt):
     loop = f"root.for-loop-2.iteration-iterations({index}:{index})"
     key = run_key_of_pod(launcher_pod(f"{loop}.fine-tune.executor"))
     assert key == run_key_of_pod(launcher_pod(f"{loop}.fine-tune({attempt}).executor({attempt})"))
@@ -63,7 +63,7 @@ def test_an_iteration_is_the_same_over_its_tries_and_reads_its_index(index, atte
     assert key.map_index.startswith(f"{index}-")
 
 
-def test_a_pod_of_something_else_is_refused():
+def test_a_pod_that_kfp_did_not_create_is_refused():
     with pytest.raises(TrainJobError, match=r"workflows\.argoproj\.io/workflow"):
         run_key_of_pod({"metadata": {"name": "a-notebook"}})
 
@@ -73,24 +73,26 @@ def local_executor_input(*, folder="tickets-llm-2026-11-21-07-48-16-643363/fine-
     return {"inputs": {"parameterValues": arguments}, "outputs": {"outputFile": output}}
 
 
-def test_a_local_task_is_known_by_its_folder():
+def test_a_local_task_is_identified_by_its_folder():
     key = run_key_of_local_run(local_executor_input(model="a"), "", task="step")
     assert (key.workflow, key.task, key.run) == ("tickets-llm", "fine-tune", "2026-11-21-07-48-16-643363")
 
 
-def test_a_local_run_with_a_name_is_the_same_when_it_is_started_again():
+def test_a_local_run_with_a_run_id_keeps_its_run_key_when_it_is_started_again():
     first = local_executor_input(model="a")
     again = local_executor_input(model="a", folder="tickets-llm-2026-11-21-09-00-00-000001/fine-tune")
     assert run_key_of_local_run(first, "nightly", task="x") == run_key_of_local_run(again, "nightly", task="x")
     assert run_key_of_local_run(first, "", task="x") != run_key_of_local_run(again, "", task="x")
 
 
-def test_local_iterations_are_told_apart_by_their_arguments():
-    one, two = (run_key_of_local_run(local_executor_input(model=model), "nightly", task="x") for model in ("a", "b"))
-    assert one.digest != two.digest
+def test_local_iterations_with_different_arguments_have_different_run_keys():
+    first, second = (
+        run_key_of_local_run(local_executor_input(model=model), "nightly", task="x") for model in ("a", "b")
+    )
+    assert first.digest != second.digest
 
 
-def test_local_iterations_are_told_apart_by_their_folders_too():
+def test_local_iterations_in_different_folders_have_different_run_keys():
     start = "tickets-llm-2026-11-21-07-48-16-643363"
     loops = ("for-loop-2-iteration-0/", "for-loop-2-iteration-1/", "for-loop-4-iteration-1/")
     keys = [
@@ -105,25 +107,27 @@ def test_local_iterations_are_told_apart_by_their_folders_too():
     assert run_key_of_local_run(again, "nightly", task="x") == keys[2]
 
 
-def test_outside_of_kfp_each_start_is_a_run_of_its_own_unless_it_has_a_name():
+def test_outside_of_kfp_each_start_is_a_separate_run_unless_it_has_a_run_id():
     assert run_key_of_local_run(None, "", task="tune") != run_key_of_local_run(None, "", task="tune")
     assert run_key_of_local_run(None, "mine", task="tune") == run_key_of_local_run(None, "mine", task="tune")
 
 
-def test_the_executors_input_is_on_its_command_line():
-    told = {"outputs": {"outputFile": "/x"}}
+def test_the_executors_input_is_read_from_its_command_line():
+    executor_input = {"outputs": {"outputFile": "/x"}}
     assert (
-        parse_executor_input(["executor_main.py", "--executor_input", json.dumps(told), "--function_to_execute", "f"])
-        == told
+        parse_executor_input(
+            ["executor_main.py", "--executor_input", json.dumps(executor_input), "--function_to_execute", "f"]
+        )
+        == executor_input
     )
     assert parse_executor_input(["pytest", "-x"]) is None
     assert parse_executor_input(["other", "--executor_input", "no json"]) is None
 
 
 def owned_pod(*owners):
-    made = launcher_pod("root.fine-tune.executor")
-    made["metadata"] |= {"namespace": "ml", "ownerReferences": list(owners)}
-    return made
+    pod = launcher_pod("root.fine-tune.executor")
+    pod["metadata"] |= {"namespace": "ml", "ownerReferences": list(owners)}
+    return pod
 
 
 WORKFLOW = {
@@ -136,17 +140,17 @@ WORKFLOW = {
 }
 
 
-def test_the_workflow_becomes_an_owner_that_controls_and_blocks_nothing():
+def test_the_workflow_becomes_an_owner_without_controller_and_block_owner_deletion():
     other = {**WORKFLOW, "kind": "ReplicaSet"}
     expected = {**WORKFLOW, "controller": False, "blockOwnerDeletion": False}
     assert workflow_owner_reference(owned_pod(other, WORKFLOW), "ml") == expected
 
 
 @pytest.mark.parametrize(
-    ("launcher", "namespace", "said"),
+    ("launcher", "namespace", "message"),
     [(None, "ml", "no pod of a pipeline"), (owned_pod(), "ml", "no Workflow"), (owned_pod(WORKFLOW), "gpus", "gpus")],
 )
-def test_where_the_workflow_can_own_nothing_that_is_said(launcher, namespace, said):
-    with pytest.raises(InvalidSpec, match=said) as refused:
+def test_a_workflow_that_cannot_be_the_owner_is_an_error(launcher, namespace, message):
+    with pytest.raises(InvalidSpec, match=message) as refused:
         workflow_owner_reference(launcher, namespace)
     assert refused.value.problems[0].field == "delete_with_run"

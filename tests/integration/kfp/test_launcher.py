@@ -1,4 +1,4 @@
-"""The launcher without kfp: exit codes, identity from its own pod, metrics."""
+"""Tests of the launcher without kfp: exit codes, run key from its own pod, clean-up."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from trainjob.client import Connection
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
 from trainjob_kfp import steps
-from trainjob_kfp.launcher import ExitOnError, clean_up
-from trainjob_kfp.launcher import launch as launch_here
+from trainjob_kfp.launcher import ExitOnError, clean_up, launch
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 LAUNCHER_PROGRAM = """
 from trainjob_kfp import launcher, steps
 {before}
-with launcher.Explained():
+with launcher.ExitOnError():
     step = steps.train({arguments!r}, None)
     launcher.launch(step, **{options!r})
 """
@@ -43,8 +42,8 @@ def start_launcher(environment, options=None, before="", **arguments):
 def run_launcher(environment, options=None, **arguments):
     """Run a launcher to its end, and return the finished process with its output."""
     process = start_launcher(environment, options, **arguments)
-    said, complained = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
+    output, errors_output = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors_output)
 
 
 @pytest.fixture
@@ -52,13 +51,13 @@ def laptop_environment(laptop):
     return {"KUBECONFIG": str(laptop.kubeconfig)}
 
 
-def test_success_is_zero(laptop_environment):
+def test_a_complete_trainjob_ends_with_exit_code_0(laptop_environment):
     done = run_launcher(laptop_environment, command=["echo", "hello"])
     assert done.returncode == 0, done.stderr
     assert "[node-0] hello" in done.stdout
 
 
-def test_a_failed_job_is_three(laptop_environment):
+def test_a_failed_trainjob_ends_with_exit_code_3(laptop_environment):
     done = run_launcher(laptop_environment, command=["sh", "-c", "exit 7"])
     assert done.returncode == 3
     assert "The step failed:" in done.stderr
@@ -66,19 +65,19 @@ def test_a_failed_job_is_three(laptop_environment):
     assert "Traceback" not in done.stderr
 
 
-def test_a_wrong_request_is_two(laptop_environment):
+def test_an_invalid_request_ends_with_exit_code_2(laptop_environment):
     done = run_launcher(laptop_environment, env={"PET_NNODES": "2"})
     assert done.returncode == 2
     assert "PET_NNODES" in done.stderr
 
 
-def test_a_request_that_the_cluster_refuses_is_two(laptop_environment):
+def test_a_request_that_the_cluster_refuses_ends_with_exit_code_2(laptop_environment):
     done = run_launcher(laptop_environment, runtime="no-such-runtime")
     assert done.returncode == 2
     assert "no-such-runtime" in done.stderr
 
 
-def test_no_cluster_is_one():
+def test_a_missing_cluster_ends_with_exit_code_1():
     done = run_launcher({"KUBECONFIG": "/no/such/kubeconfig"})
     assert done.returncode == 1
     assert "The cluster could not be used for this step:" in done.stderr
@@ -90,7 +89,7 @@ def test_no_cluster_is_one():
     [
         (errors.InvalidSpec(errors.Problem("a", "b", "c")), 2),
         (errors.AdmissionRefused("no"), 2),
-        (errors.ImageUnavailable("not there"), 3),
+        (errors.ImageUnavailable("missing"), 3),
         (errors.JobFailed("lost"), 3),
         (errors.JobDeleted("gone"), 3),
         (errors.WaitTimeout("late"), 4),
@@ -99,21 +98,21 @@ def test_no_cluster_is_one():
         (errors.OwnershipConflict("not ours"), 1),
     ],
 )
-def test_who_has_to_act(error, code, capsys):
+def test_each_error_has_its_exit_code(error, code, capsys):
     with pytest.raises(SystemExit) as ended, ExitOnError():
         raise error
     assert ended.value.code == code
     assert str(error) in capsys.readouterr().err
 
 
-def test_a_bug_keeps_its_traceback():
+def test_an_unexpected_error_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), ExitOnError():
         _ = 1 / 0
 
 
 @pytest.fixture
 def own_pod(cluster, unique):
-    """A pod such as Argo makes for a task's second try."""
+    """Create a pod like that of Argo for a task's second try, and yield its name."""
     metadata = {
         "name": unique,
         "namespace": "default",
@@ -123,15 +122,15 @@ def own_pod(cluster, unique):
     spec = {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", "60"]}], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     workflow = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{unique}-workflow"}}
-    made = cluster._http.request("POST", CONFIGMAPS, doing="create what stands for a Workflow", body=workflow)
-    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "uid": made["metadata"]["uid"]}
+    created = cluster._http.request("POST", CONFIGMAPS, doing="create a placeholder of a Workflow", body=workflow)
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "uid": created["metadata"]["uid"]}
     metadata["ownerReferences"] = [{**owner, "name": f"{unique}-workflow", "controller": True}]
     cluster._http.request("POST", PODS, doing="create a pod", body=pod)
     yield unique
     cluster._http.request("DELETE", f"{PODS}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
 
 
-def test_in_a_pod_the_job_belongs_to_the_pipelines_task(laptop_environment, cluster, own_pod):
+def test_in_a_pod_the_trainjob_belongs_to_the_pipeline_task(laptop_environment, cluster, own_pod):
     environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
     first, again = run_launcher(environment), run_launcher(environment)
     assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
@@ -140,19 +139,19 @@ def test_in_a_pod_the_job_belongs_to_the_pipelines_task(laptop_environment, clus
     assert f"adopted, uid {job['metadata']['uid']}" in again.stdout
 
 
-def test_a_pod_that_is_not_there_says_what_was_wanted(laptop_environment):
+def test_a_missing_own_pod_is_an_error(laptop_environment):
     done = run_launcher({**laptop_environment, "KFP_POD_NAME": "nobody"})
     assert done.returncode == 1
-    assert "no pod nobody in namespace default, so which pipeline task this is can't be learned" in done.stderr
+    assert "pod nobody does not exist in namespace default, so the pipeline task is not known" in done.stderr
 
 
-def test_a_run_key_can_be_given(laptop, cluster, unique):
-    """For launchers that are started by something else than KFP."""
+def test_a_caller_can_pass_the_run_key(laptop, cluster, unique):
+    """A launcher that KFP did not start can pass a run key."""
     step, connection = (
         steps.train({"image": "busybox", "command": ["true"]}, None),
         Connection(kubeconfig=str(laptop.kubeconfig)),
     )
-    outcome = launch_here(step, key=RunKey("test", "workflow", unique, "run-1"), connection=connection)
+    outcome = launch(step, key=RunKey("test", "workflow", unique, "run-1"), connection=connection)
     assert outcome.succeeded
     assert cluster.get_trainjob(outcome.job, "default")["metadata"]["labels"][labels.TASK] == unique
 
@@ -173,12 +172,12 @@ def list_trainjobs(cluster, own_pod):
 
 def terminate(process):
     process.send_signal(signal.SIGTERM)
-    _, complained = process.communicate()
-    return complained
+    _, errors_output = process.communicate()
+    return errors_output
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_a_drain_keeps_the_job_and_a_termination_does_not(laptop_environment, cluster, own_pod, drained):
+def test_a_drain_keeps_the_trainjob_and_a_termination_deletes_it(laptop_environment, cluster, own_pod, drained):
     environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
     process = start_launcher(environment, {"on_kill": "keep_on_drain"}, command=["sleep", "60"])
     read_until(process, "created")
@@ -187,22 +186,22 @@ def test_a_drain_keeps_the_job_and_a_termination_does_not(laptop_environment, cl
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         body = {"status": {"conditions": [condition]}}
         cluster._http.request("PATCH", f"{PODS}/{own_pod}/status", doing="disrupt a pod", body=body)
-        read_until(process, "is being taken away")
-    said = terminate(process)
+        read_until(process, "is being deleted or disrupted")
+    output = terminate(process)
     assert process.returncode == 143
-    assert ("was left alone" in said) == drained
+    assert ("was retained" in output) == drained
     assert bool(list_trainjobs(cluster, own_pod)) == drained
     cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
 
 
-def test_what_becomes_of_the_job_is_one_of_three_words(laptop_environment):
+def test_on_kill_has_three_allowed_values(laptop_environment):
     done = run_launcher(laptop_environment, {"on_kill": "kepe"})
     assert done.returncode == 2
     assert "on_kill" in done.stderr
     assert "keep_on_drain" in done.stderr
 
 
-def test_the_job_goes_with_the_workflow_when_asked_for(laptop_environment, cluster, own_pod):
+def test_delete_with_run_makes_the_workflow_an_owner_of_the_trainjob(laptop_environment, cluster, own_pod):
     done = run_launcher({**laptop_environment, "KFP_POD_NAME": own_pod}, {"delete_with_run": True})
     assert done.returncode == 0, done.stderr
     [job] = list_trainjobs(cluster, own_pod)
@@ -210,22 +209,22 @@ def test_the_job_goes_with_the_workflow_when_asked_for(laptop_environment, clust
     assert (owner["kind"], owner["controller"]) == ("Workflow", False)
 
 
-def test_outside_of_a_run_there_is_no_workflow_to_go_with(laptop_environment):
+def test_delete_with_run_outside_of_a_pipeline_run_is_an_error(laptop_environment):
     done = run_launcher(laptop_environment, {"delete_with_run": True})
     assert done.returncode == 2
     assert "delete_with_run" in done.stderr
 
 
-def test_clean_up_deletes_what_is_active_in_this_run_and_nothing_else(laptop, cluster, unique, capsys):
+def test_clean_up_deletes_only_the_active_trainjobs_of_its_run(laptop, cluster, unique, capsys):
     connection = Connection(kubeconfig=str(laptop.kubeconfig))
     long = f"{unique}-" + "x" * 70  # more than a label holds
     keys = {name: RunKey("kfp", "tickets", name, run) for name, run in (("a", long), ("b", long), ("c", long + "y"))}
-    ended = launch_here(shell_step("true"), key=RunKey("kfp", "tickets", "ended", long), connection=connection)
+    ended = launch(shell_step("true"), key=RunKey("kfp", "tickets", "ended", long), connection=connection)
     jobs = {name: submit(cluster, shell_step("sleep 60"), key) for name, key in keys.items()}
     exit_task = RunKey("kfp", "tickets", "clean-up", long)
     deleted = clean_up(connection=connection, key=exit_task)
     assert sorted(deleted) == sorted([jobs["a"].name, jobs["b"].name])
-    assert all(f"TrainJob default/{name}: deleted" in capsys.readouterr().out for name in deleted[:1])
+    assert all(f"TrainJob default/{name} was deleted" in capsys.readouterr().out for name in deleted[:1])
     assert cluster.get_trainjob(jobs["c"].name, "default")
     assert clean_up(connection=connection, key=exit_task, finished=True) == [ended.job]
     assert clean_up(connection=connection, key=exit_task, finished=True) == []
@@ -240,31 +239,29 @@ RECORD_LAST_SKIPPED_LINE = """
 from pathlib import Path
 from trainjob.client import log_queue
 
-class Noting(log_queue._Skipping):
+class Recording(log_queue._SkippedSource):
     def add(self, line):
         super().add(line)
         if line.text.endswith("050000"):
             Path({path!r}).touch()
 
-log_queue._Skipping = Noting
+log_queue._SkippedSource = Recording
 """
 
 
-def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(
-    laptop_environment, tmp_path
-):
+def test_a_slow_standard_output_skips_lines_with_a_notice_and_keeps_the_last_lines(laptop_environment, tmp_path):
     skipped = tmp_path / "skipped"
     before = RECORD_LAST_SKIPPED_LINE.format(path=str(skipped))
     process = start_launcher(laptop_environment, command=["sh", "-c", "seq -f %099.0f 50000"], before=before)
     name = re.search(r"TrainJob default/(\S+):", process.stdout.readline())[1]
-    wait_until(skipped.exists, 300)  # nobody reads its standard output until then
+    wait_until(skipped.exists, 300)  # the test reads standard output only after that
     with process:  # communicate() would lose what the first readline() has buffered
-        said, complained = process.stdout.read(), process.stderr.read()
-    assert process.returncode == 0, complained
-    notices = re.findall(r"^\[node-0\] ([0-9,]+) lines .* were skipped", said, re.MULTILINE)
-    written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", said, re.MULTILINE)]
+        output, errors_output = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 0, errors_output
+    notices = re.findall(r"^\[node-0\] ([0-9,]+) lines .* were skipped", output, re.MULTILINE)
+    written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", output, re.MULTILINE)]
     assert len(written) + sum(int(count.replace(",", "")) for count in notices) == 50_000
     assert notices
-    # 100 lines are kept, or 50 if a phase of the TrainJob is skipped meanwhile: sources share them.
+    # The queue keeps 100 lines, or 50 if a phase of the TrainJob is also skipped, because sources share the queue.
     assert written[-50:] == [*range(49_951, 50_001)]
-    assert f"kubectl logs {name}-node-0-0" in said
+    assert f"kubectl logs {name}-node-0-0" in output

@@ -23,7 +23,7 @@ PIPELINES = Path(__file__).resolve().parent / "pipelines.py"
 
 
 class PipelineRunner:
-    """Starts pipelines; all with one run id, so that a second start is the same run again."""
+    """Runner of pipelines with one run ID, so that a second start is the same run."""
 
     def __init__(self, laptop, folder, run_id):
         self.id, self._folder = run_id, folder
@@ -40,7 +40,7 @@ class PipelineRunner:
         )
 
     def __call__(self, name, **arguments):
-        """Run to the end: (exit code, log)."""
+        """Run a pipeline to its end, and return its exit code and log."""
         process = self.start_pipeline(name, **arguments)
         log, _ = process.communicate()
         return process.returncode, log
@@ -89,9 +89,9 @@ def _read_command(pid):
         return b""
 
 
-def find_running_job(cluster, run):
+def find_running_job(cluster, runner):
     """Return the run's TrainJob if its command has started; otherwise None."""
-    jobs = [job for job in run.jobs(cluster) if derive_verdict(job).phase is Phase.RUNNING]
+    jobs = [job for job in runner.list_trainjobs(cluster) if derive_verdict(job).phase is Phase.RUNNING]
     return jobs[0] if jobs else None
 
 
@@ -101,33 +101,35 @@ def kill_launcher(process, number):
     return launcher
 
 
-def test_a_chain_over_one_workspace(pipeline_runner, cluster, claim):
+def test_the_steps_of_a_chain_share_a_workspace(pipeline_runner, cluster, claim):
     code, log = pipeline_runner("chain", workspace=claim, mark="/workspace/mark")
     assert code == 0, log
     assert "[node-0] written" in log
     assert log.count("[node-0] a-mark") == 2
-    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [Phase.COMPLETE] * 2
+    assert [derive_verdict(job).phase for job in pipeline_runner.list_trainjobs(cluster)] == [Phase.COMPLETE] * 2
 
 
 def test_outputs_are_parameters_of_later_steps(pipeline_runner, cluster):
-    code, log = pipeline_runner("handing_on")
+    code, log = pipeline_runner("pass_outputs")
     assert code == 0, log
-    [first] = [job for job in pipeline_runner.jobs(cluster) if job["metadata"]["labels"][labels.TASK] == "train"]
+    [first] = [
+        job for job in pipeline_runner.list_trainjobs(cluster) if job["metadata"]["labels"][labels.TASK] == "train"
+    ]
     assert f"[node-0] {first['metadata']['name']} Complete" in log
 
 
-def test_a_failing_step_tells_why_and_ends_the_pipeline(pipeline_runner, cluster):
+def test_a_failing_step_logs_the_reason_and_ends_the_pipeline(pipeline_runner, cluster):
     code, log = pipeline_runner("failing")
     assert code != 0
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "log: ValueError: row 7"):
         assert expected in log
-    assert "in executor_main" not in log  # the explanation stands alone, without the launcher's traceback
-    assert not [job for job in pipeline_runner.jobs(cluster) if "never" in str(job["spec"])]
+    assert "in executor_main" not in log  # the log has the error message without the launcher's traceback
+    assert not [job for job in pipeline_runner.list_trainjobs(cluster) if "never" in str(job["spec"])]
 
 
-def test_a_launcher_that_was_killed_adopts_its_job_when_the_run_is_started_again(pipeline_runner, cluster, tmp_path):
+def test_a_run_that_is_started_again_after_a_kill_adopts_its_trainjob(pipeline_runner, cluster, tmp_path):
     go = tmp_path / "go"
-    process = pipeline_runner.start("slow", go=go)
+    process = pipeline_runner.start_pipeline("slow", go=go)
     job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGKILL)
     log, _ = process.communicate()
@@ -137,121 +139,121 @@ def test_a_launcher_that_was_killed_adopts_its_job_when_the_run_is_started_again
     assert code == 0, log
     assert f"adopted, uid {job['metadata']['uid']}" in log
     assert "[node-0] finished" in log
-    assert [found["metadata"]["uid"] for found in pipeline_runner.jobs(cluster)] == [job["metadata"]["uid"]]
+    assert [found["metadata"]["uid"] for found in pipeline_runner.list_trainjobs(cluster)] == [job["metadata"]["uid"]]
 
 
 @pytest.mark.slow
-def test_a_try_of_kfp_itself_adopts_too(pipeline_runner, cluster):
-    process = pipeline_runner.start("retried")
+def test_a_retry_of_kfp_adopts_the_trainjob(pipeline_runner, cluster):
+    process = pipeline_runner.start_pipeline("retried")
     job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGKILL)
     log, _ = process.communicate()
     assert process.returncode == 0, log
-    assert [found["metadata"]["uid"] for found in pipeline_runner.jobs(cluster)] == [job["metadata"]["uid"]]
+    assert [found["metadata"]["uid"] for found in pipeline_runner.list_trainjobs(cluster)] == [job["metadata"]["uid"]]
 
 
 @pytest.mark.slow
-def test_a_finished_run_that_is_started_again_repeats_nothing(pipeline_runner, cluster):
-    assert pipeline_runner("handing_on")[0] == 0
-    code, log = pipeline_runner("handing_on")
+def test_a_finished_run_that_is_started_again_adopts_its_trainjobs(pipeline_runner, cluster):
+    assert pipeline_runner("pass_outputs")[0] == 0
+    code, log = pipeline_runner("pass_outputs")
     assert code == 0
     assert log.count(": adopted, uid ") == 2
-    assert len(pipeline_runner.jobs(cluster)) == 2
+    assert len(pipeline_runner.list_trainjobs(cluster)) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_launcher_that_is_told_to_end_takes_its_job_along(pipeline_runner, cluster, number):
-    process = pipeline_runner.start("endless")
+def test_a_terminated_launcher_deletes_its_trainjob(pipeline_runner, cluster, number):
+    process = pipeline_runner.start_pipeline("endless")
     job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, number)
     log, _ = process.communicate()
     assert process.returncode != 0
-    # "gone": the answer to the first deletion came so late that it was asked for again
-    assert re.search(rf"{number.name}: TrainJob default/{job['metadata']['name']} was (deleted|gone)", log), log
-    wait_until(lambda: not pipeline_runner.jobs(cluster))
+    # It "did not exist any more" if the response to the first deletion came so late that the request was repeated.
+    result = "(was deleted|did not exist any more)"
+    assert re.search(rf"{number.name}: TrainJob default/{job['metadata']['name']} {result}", log), log
+    wait_until(lambda: not pipeline_runner.list_trainjobs(cluster))
 
 
 @pytest.mark.slow
-def test_iterations_have_a_job_each(pipeline_runner, cluster):
+def test_each_iteration_has_its_own_trainjob(pipeline_runner, cluster):
     code, log = pipeline_runner("side_by_side")
     assert code == 0, log
-    jobs = pipeline_runner.jobs(cluster)
+    jobs = pipeline_runner.list_trainjobs(cluster)
     assert sorted(job["spec"]["trainer"]["command"][-1] for job in jobs) == ["a", "b", "c"]
     assert {derive_verdict(job).phase for job in jobs} == {Phase.COMPLETE}
     assert {job["metadata"]["labels"][labels.TASK] for job in jobs} == {"train"}
 
 
-def test_what_is_wrong_is_refused_before_anything_is_sent(pipeline_runner, cluster, claim):
+def test_an_invalid_request_is_refused_before_anything_is_sent(pipeline_runner, cluster, claim):
     code, log = pipeline_runner("wrong", workspace=claim)
     assert code != 0
     assert "The step's request is wrong:" in log
     assert "storage_uri" in log
     assert "did you mean hf://acme/tickets?" in log
-    assert not pipeline_runner.jobs(cluster)
+    assert not pipeline_runner.list_trainjobs(cluster)
 
 
 def test_a_pipelines_own_workspace_is_shared_by_its_steps(pipeline_runner, cluster):
     code, log = pipeline_runner("own_workspace")
     assert code == 0, log
     assert "[node-0] a-mark" in log
-    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [Phase.COMPLETE] * 3
+    assert [derive_verdict(job).phase for job in pipeline_runner.list_trainjobs(cluster)] == [Phase.COMPLETE] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
-def test_a_function_runs_and_hands_its_result_on(pipeline_runner):
+def test_the_result_of_a_function_is_an_input_of_the_next_step(pipeline_runner):
     code, log = pipeline_runner("from_a_function")
     assert code == 0, log
-    assert 'handed on: {"share": 0.5, "words": 4}' in log
+    assert 'received: {"share": 0.5, "words": 4}' in log
 
 
 @pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
-def test_an_evaluation_decides_what_happens_next(pipeline_runner, cluster):
+def test_the_score_of_an_evaluation_selects_the_next_step(pipeline_runner, cluster):
     code, log = pipeline_runner("gated")
     assert code == 0, log
     assert "[node-0] 2 of 4" in log
     assert "[node-0] too bad" in log
     assert "[node-0] good enough" not in log
-    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [
-        Phase.COMPLETE
-    ] * 2  # a cleanup takes what is active
+    phases = [derive_verdict(job).phase for job in pipeline_runner.list_trainjobs(cluster)]
+    assert phases == [Phase.COMPLETE] * 2  # the cleanup deletes only active TrainJobs
 
 
-def test_a_cleanup_ends_what_a_killed_step_left_behind(pipeline_runner, cluster):
-    process = pipeline_runner.start("left_behind")
+def test_a_cleanup_deletes_the_trainjob_that_a_killed_step_kept(pipeline_runner, cluster):
+    process = pipeline_runner.start_pipeline("kept_job_with_cleanup")
     job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGTERM)
     log, _ = process.communicate()
     assert process.returncode != 0
-    assert f"TrainJob default/{job['metadata']['name']} was left alone" in log
-    assert re.search(r"The run \S+: FAILED", log)
-    assert f"TrainJob default/{job['metadata']['name']}: deleted; it was Running" in log
-    wait_until(lambda: not pipeline_runner.jobs(cluster))
+    assert f"TrainJob default/{job['metadata']['name']} was retained" in log
+    assert re.search(r"Run \S+ has the state FAILED", log)
+    assert f"TrainJob default/{job['metadata']['name']} was deleted; its phase was Running" in log
+    wait_until(lambda: not pipeline_runner.list_trainjobs(cluster))
 
 
-def test_metrics_are_whole_also_when_a_finished_job_is_adopted(pipeline_runner):
-    told = []
+def test_the_metrics_of_an_adopted_finished_trainjob_are_complete(pipeline_runner):
+    metrics = []
     for _ in range(2):
         code, log = pipeline_runner("learning")
         assert code == 0, log
         [metadata] = re.findall(r"metadata=(\{[^}]*'first_loss'[^}]*\})", log)
-        told.append(ast.literal_eval(metadata))
+        metrics.append(ast.literal_eval(metadata))
     assert ": adopted, uid " in log
-    assert told[0] == told[1]
-    assert {name: told[0][name] for name in ("loss", "first_loss", "steps", "epochs")} == {
+    assert metrics[0] == metrics[1]
+    assert {name: metrics[0][name] for name in ("loss", "first_loss", "steps", "epochs")} == {
         "loss": 0.5,
         "first_loss": 3.5,
         "steps": 4.0,
         "epochs": 1.0,
     }
-    assert told[0]["seconds"] >= 0
+    assert metrics[0]["seconds"] >= 0
 
 
 def test_a_component_runs_without_a_pipeline(pipeline_runner, cluster):
     code, log = pipeline_runner("train", image="busybox", command='["echo", "alone"]')
     assert code == 0, log
     assert "[node-0] alone" in log
-    assert len(pipeline_runner.jobs(cluster)) == 1
+    assert len(pipeline_runner.list_trainjobs(cluster)) == 1

@@ -1,4 +1,4 @@
-"""The page with the loss curve, for any training."""
+"""Tests of the page with the loss curve."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def parse_points(page):
-    """The points of the line."""
+    """Return the points of the curve in a page."""
     found = re.search(r'<polyline class="loss" points="([^"]*)"', page)
     return [tuple(map(float, point.split(","))) for point in found[1].split()] if found else []
 
 
 @given(points=POINTS, title=st.text(), note=st.text())
-def test_any_training_gives_a_page_that_is_whole_and_runs_nothing(points, title, note):
+def test_any_progress_results_in_a_valid_page_without_scripts(points, title, note):
     page = render_loss_curve(points, title, note)
     assert "<script" not in page
     assert "http" not in page.replace(title, "").replace(note, "")
     if "<svg" in page:
-        picture = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314 - our own
+        picture = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314 - our own SVG
         numbers = [float(value) for line in picture.iter("line") for name, value in line.items() if name[0] in "xy"]
         assert all(0 <= number <= 720 for number in numbers)
         assert all(0 <= x <= 720 and 0 <= y <= 360 for x, y in parse_points(page))
@@ -40,10 +40,10 @@ def test_any_training_gives_a_page_that_is_whole_and_runs_nothing(points, title,
         assert "No loss was reported." in page
 
 
-@given(curve=CURVES, most=st.integers(4, 40))
-def test_thinning_keeps_the_ends_and_the_extremes(curve, most):
-    kept = downsample(curve, most)
-    assert len(kept) <= max(most, 4)
+@given(curve=CURVES, max_points=st.integers(4, 40))
+def test_downsampling_keeps_the_ends_and_the_extremes(curve, max_points):
+    kept = downsample(curve, max_points)
+    assert len(kept) <= max(max_points, 4)
     assert set(kept) <= set(curve)
     assert kept == sorted(kept)
     assert {curve[0], curve[-1]} <= set(kept)
@@ -51,7 +51,7 @@ def test_thinning_keeps_the_ends_and_the_extremes(curve, most):
 
 
 @given(lowest=FINITE, highest=FINITE)
-def test_ticks_are_few_and_within(lowest, highest):
+def test_ticks_are_few_and_within_the_range(lowest, highest):
     lowest, highest = sorted((lowest, highest))
     found = compute_ticks(lowest, highest)
     assert len(found) <= 12
@@ -64,19 +64,19 @@ def test_ticks_are_few_and_within(lowest, highest):
     ("lowest", "highest", "expected"),
     [(0, 10, [0, 2, 4, 6, 8, 10]), (1, 100, [20, 40, 60, 80, 100]), (0.5, 0.5, [0.5])],
 )
-def test_ticks_are_round(lowest, highest, expected):
+def test_ticks_are_round_numbers(lowest, highest, expected):
     assert compute_ticks(lowest, highest) == pytest.approx(expected)
 
 
-def test_a_falling_loss_falls():
+def test_the_curve_of_a_falling_loss_falls():
     page = render_loss_curve([Progress(step=step, loss=4 / step) for step in (1, 2, 4)])
     (x1, y1), (x2, y2), (x3, y3) = parse_points(page)
     assert x1 < x2 < x3
     assert y1 < y2 < y3  # an SVG's y grows downwards
-    assert "Loss 4 at step 1, 1 at step 4; the lowest, 1, at step 4." in page
+    assert "Loss 4 at step 1, 1 at step 4; lowest loss 1 at step 4." in page
 
 
-def test_a_long_training_is_thinned():
+def test_the_curve_of_a_long_training_is_downsampled():
     page = render_loss_curve([Progress(step=step, loss=1 / step) for step in range(1, 20_000)])
     assert len(parse_points(page)) <= MAX_POINTS
     assert len(page) < 30_000
@@ -88,11 +88,11 @@ def test_texts_are_escaped():
     assert "<script>" not in page
 
 
-def test_one_point_is_a_dot():
+def test_a_single_point_is_drawn_as_a_dot():
     page = render_loss_curve([Progress(step=7, loss=1.5)])
     assert parse_points(page) == []
     assert 'class="point"' in page
 
 
-def test_no_loss_is_said():
+def test_a_page_without_losses_has_a_note():
     assert "No loss was reported." in render_loss_curve([Progress(step=1), Progress(step=2, loss=float("nan"))])

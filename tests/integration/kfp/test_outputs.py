@@ -1,4 +1,4 @@
-"""What a component hands to later steps: parameters, metrics, scores, pages, and where a model is."""
+"""Tests of the components' outputs: parameters, metrics, scores, pages and the location of a model."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ RECEIPT = {
 }
 
 
-def make_progress_log(*lines, points=()):
-    found = LogSummary()
-    found.points.extend(points)
+def make_log_summary(*lines, points=()):
+    summary = LogSummary()
+    summary.points.extend(points)
     for line in lines:
-        found.read_line(LogLine("node-0", line))
-    return found
+        summary.read_line(LogLine("node-0", line))
+    return summary
 
 
-def test_outputs_name_the_job_its_claim_and_its_result():
-    made = build_outputs(COMPLETE, "/workspace/output", Workspace(claim="tickets", sub_path="a"))
-    assert made._asdict() == {
+def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
+    outputs = build_outputs(COMPLETE, "/workspace/output", Workspace(claim="tickets", sub_path="a"))
+    assert outputs._asdict() == {
         "job": "tune",
         "namespace": "ml",
         "uid": "uid-1",
@@ -61,52 +61,52 @@ def test_outputs_name_the_job_its_claim_and_its_result():
     assert build_outputs(COMPLETE).workspace == ""
 
 
-def test_metrics_are_what_the_training_told():
+def test_metrics_are_those_of_the_training():
     metrics = dsl.Metrics()
-    log_training_metrics(replace(COMPLETE, progress=POINTS[-1]), make_progress_log(points=POINTS), metrics)
+    log_training_metrics(replace(COMPLETE, progress=POINTS[-1]), make_log_summary(points=POINTS), metrics)
     assert metrics.metadata == {"loss": 0.5, "first_loss": 3.0, "steps": 8.0, "epochs": 2.0, "seconds": 90.0}
 
 
-def test_a_silent_training_has_no_loss():
+def test_a_training_without_progress_has_no_metrics():
     metrics = dsl.Metrics()
-    log_training_metrics(replace(COMPLETE, finished=""), make_progress_log(), metrics)
+    log_training_metrics(replace(COMPLETE, finished=""), make_log_summary(), metrics)
     assert metrics.metadata == {}
 
 
 def test_a_result_is_json_text():
-    assert json.loads(make_progress_log("hello", 'trainjob result: {"a": [1, null]}').result_json) == {"a": [1, None]}
-    assert make_progress_log("trainjob result: null").result_json == "null"
-    assert make_progress_log("hello").result_json == ""
+    assert json.loads(make_log_summary("hello", 'trainjob result: {"a": [1, null]}').result_json) == {"a": [1, None]}
+    assert make_log_summary("trainjob result: null").result_json == "null"
+    assert make_log_summary("hello").result_json == ""
 
 
-def test_the_page_shows_the_curve_or_says_why_not(tmp_path):
+def test_the_page_has_the_curve_or_the_reason_for_its_absence(tmp_path):
     page = tmp_path / "curve.html"
-    write_loss_curve(replace(COMPLETE, progress=POINTS[-1]), make_progress_log(points=POINTS), str(page))
+    write_loss_curve(replace(COMPLETE, progress=POINTS[-1]), make_log_summary(points=POINTS), str(page))
     assert "Training loss of tune" in page.read_text()
     assert "<polyline" in page.read_text()
-    write_loss_curve(COMPLETE, make_progress_log(), str(page))
-    assert "its pods were gone" in page.read_text()
+    write_loss_curve(COMPLETE, make_log_summary(), str(page))
+    assert "its pods were deleted" in page.read_text()
 
 
 @pytest.mark.parametrize(("minimum", "passed"), [(0.9, True), (0.98, True), (0.99, False)])
-def test_a_score_is_compared_with_what_is_enough(minimum, passed):
+def test_a_score_is_compared_with_the_minimum(minimum, passed):
     metrics = dsl.Metrics()
-    told = make_progress_log('trainjob result: {"exact_match": 0.98, "asked": 60, "model": "tuned", "sure": true}')
-    assert log_scores(told, "exact_match", minimum, metrics) == (0.98, passed)
-    assert metrics.metadata == {"exact_match": 0.98, "asked": 60.0}
+    summary = make_log_summary('trainjob result: {"exact_match": 0.98, "total": 60, "model": "tuned", "sure": true}')
+    assert log_scores(summary, "exact_match", minimum, metrics) == (0.98, passed)
+    assert metrics.metadata == {"exact_match": 0.98, "total": 60.0}
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("hello", "has no result"),
-        ("trainjob result: 0.98", "returned no numbers by name"),
+        ("trainjob result: 0.98", "returned no named numbers"),
         ('trainjob result: {"other": 1}', "returned other"),
     ],
 )
-def test_a_score_that_is_not_there_is_an_error_and_no_zero(line, said):
-    with pytest.raises(InvalidSpec, match=f"'exact_match'.*{said}"):
-        log_scores(make_progress_log(line), "exact_match", 0.5, dsl.Metrics())
+def test_a_missing_score_is_an_error(line, message):
+    with pytest.raises(InvalidSpec, match=f"'exact_match'.*{message}"):
+        log_scores(make_log_summary(line), "exact_match", 0.5, dsl.Metrics())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_score_that_is_not_there_is_an_error_and_no_zero(line, said):
         ("/tmp/outputs/model", "/workspace/export", "", "/workspace/export"),
     ],
 )
-def test_an_export_goes_where_it_was_told_or_to_the_artifacts_place(uri, given, endpoint, expected):
+def test_the_destination_of_an_export_is_the_given_one_or_the_artifacts_uri(uri, given, endpoint, expected):
     assert choose_destination(uri, given, endpoint) == expected
 
 
@@ -133,7 +133,7 @@ def test_an_export_goes_where_it_was_told_or_to_the_artifacts_place(uri, given, 
         ("/tmp/outputs/model", "destination"),
     ],
 )
-def test_an_export_without_a_place_to_go_to_says_what_to_give(uri, field):
+def test_an_export_without_a_possible_destination_is_an_error(uri, field):
     with pytest.raises(InvalidSpec) as refused:
         choose_destination(uri, "", "")
     assert [problem.field for problem in refused.value.problems] == [field]
@@ -154,11 +154,11 @@ def test_an_export_without_a_place_to_go_to_says_what_to_give(uri, field):
         ("/tmp/outputs/model", "s3://bucket/mine", "/tmp/outputs/model"),
     ],
 )
-def test_the_artifact_refers_to_the_model_where_kfp_can_record_that(uri, destination, expected):
+def test_the_artifact_has_the_destination_if_kfp_can_record_it(uri, destination, expected):
     assert artifact_uri(uri, destination) == expected
 
 
-def test_the_artifact_tells_what_the_model_is():
+def test_the_artifact_has_the_metadata_of_the_model():
     model = dsl.Model(uri=ARTIFACT_URI, metadata={"framework": "pytorch"})
     update_artifact(model, COMPLETE, "s3://models/tickets", RECEIPT)
     assert model.uri == ARTIFACT_URI

@@ -1,4 +1,4 @@
-"""Each Kubeflow Pipelines block of README.md and docs/ runs as it stands, and its pipelines compile."""
+"""Tests that the code blocks for Kubeflow Pipelines in README.md and docs/ compile or run unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kfp import compiler, dsl
 from tests.support.code_blocks import python_blocks
 
 BLOCKS = python_blocks("kfp")
-# `kfp.local` changes what calling a component means for the rest of the process.
+# After `local.init`, each call of a component in the process runs it, so these blocks need their own process.
 LOCAL_RUN_BLOCKS = [block for block in BLOCKS if "local.init" in block.text]
 COMPILED_BLOCKS = [block for block in BLOCKS if block not in LOCAL_RUN_BLOCKS]
 
@@ -22,8 +22,8 @@ COMPILED_BLOCKS = [block for block in BLOCKS if block not in LOCAL_RUN_BLOCKS]
 def test_a_pipeline_compiles(block, tmp_path):
     path = tmp_path / "block.py"
     path.write_text(block.text, "utf-8")
-    made = runpy.run_path(str(path)).values()
-    pipelines = [value for value in made if isinstance(value, dsl.graph_component.GraphComponent)]
+    values = runpy.run_path(str(path)).values()
+    pipelines = [value for value in values if isinstance(value, dsl.graph_component.GraphComponent)]
     assert pipelines
     for pipeline in pipelines:
         compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))

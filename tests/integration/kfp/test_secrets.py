@@ -1,4 +1,4 @@
-"""A secret's value is looked for in everything that a run leaves behind, and found only where it was put."""
+"""Tests that everything that a run leaves behind does not contain a Secret's value."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ LISTS = [
 
 @pytest.fixture
 def get_text(laptop):
-    """GET of a path of the API server: its answer's text, or nothing where there is no such resource."""
-    opened = config.new_client_from_config(config_file=str(laptop.kubeconfig))
+    """Yield a client, and a function that returns the API server's text at a path."""
+    api_client = config.new_client_from_config(config_file=str(laptop.kubeconfig))
 
     def get(path):
         try:
-            found, *_ = opened.call_api(path, "GET", auth_settings=["BearerToken"], response_type="object")
+            found, *_ = api_client.call_api(path, "GET", auth_settings=["BearerToken"], response_type="object")
         except client.ApiException as error:
             if error.status == 404:
                 return None
             raise
         return json.dumps(found)
 
-    yield opened, get
-    opened.close()
+    yield api_client, get
+    api_client.close()
 
 
-def create_secret_and_claim(opened, value, name):
-    """The Secret, and the claim of the same name."""
-    core = client.CoreV1Api(opened)
+def create_secret_and_claim(api_client, value, name):
+    """Create a Secret with the value, and a claim of the same name."""
+    core = client.CoreV1Api(api_client)
     core.create_namespaced_secret("default", {"metadata": {"name": name}, "stringData": {"HF_TOKEN": value}})
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     core.create_namespaced_persistent_volume_claim("default", {"metadata": {"name": name}, "spec": spec})
@@ -59,17 +59,17 @@ def find_value(value, folder, texts):
 
     The value may be plain or in base64.
     """
-    wanted = [value.encode(), base64.b64encode(value.encode()).rstrip(b"=")]
+    encoded = [value.encode(), base64.b64encode(value.encode()).rstrip(b"=")]
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     everything = files | {name: text.encode() for name, text in texts.items()}
-    return sorted(name for name, content in everything.items() if any(one in content for one in wanted))
+    return sorted(name for name, content in everything.items() if any(text in content for text in encoded))
 
 
 @pytest.mark.timeout(180)
-def test_a_secret_is_nowhere_but_in_the_secret(laptop, get_text, tmp_path, unique):
-    opened, get = get_text
+def test_only_the_secret_object_contains_the_value(laptop, get_text, tmp_path, unique):
+    api_client, get = get_text
     value = f"hf_{secrets.token_hex(16)}"
-    create_secret_and_claim(opened, value, unique)
+    create_secret_and_claim(api_client, value, unique)
     rows = tmp_path / "hub" / "datasets" / "demo" / "gated" / "rows.txt"
     rows.parent.mkdir(parents=True)
     rows.write_text("a-row\n")
@@ -79,7 +79,7 @@ def test_a_secret_is_nowhere_but_in_the_secret(laptop, get_text, tmp_path, uniqu
         **os.environ,
         "KUBECONFIG": str(laptop.kubeconfig),
         "TRAINJOB_RUN_ID": unique,
-        "TMPDIR": str(run),  # what the components unpack and write on the way is looked at, too
+        "TMPDIR": str(run),  # files that the components unpack and write are searched, too
     }
     with HubServer(tmp_path / "hub", tokens={"demo/gated": value}) as hub:
         done = subprocess.run(
@@ -91,7 +91,7 @@ def test_a_secret_is_nowhere_but_in_the_secret(laptop, get_text, tmp_path, uniqu
             timeout=150,
         )
     assert done.returncode == 0, done.stdout
-    # It did get there: the hub gave the row out for it, and the second step's container had it.
+    # The value was used: the Hub returned the row for it, and the second step's container had it.
     assert "[node-0] a-row" in done.stdout
     assert hashlib.sha256(value.encode()).hexdigest() in done.stdout
     texts = {path: text for path in LISTS if (text := get(path)) is not None} | {"log": done.stdout}
@@ -102,7 +102,7 @@ def test_a_secret_is_nowhere_but_in_the_secret(laptop, get_text, tmp_path, uniqu
     assert find_value(value, run, texts) == ["/api/v1/namespaces/default/secrets"]
 
 
-def test_the_search_finds_what_is_there(tmp_path):
+def test_find_value_finds_plain_and_encoded_values(tmp_path):
     value = secrets.token_hex(16)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "plain").write_text(f"token={value}\n")

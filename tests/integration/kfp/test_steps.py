@@ -1,4 +1,4 @@
-"""From a component's arguments, and what is set on its task, to a step."""
+"""Tests of the conversion of a component's arguments and its task's settings to a step."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TASK = dsl.TaskConfig(
     affinity={"nodeAffinity": {}},
 )
 
-# What is mounted, as KFP 2.17's driver tells it: backend/src/v2/driver/k8s.go (mount_pvc, use_secret_as_volume,
-# use_config_map_as_volume) and driver.go (the pipeline's workspace); a volume is called like its claim or Secret.
+# Volumes and mounts as KFP 2.17's driver passes them: backend/src/v2/driver/k8s.go (mount_pvc, use_secret_as_volume,
+# use_config_map_as_volume) and driver.go (the pipeline's workspace); a volume has the name of its claim or Secret.
 PIPELINE_WORKSPACE = (
     {"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "tickets-llm-x7k2p-kfp-workspace"}},
     {"name": "kfp-workspace", "mountPath": "/kfp-workspace"},
@@ -63,13 +63,13 @@ def weigh(rows, scale=1.0):
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
-def test_what_is_empty_or_zero_was_not_given():
+def test_empty_and_zero_arguments_count_as_not_given():
     empty = {"epochs": 0, "learning_rate": 0.0, "overrides": [], "config": {}, "secret": "", "queue": "", "env": {}}
     empty["priority_class"] = ""
     assert steps.fine_tune({**FINE_TUNE, **empty, "deadline_seconds": 0}, None) == steps.fine_tune(FINE_TUNE, None)
 
 
-def test_arguments_reach_the_step():
+def test_arguments_are_fields_of_the_step():
     given = {"epochs": 3, "learning_rate": 3e-3, "lora_rank": 16, "queue": "gpu-team", "deadline_seconds": 60}
     step = steps.fine_tune({**FINE_TUNE, **given, "overrides": ["device=cpu"], "config": {"dtype": "fp32"}}, None)
     assert (step.config.epochs, step.config.learning_rate, step.config.overrides) == (3, 3e-3, ("device=cpu",))
@@ -85,7 +85,7 @@ def test_a_queue_may_have_a_priority():
         steps.train({"priority_class": "urgent"}, None)
 
 
-def test_what_is_set_on_the_task_reaches_the_training_pods():
+def test_settings_of_the_task_apply_to_the_training_pods():
     step = steps.fine_tune(FINE_TUNE, TASK)
     assert step.config.resources_per_node == {"nvidia.com/gpu": "2", "cpu": "4", "memory": "16Gi"}
     assert step.env == {"MODE": "fast", "HF_TOKEN": SecretKeyReference(name="hf", key="token", optional=True)}
@@ -94,14 +94,14 @@ def test_what_is_set_on_the_task_reaches_the_training_pods():
     assert step.placement.affinity == {"nodeAffinity": {}}
 
 
-def test_it_does_so_for_every_component():
+def test_settings_of_the_task_apply_in_every_component():
     store = {"storage_uri": "hf://demo/tickets", "workspace": "tickets"}
-    made = [
+    built = [
         steps.initialize_dataset(store, TASK),
         steps.initialize_model(store, TASK),
         steps.export_model({"workspace": "tickets", "destination": "/workspace/export"}, TASK),
     ]
-    for step in made:
+    for step in built:
         assert step.resources["memory"] == "16Gi"
         assert step.env["MODE"] == "fast"
         assert step.placement.node_selector == {"pool": "gpu"}
@@ -111,11 +111,11 @@ def test_it_does_so_for_every_component():
     assert job.placement.node_selector == {"pool": "gpu"}
 
 
-def test_an_argument_counts_more_than_the_tasks_environment():
+def test_an_argument_overrides_the_tasks_environment():
     assert steps.fine_tune({**FINE_TUNE, "env": {"MODE": "slow"}}, TASK).env["MODE"] == "slow"
 
 
-def test_a_secret_is_given_as_a_reference():
+def test_a_secret_in_the_environment_stays_a_reference():
     reference = {"name": "wandb", "key": "key"}
     assert steps.fine_tune({**FINE_TUNE, "env": {"WANDB_API_KEY": reference}}, None).env == {
         "WANDB_API_KEY": SecretKeyReference(**reference)
@@ -133,7 +133,7 @@ def test_a_secret_is_given_as_a_reference():
         ({}, dsl.TaskConfig(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]), "env.A"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_field(arguments, task, field):
+def test_an_invalid_argument_is_refused_with_its_field(arguments, task, field):
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune({**FINE_TUNE, **arguments}, task)
     assert field in str(refused.value)
@@ -151,7 +151,7 @@ def volumes_and_mounts(step):
     return pod
 
 
-def test_what_is_mounted_on_the_task_is_mounted_in_the_training_pods():
+def test_volumes_of_the_task_are_mounted_in_the_training_pods():
     step = steps.train({"image": "busybox"}, task_config_with(CLAIM, SECRET, CONFIG))
     found = {volume.mount_path: (volume.source, volume.sub_path) for volume in step.volumes}
     assert found == {
@@ -180,14 +180,16 @@ def test_a_claim_that_is_mounted_twice_is_one_volume():
         ("/mnt/data/../data/tune", "team.data", "vision/tune"),
     ],
 )
-def test_a_path_is_the_claim_that_is_mounted_there(pod_environment, path, claim, folder):
+def test_a_workspace_path_means_the_claim_that_is_mounted_there(pod_environment, path, claim, folder):
     step = steps.fine_tune({**FINE_TUNE, "workspace": path}, task_config_with(PIPELINE_WORKSPACE, CLAIM, SECRET))
     assert (step.workspace.claim, step.workspace.sub_path) == (claim, folder)
-    taken = "/mnt/data" if claim == "team.data" else "/kfp-workspace"
-    assert {volume.mount_path for volume in step.volumes} == {"/kfp-workspace", "/mnt/data", "/etc/license"} - {taken}
+    workspace_mount = "/mnt/data" if claim == "team.data" else "/kfp-workspace"
+    assert {volume.mount_path for volume in step.volumes} == {"/kfp-workspace", "/mnt/data", "/etc/license"} - {
+        workspace_mount
+    }
 
 
-def test_the_innermost_mount_counts(pod_environment):
+def test_a_workspace_path_means_the_innermost_mount(pod_environment):
     inner = (CLAIM[0], {"name": "team.data", "mountPath": "/kfp-workspace/data"})
     task = task_config_with(PIPELINE_WORKSPACE, inner)
     step = steps.initialize_dataset({"storage_uri": "hf://a/b", "workspace": "/kfp-workspace/data/x"}, task)
@@ -195,7 +197,7 @@ def test_the_innermost_mount_counts(pod_environment):
     assert [volume.mount_path for volume in step.volumes] == ["/kfp-workspace"]
 
 
-def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(pod_environment):
+def test_a_command_finds_the_workspace_at_both_paths(pod_environment):
     step = steps.train({"image": "busybox", "workspace": "/kfp-workspace/tune"}, task_config_with(PIPELINE_WORKSPACE))
     assert step.workspace.sub_path == "tune"
     mounts = {mount["mountPath"]: mount.get("subPath", "") for mount in volumes_and_mounts(step)["mounts"]}
@@ -203,22 +205,22 @@ def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(pod_environment
 
 
 @pytest.mark.parametrize(
-    ("path", "task", "said"),
+    ("path", "task", "message"),
     [
         ("/kfp-workspace", None, "at nothing"),
         ("/kfp-workspaces", task_config_with(PIPELINE_WORKSPACE), "at /kfp-workspace"),
         ("/elsewhere", task_config_with(CLAIM, SECRET), "at /etc/license, /mnt/data"),
-        ("/etc/license", task_config_with(SECRET), "a secret is mounted there; a claim is wanted"),
+        ("/etc/license", task_config_with(SECRET), "a secret is mounted there, but only a claim can be the workspace"),
     ],
 )
-def test_a_path_without_a_claim_is_refused_in_a_pod(pod_environment, path, task, said):
+def test_in_a_pod_a_path_without_a_claim_is_refused(pod_environment, path, task, message):
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune({**FINE_TUNE, "workspace": path}, task)
     assert "workspace" in str(refused.value)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_a_path_is_a_folder_of_this_machine_where_this_is_no_pod(tmp_path):
+def test_outside_of_a_pod_a_path_is_a_folder_of_this_machine(tmp_path):
     folder = tmp_path / "made" / "when missing"
     step = steps.fine_tune({**FINE_TUNE, "workspace": str(folder)}, None)
     assert (step.workspace.node_path, step.workspace.claim) == (str(folder), "")
@@ -234,20 +236,20 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("path", "folder"), [("low", "low"), ("/workspace/output/low", "low"), ("/workspace/output", ""), ("", "")]
 )
-def test_the_path_that_a_fine_tuning_gives_is_one_that_an_export_takes(path, folder):
+def test_an_export_accepts_the_output_path_of_a_fine_tuning(path, folder):
     given = {"workspace": "tickets", "destination": "/workspace/export", "output_path": path}
     assert steps.export_model(given, None).output_path == folder
     assert steps.fine_tune({**FINE_TUNE, "output_path": path}, None).output_path == folder
 
 
-def test_a_runtime_of_the_namespace_can_be_named():
+def test_a_runtime_of_the_namespace_can_be_selected():
     job = steps.train({"runtime": "ours", "runtime_kind": "TrainingRuntime"}, None)
     assert (job.runtime.name, job.runtime.kind) == ("ours", "TrainingRuntime")
     with pytest.raises(InvalidSpec, match="runtime"):
         steps.fine_tune({**FINE_TUNE, "runtime_kind": "TrainingRuntime"}, None)
 
 
-def test_a_function_travels_as_text():
+def test_a_function_is_sent_as_text():
     given = {"function": source(weigh), "function_args": {"rows": [1, 2]}, "packages_to_install": ["numpy"]}
     job = steps.train({**given, "num_nodes": 2, "image": "pytorch/pytorch", "resources_per_node": {"cpu": 1}}, TASK)
     assert isinstance(job.trainer, CustomTrainer)
@@ -261,16 +263,16 @@ def typed(a: int, b: float, c: bool, d: list, e: dict, f: str, g):
     return [a, b, c, d, e, f, g]
 
 
-def test_a_pipelines_values_among_a_functions_arguments_are_no_text():
+def test_text_arguments_of_a_function_are_converted_to_their_annotated_types():
     texts = {"a": "100.0", "b": "3", "c": "true", "d": "[1]", "e": '{"x": 1}', "f": "100", "g": "100"}
     job = steps.train({"function": source(typed), "function_args": texts}, None)
     assert job.trainer.func_args == {"a": 100, "b": 3.0, "c": True, "d": [1], "e": {"x": 1}, "f": "100", "g": "100"}
     assert [type(value) for value in job.trainer.func_args.values()] == [int, float, bool, list, dict, str, str]
-    as_they_are = {"a": 1, "b": 2.5, "c": False, "d": [], "e": {}, "f": "", "g": None}
-    assert steps.train({"function": source(typed), "function_args": as_they_are}, None).trainer.func_args == as_they_are
+    unchanged = {"a": 1, "b": 2.5, "c": False, "d": [], "e": {}, "f": "", "g": None}
+    assert steps.train({"function": source(typed), "function_args": unchanged}, None).trainer.func_args == unchanged
 
 
-def test_whole_numbers_in_lists_and_dicts_are_whole_again():
+def test_whole_numbers_in_lists_and_dicts_are_integers_again():
     local = {"a": 2.0, "b": 1.0, "c": True, "d": [1.0, 1.5], "e": {"x": [3.0]}, "f": "2.0", "g": 4.0}
     given = steps.train({"function": source(typed), "function_args": local}, None).trainer.func_args
     assert given == {"a": 2, "b": 1.0, "c": True, "d": [1, 1.5], "e": {"x": [3]}, "f": "2.0", "g": 4}
@@ -281,8 +283,8 @@ def test_whole_numbers_in_lists_and_dicts_are_whole_again():
 
 
 @pytest.mark.parametrize("value", ["1.5", "many", "true", ""])
-def test_a_text_that_is_not_what_the_function_wants_is_refused(value):
-    with pytest.raises(InvalidSpec, match=r"function_args\.a.*wants int"):
+def test_a_text_that_does_not_match_the_annotation_is_refused(value):
+    with pytest.raises(InvalidSpec, match=r"function_args\.a.*requires int"):
         steps.train({"function": "def f(a: int): pass", "function_args": {"a": value}}, None)
 
 
@@ -296,7 +298,7 @@ def test_a_text_that_is_not_what_the_function_wants_is_refused(value):
         ({"function": "import os"}, "trainer.func"),
     ],
 )
-def test_there_is_one_program(arguments, field):
+def test_a_function_and_a_command_exclude_each_other(arguments, field):
     with pytest.raises(InvalidSpec) as refused:
         steps.train(arguments, None)
     assert field in str(refused.value)
@@ -315,7 +317,7 @@ MANIFEST = {
 }
 
 
-def test_a_manifest_gets_a_proxys_variables_and_nothing_else():
+def test_only_plain_environment_variables_are_added_to_a_manifest():
     proxy = dsl.TaskConfig(env=[{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}])
     job = steps.train({"manifest": MANIFEST, "runtime": "torch-distributed", "num_nodes": 1, "max_restarts": 2}, proxy)
     assert isinstance(job, TrainJobManifest)
@@ -323,7 +325,7 @@ def test_a_manifest_gets_a_proxys_variables_and_nothing_else():
     assert job.manifest["spec"]["trainer"]["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
 
 
-def test_what_belongs_into_a_manifest_is_refused_beside_it():
+def test_arguments_that_belong_into_a_manifest_are_refused_with_it():
     with pytest.raises(InvalidSpec) as refused:
         steps.train({"manifest": MANIFEST, "image": "busybox", "num_nodes": 2}, TASK)
     for field in ("image", "num_nodes", "resources", "placement", "secrets"):

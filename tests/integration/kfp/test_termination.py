@@ -36,14 +36,14 @@ job = {{"metadata": {{"name": "tune-1", "namespace": "ml"}}}}
 cluster = Cluster(Connection(server=sys.argv[1]))
 with Terminator(Connection(server=sys.argv[1]), **options) as terminator:
     {before}
-    terminator.guard(tune)
+    terminator.set_reference(tune)
     {after}
     print_line("ready")
     while True:
         print_line("loss")
         time.sleep(0.01)
 """
-CREATE = "terminator.about_to_create('tune-1', 'ml'); print_line('ready'); cluster.create_trainjob(job)"
+CREATE = "terminator.note_creation('tune-1', 'ml'); print_line('ready'); cluster.create_trainjob(job)"
 DELETED = b'{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}'
 METADATA = {
     "name": "tune-1",
@@ -57,13 +57,15 @@ SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
 
 @dataclass
 class RecordingApiServer:
-    """Answers every request after `latency` seconds, keeps connections open, and remembers who asked what when.
+    """API server that responds after `latency` seconds and records all requests.
+
+    It keeps connections open.
 
     Attributes:
-        latency: seconds from a request to its answer.
-        creation: seconds from a request to create to the TrainJob's existence; until then, it can't be deleted.
-        answer: what a GET of the TrainJob gets.
-        version: what a GET of the server's version gets.
+        latency: seconds from a request to its response.
+        creation_seconds: seconds from a request to create the TrainJob to its existence. It cannot be deleted before.
+        response: body of the response to a GET of the TrainJob.
+        version_response: body of the response to a GET of the server's version.
     """
 
     latency: float = 0.0
@@ -75,33 +77,33 @@ class RecordingApiServer:
     answered_requests: set[tuple[str, int]] = field(default_factory=set)
 
     def __enter__(self):
-        told = self
+        recorder = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def answer(self):
+            def respond(self):
                 at = time.monotonic()
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-                told.requests.append((self.command, self.path, body, self.client_address[1], at))
+                recorder.requests.append((self.command, self.path, body, self.client_address[1], at))
                 if self.command == "POST":
                     self.create()
-                found = self.command != "DELETE" or told.creation_seconds is None or told.created.is_set()
-                time.sleep(told.latency)
-                content = {JOB: told.response, "/version": told.version_response}.get(self.path, b"{}")
+                found = self.command != "DELETE" or recorder.creation_seconds is None or recorder.created.is_set()
+                time.sleep(recorder.latency)
+                content = {JOB: recorder.response, "/version": recorder.version_response}.get(self.path, b"{}")
                 content = DELETED if self.command == "DELETE" else content
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
-                told.answered_requests.add((self.path, self.client_address[1]))
+                recorder.answered_requests.add((self.path, self.client_address[1]))
 
             def create(self):
-                time.sleep(told.creation_seconds)
-                told.created.set()
-                time.sleep(60)  # the answer is never seen
+                time.sleep(recorder.creation_seconds)
+                recorder.created.set()
+                time.sleep(60)  # the client never gets the response
 
-            do_GET = do_POST = do_DELETE = answer  # noqa: N815 - http.server's names
+            do_GET = do_POST = do_DELETE = respond  # noqa: N815 - http.server's names
 
             def log_message(self, *_):
                 pass
@@ -131,7 +133,7 @@ def api():
 
 
 def start_launcher(url, *, before="", after="", ready=True, **options):
-    """Start a launcher that guards the TrainJob `tune-1` and prints all the time."""
+    """Start a launcher for the TrainJob `tune-1` that prints without end."""
     code = LAUNCHER.format(before=before or "pass", after=after or "pass")
     process = subprocess.Popen(
         [
@@ -153,7 +155,7 @@ def start_launcher(url, *, before="", after="", ready=True, **options):
 def terminate(process, number=signal.SIGTERM):
     if number is not None:
         process.send_signal(number)
-    process.stdout.close()  # its reader dies by the same signal: KFP's launcher
+    process.stdout.close()  # KFP's launcher, which reads it, ends by the same signal
     try:
         code = process.wait(60)
         return code, process.stderr.read()
@@ -165,90 +167,90 @@ def terminate(process, number=signal.SIGTERM):
 
 def open_ports(api, connections=3):
     """Return the ports of the connections that wait for a signal."""
-    ports = {port for path, port in api.answered.copy() if path == "/version"}
+    ports = {port for path, port in api.answered_requests.copy() if path == "/version"}
     return ports if len(ports) >= connections else None
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.4])
-def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latency):
+def test_a_signal_first_deletes_the_trainjob_by_its_uid_on_an_open_connection(latency):
     with RecordingApiServer(latency) as api:
         process = start_launcher(api.url)
         ports = wait_until(lambda: open_ports(api))
-        code, said = terminate(process)
+        code, output = terminate(process)
         assert code == 143
-        for _, path, body, _, _ in api.deletions:  # several if the first answer takes half a second
+        for _, path, body, _, _ in api.deletions:  # several if the first response takes half a second
             assert path == JOB
             assert body == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
         assert api.deletions[0][3] in ports
-        assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
+        assert "SIGTERM: TrainJob ml/tune-1 was deleted" in output
 
 
-def test_a_page_in_place_of_an_answer_is_no_end_of_readiness(api):
-    api.version = b"<html>a proxy's own</html>"
+def test_a_response_of_a_proxy_does_not_stop_the_deletion_threads(api):
+    api.version_response = b"<html>a proxy's own</html>"
     process = start_launcher(api.url)
     wait_until(lambda: open_ports(api))
-    code, said = terminate(process)
+    code, output = terminate(process)
     assert code == 143
-    assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
+    assert "SIGTERM: TrainJob ml/tune-1 was deleted" in output
 
 
-def test_an_interrupt_does_the_same(api):
+def test_sigint_deletes_the_trainjob(api):
     code, _ = terminate(start_launcher(api.url), signal.SIGINT)
     assert code == 130
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
-def test_a_signal_before_anything_is_sent_creates_nothing(api):
-    code, said = terminate(start_launcher(api.url, before=f"{SIGNAL}; {CREATE}", ready=False), None)
+def test_after_an_early_signal_no_trainjob_is_created(api):
+    code, output = terminate(start_launcher(api.url, before=f"{SIGNAL}; {CREATE}", ready=False), None)
     assert code == 143
     assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
-    assert "SIGTERM: nothing was created" in said
+    assert "SIGTERM: no TrainJob was created" in output
 
 
-def test_a_signal_before_an_adoption_deletes_what_is_adopted(api):
-    api.answer = running_trainjob()
+def test_after_an_early_signal_an_adopted_trainjob_is_deleted(api):
+    api.response = running_trainjob()
     code, _ = terminate(start_launcher(api.url, before=SIGNAL, ready=False, adopted="True"), None)
     assert code == 143
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
-@pytest.mark.parametrize("creation", [0.0, 0.2, 1.5])
-def test_what_is_being_created_is_deleted_by_its_name_as_soon_as_it_is_there(creation):
-    with RecordingApiServer(creation_seconds=creation) as api:
+@pytest.mark.parametrize("creation_seconds", [0.0, 0.2, 1.5])
+def test_a_signal_during_the_creation_deletes_the_trainjob_by_its_name(creation_seconds):
+    with RecordingApiServer(creation_seconds=creation_seconds) as api:
         process = start_launcher(api.url, before=CREATE)
         wait_until(
             lambda: [request for request in api.requests if request[:2] == ("POST", f"{JOBS}?fieldValidation=Strict")]
         )
-        code, said = terminate(process)
+        code, output = terminate(process)
         assert code == 143
-        assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
+        assert "SIGTERM: TrainJob ml/tune-1 was deleted" in output
         assert api.created.is_set()
         assert {request[2].get("preconditions", "none") for request in api.deletions} == {"none"}
 
 
-def test_a_signal_between_the_announcement_and_the_request_does_not_let_it_go(api, tmp_path):
-    """Whoever is interrupted there goes on a second later: no emissary waits so long."""
-    api.creation = 0.0
+def test_after_a_signal_just_before_the_request_no_trainjob_is_created(api, tmp_path):
+    """The launcher continues only after a second, and ends before it sends the request to create the TrainJob."""
+    api.creation_seconds = 0.0
     go = tmp_path / "go"
     os.mkfifo(go)
-    interrupted = f"terminator.about_to_create('tune-1', 'ml'); open({str(go)!r}).close(); {SIGNAL}"
-    process = start_launcher(api.url, before=f"{interrupted}; print_line('on'); {CREATE}", ready=False)
+    interrupted = f"terminator.note_creation('tune-1', 'ml'); open({str(go)!r}).close(); {SIGNAL}"
+    process = start_launcher(api.url, before=f"{interrupted}; print_line('continued'); {CREATE}", ready=False)
     wait_until(lambda: open_ports(api))
-    began = time.monotonic()
+    started_at = time.monotonic()
     go.open("w").close()
-    code, said = terminate(process, None)
+    code, output = terminate(process, None)
     assert code == 143
     wait_until(lambda: api.deletions)
     assert not [request for request in api.requests if request[0] == "POST"]
-    assert "nothing was created" in said
-    assert time.monotonic() - began >= 1.0
+    assert "no TrainJob was created" in output
+    assert time.monotonic() - started_at >= 1.0
 
 
-def test_the_job_is_kept_when_told_so(api):
-    code, said = terminate(start_launcher(api.url, after="terminator.keep_when(lambda: True)"))
+def test_the_keep_condition_retains_the_trainjob(api):
+    code, output = terminate(start_launcher(api.url, after="terminator.set_keep_condition(lambda: True)"))
     assert code == 143
     assert not api.deletions
-    assert "was left alone" in said
+    assert "was retained" in output
 
 
 def trainjob_with_condition(kind):
@@ -260,41 +262,41 @@ def running_trainjob():
     return trainjob_with_condition("")
 
 
-def test_an_adopted_job_that_may_have_ended_is_looked_at_first(api):
-    api.answer = trainjob_with_condition("Complete")
-    code, said = terminate(start_launcher(api.url, adopted="True"))
+def test_an_adopted_trainjob_that_may_have_ended_is_read_first(api):
+    api.response = trainjob_with_condition("Complete")
+    code, output = terminate(start_launcher(api.url, adopted="True"))
     assert code == 143
     assert not api.deletions
-    assert "was left alone, as it has ended" in said
+    assert "was retained because it has ended" in output
 
 
-def test_an_adopted_job_that_works_is_deleted_at_once(api):
-    process = start_launcher(api.url, adopted="True", after="terminator.still_works()")
+def test_an_adopted_active_trainjob_is_deleted_at_once(api):
+    process = start_launcher(api.url, adopted="True", after="terminator.mark_unfinished()")
     code, _ = terminate(process)
     assert code == 143
     assert [request[0] for request in api.requests if request[1] == JOB] == ["DELETE"]
 
 
-def test_a_job_that_has_ended_is_left_as_it_is(api):
-    code, _ = terminate(start_launcher(api.url, after="terminator.stand_down()"))
+def test_a_finished_trainjob_is_retained(api):
+    code, _ = terminate(start_launcher(api.url, after="terminator.mark_finished()"))
     assert code == 143
     assert not api.deletions
 
 
-def test_a_cluster_that_is_gone_does_not_hold_the_process(refusing_url):
-    code, said = terminate(start_launcher(refusing_url))
+def test_an_unreachable_cluster_does_not_keep_the_process_running(refusing_url):
+    code, output = terminate(start_launcher(refusing_url))
     assert code == 143
-    assert "could not be deleted" in said
+    assert "could not be deleted" in output
 
 
-def test_the_connection_is_used_now_and_then_so_that_nobody_closes_it(api):
-    process = start_launcher(api.url, keep_warm_seconds="0.02")
+def test_open_connections_are_used_regularly(api):
+    process = start_launcher(api.url, keepalive_seconds="0.02")
     wait_until(lambda: open_ports(api) and len(api.requests) > 10)
     terminate(process)
     assert len({request[3] for request in api.requests}) == 3
 
 
-def test_afterwards_signals_mean_what_they_meant_before(api):
+def test_the_previous_signal_handlers_are_restored(api):
     former = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with Terminator(Connection(server=api.url)):
         assert signal.getsignal(signal.SIGTERM) != former[0]

@@ -1,4 +1,4 @@
-"""How the component `fine_tune` says what is tuned, on what, and whether a retry resumes."""
+"""Tests of arguments of the component `fine_tune`: resume, model path and preference tuning."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from trainjob_kfp import steps
 FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets"}
 
 
-def test_a_retry_resumes_unless_it_is_told_not_to():
+def test_a_retry_resumes_unless_resume_is_false():
     assert steps.fine_tune(FINE_TUNE, None).resume
     assert steps.fine_tune({**FINE_TUNE, "resume": True}, None) == steps.fine_tune(FINE_TUNE, None)
     assert not steps.fine_tune({**FINE_TUNE, "resume": False}, None).resume
 
 
-def test_preferences_on_an_earlier_trainings_model():
-    """Numbers in a dict come as floats from kfp.local."""
+def test_preference_tuning_of_an_earlier_trainings_model():
+    """Whole numbers in `config` may be floats, because `kfp.local` converts them."""
     config = {"preference_tuning": {"beta": 0.5}, "dataset_preprocess_config": {"kind": "preference"}, "epochs": 2.0}
     step = steps.fine_tune({**FINE_TUNE, "model_path": "answers", "lora_rank": 8, "config": config}, None)
     assert (step.model_path, step.config.epochs, step.config.peft_config.lora_rank) == ("answers", 2, 8)

@@ -20,10 +20,10 @@ import trainjob_kfp
 # Outputs with the same meaning in every component. The docstring of the function describes the others.
 _COMMON_OUTPUTS = {
     "job": "Name of the TrainJob.",
-    "namespace": "Its namespace.",
-    "uid": "Its uid.",
+    "namespace": "Namespace of the TrainJob.",
+    "uid": "Uid of the TrainJob.",
     "status": "`Complete`; a step that fails has no outputs.",
-    "workspace": "The claim that the steps share, for the next one.",
+    "workspace": "Name of the claim that the steps share.",
 }
 _TYPE_NAMES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
 _SET_BY_KFP = {"task_config", "status"}  # set by Kubeflow Pipelines, never by the author of a pipeline

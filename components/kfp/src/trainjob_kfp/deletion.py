@@ -35,8 +35,8 @@ class DeletionRequest:
         name: name of the TrainJob.
         namespace: namespace of the TrainJob.
         uid: uid of the TrainJob. None while its creation is in progress; then the request is repeated until it exists.
-        ended: takes the result as text; called on another thread, possibly more than once.
-        look_first: whether the TrainJob may have ended. It is then read first, and retained if it has ended.
+        on_result: receives the result as text; called on another thread, possibly more than once.
+        check_phase_first: whether the TrainJob may have ended. It is then read first, and retained if it has ended.
     """
 
     name: str
@@ -45,7 +45,7 @@ class DeletionRequest:
     on_result: Callable[[str], None]
     check_phase_first: bool = False
     _started_at: float = field(default_factory=time.monotonic)
-    _last_error: str = "its creation has not taken effect"
+    _last_error: str = "its creation has not taken effect yet"
 
     def __post_init__(self) -> None:
         self._attempt_times: Iterator[float] = iter(
@@ -63,13 +63,13 @@ class DeletionRequest:
         return None if moment is None else max(0.0, self._started_at + moment - time.monotonic())
 
     def send(self, cluster: Cluster) -> None:
-        """Send one request, and report its result unless another attempt is worth it."""
+        """Send one request, and report its result unless another attempt may succeed."""
         try:
             if (
                 self.check_phase_first
                 and derive_verdict(cluster.get_trainjob(self.name, self.namespace)).phase.finished
             ):
-                self.on_result("was left alone, as it has ended")
+                self.on_result("was retained because it has ended")
                 return
             deleted = cluster.delete_trainjob(self.name, self.namespace, self.uid)
         except _REQUEST_ERRORS as error:
@@ -78,7 +78,7 @@ class DeletionRequest:
                 self.report_failure()
             return
         if deleted or self.uid is not None:
-            self.on_result("was deleted" if deleted else "was gone")
+            self.on_result("was deleted" if deleted else "did not exist any more")
 
     def report_failure(self) -> None:
         """Report that the TrainJob could not be deleted, because no attempt is left."""
@@ -86,9 +86,9 @@ class DeletionRequest:
 
 
 class DeletionThreads:
-    """Threads that each keep a connection open until they get an [Order][].
+    """Threads that each keep a connection open until they get a [DeletionRequest][].
 
-    The connections are separate, because the thread that gives the order may have been interrupted while it used
+    The connections are separate, because the thread that submits the request may have been interrupted while it used
     another one. There are several, because a response takes time, and a creation may take effect between two requests.
     """
 
@@ -97,7 +97,7 @@ class DeletionThreads:
 
         Args:
             connection: how to reach the cluster.
-            keep_warm_seconds: seconds between two uses of a connection, so that neither end closes it.
+            keepalive_seconds: seconds between two uses of a connection, so that neither end closes it.
 
         Raises:
             NoClusterConfigured: there is no cluster to connect to.
@@ -107,21 +107,21 @@ class DeletionThreads:
         for number in range(_THREADS):
             requests: queue.SimpleQueue[DeletionRequest | None] = queue.SimpleQueue()
             self._queues.append(requests)
-            told = (Cluster(connection, retry_seconds=0.0), requests)
-            threading.Thread(target=self._run, args=told, name=f"deleter-{number}", daemon=True).start()
+            arguments = (Cluster(connection, retry_seconds=0.0), requests)
+            threading.Thread(target=self._run, args=arguments, name=f"deleter-{number}", daemon=True).start()
 
     def submit(self, request: DeletionRequest) -> None:
-        """Start to process an order, and drop an earlier one.
+        """Start to process a request, and drop an earlier one.
 
         It is safe to call this method in a signal handler.
         """
-        for orders in self._queues:
-            orders.put(request)
+        for requests in self._queues:
+            requests.put(request)
 
     def close(self) -> None:
         """Close the connections in the background."""
-        for orders in self._queues:
-            orders.put(None)
+        for requests in self._queues:
+            requests.put(None)
 
     def _run(self, cluster: Cluster, requests: queue.SimpleQueue[DeletionRequest | None]) -> None:
         request: DeletionRequest | None = None

@@ -14,7 +14,7 @@ from trainjob.errors import TrainJobError
 from trainjob_kfp.identity import WORKFLOW_LABEL
 from trainjob_kfp.standard_output import print_line
 
-# A part of the second at most that is left when a run is terminated. An API server answers within a few milliseconds.
+# A small part of the second that remains when a run is terminated. An API server responds within a few milliseconds.
 _READ_TIMEOUT_SECONDS = 0.15
 
 
@@ -36,7 +36,7 @@ class OwnPodWatch:
         """Create the watch from the pod as it was read.
 
         Args:
-            home: client of the pod's cluster.
+            cluster: client of the pod's cluster.
             pod: the pod.
         """
         self._cluster, self._name, self._namespace = cluster, pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -71,7 +71,7 @@ class OwnPodWatch:
         return self._being_removed
 
     def _read_pod_on_request(self) -> None:
-        """Read the pod once when [goes][] requests it.
+        """Read the pod once when [is_being_removed][] requests it.
 
         This runs on a separate thread, because the signal may have interrupted the main thread while it used the
         connection.
@@ -83,13 +83,15 @@ class OwnPodWatch:
             self._read_done.set()
 
     def _on_event(self, event: ObjectEvent) -> None:
-        goes = event.deleted or (event.object is not None and _is_being_removed(event.object))
-        if goes and not self._being_removed:
+        being_removed = event.deleted or (event.object is not None and _is_being_removed(event.object))
+        if being_removed and not self._being_removed:
             self._being_removed = True
-            print_line(f"pod {self._name} is being taken away: a signal leaves the TrainJob alone")
+            print_line(f"pod {self._name} is being deleted or disrupted: after a signal, the TrainJob continues")
 
 
 def _is_being_removed(pod: Mapping[str, Any]) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    disrupted = any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
+    disrupted = any(
+        condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions
+    )
     return disrupted or "deletionTimestamp" in pod["metadata"]

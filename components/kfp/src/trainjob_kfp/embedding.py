@@ -42,7 +42,7 @@ _TO_SAFE_CHARACTERS = str.maketrans("$&<>{}", ",./:[]")
 
 # kfp's executor imports this from a folder of its own that `mktemp -d` creates: only this user can read it.
 _UNPACKING_TEMPLATE = """\
-# What this component imports of trainjob {core} and kfp-trainjob {own}, put beside this file.
+# Modules of trainjob {core} and kfp-trainjob {own} that this component imports, written beside this file.
 def _unpack(packed):
     import base64, bz2, os, sys
     folder = os.path.dirname(os.path.abspath(__file__))
@@ -95,9 +95,9 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
             package_imports.setdefault(package, set())
         file = f"{module}.py"
         if module in package_imports:
-            if way := _find_reexport(module, name):
-                package_imports[module].add(way[0])
-                pending.append(way[1])
+            if reexport := _find_reexport(module, name):
+                package_imports[module].add(reexport[0])
+                pending.append(reexport[1])
             elif name:
                 pending.append((f"{module}/{name}", ""))
         elif file not in texts:
@@ -161,7 +161,7 @@ def _parent_packages(module: str) -> list[str]:
 def _read_source(path: str) -> str:
     file = _source_file(path)
     if not file.is_file():
-        raise ImportError(f"{path} is imported but is not there")
+        raise ImportError(f"{path} is imported but does not exist")
     return minify(file.read_text("utf-8"))
 
 

@@ -37,7 +37,7 @@ def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]
 
     Args:
         function: the function that gets the arguments.
-        given: arguments by name.
+        arguments: arguments by name.
 
     Raises:
         InvalidSpec: a text is no value of the annotated type.
@@ -63,5 +63,7 @@ def _convert_value(name: str, value: Any, annotation: Any) -> Any:
     if kind is float and type(found) is int:
         return float(found)
     if type(found) is not kind:
-        raise InvalidSpec(Problem(f"function_args.{name}", repr(value), f"the function wants {kind.__name__}"))
+        raise InvalidSpec(
+            Problem(f"function_args.{name}", repr(value), f"the function's annotation requires {kind.__name__}")
+        )
     return found

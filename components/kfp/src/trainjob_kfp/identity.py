@@ -54,8 +54,8 @@ def get_own_cluster(cluster: Cluster, connection: Connection) -> Cluster:
         cluster: client of the training's cluster.
         connection: connection of that client; it may lead to another cluster than that of the pod.
     """
-    at_home = connection.uses_service_account and not connection.namespace
-    if at_home or not _NAMESPACE_FILE.exists():
+    is_own_cluster = connection.uses_service_account and not connection.namespace
+    if is_own_cluster or not _NAMESPACE_FILE.exists():
         return cluster
     return Cluster(Connection(in_cluster=True))
 
@@ -73,7 +73,7 @@ def get_own_pod(own_cluster: Cluster) -> dict[str, Any] | None:
     pod = own_cluster.get_pod(name, own_cluster.namespace)
     if pod is None:
         raise NotFound(
-            f"there is no pod {name} in namespace {own_cluster.namespace}, so which pipeline task this is can't be learned",
+            f"pod {name} does not exist in namespace {own_cluster.namespace}, so the pipeline task is not known",
             hint=f"{POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
         )
     return pod
@@ -110,10 +110,10 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
             owner.
     """
     meta: Mapping[str, Any] = pod["metadata"] if pod else {}
-    found = next((one for one in meta.get("ownerReferences") or () if one["kind"] == "Workflow"), None)
+    found = next((owner for owner in meta.get("ownerReferences") or () if owner["kind"] == "Workflow"), None)
     if found is None:
         where = f"pod {meta['name']}" if meta else "a process that is no pod of a pipeline's run"
-        raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out here"))
+        raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out"))
     if meta["namespace"] != namespace:
         given = f"the TrainJob in namespace {namespace}, the run in {meta['namespace']}"
         raise InvalidSpec(Problem("delete_with_run", given, "both must be in one namespace: leave one of the two out"))
@@ -134,7 +134,7 @@ def run_key_of_pod(pod: Mapping[str, Any]) -> RunKey:
     workflow = labels.get(WORKFLOW_LABEL, "")
     if not (workflow and node):
         raise TrainJobError(
-            f"pod {meta.get('name')} carries no label {WORKFLOW_LABEL} or no annotation {_NODE_ANNOTATION}",
+            f"pod {meta.get('name')} lacks the label {WORKFLOW_LABEL} or the annotation {_NODE_ANNOTATION}",
             hint=f"{POD_VARIABLE} must name the pod of a Kubeflow Pipelines task; unset it elsewhere",
         )
     path = _TRY_SUFFIX.sub("", node).removeprefix(f"{workflow}.").removesuffix(".executor")
@@ -164,26 +164,26 @@ def run_key_of_local_run(executor_values: Mapping[str, Any] | None, run_id: str,
     both starts are one run.
 
     Args:
-        given: input of KFP's executor; None in another process.
-        run_id: name of the run; empty makes each start a run of its own.
+        executor_values: input of KFP's executor; None in another process.
+        run_id: name of the run; if it is empty, each start is a separate run.
         task: name of the task if there is no executor's input.
     """
     if executor_values is None:
         return RunKey(engine="kfp", workflow="local", task=task, run=run_id or uuid.uuid4().hex)
     folder = Path(executor_values["outputs"]["outputFile"]).parent
-    place, found = [folder.name], None
+    path, found = [folder.name], None
     for parent in folder.parents:  # loops and nested pipelines add folders of their own
         found = _LOCAL_RUN_FOLDER.fullmatch(parent.name)
         if found:
             break
-        place.insert(0, parent.name)
+        path.insert(0, parent.name)
     arguments = (executor_values.get("inputs") or {}).get("parameterValues") or {}
     return RunKey(
         engine="kfp",
         workflow=found["pipeline"] if found else "local",
         task=folder.name,
         run=run_id or (found["time"] if found else uuid.uuid4().hex),
-        map_index=_short_hash(json.dumps([place, arguments], sort_keys=True)),
+        map_index=_short_hash(json.dumps([path, arguments], sort_keys=True)),
     )
 
 

@@ -168,10 +168,10 @@ def clean_up(
             meta, verdict = job["metadata"], derive_verdict(job)
             if verdict.phase.finished and not finished:
                 continue
-            gone = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
-            deleted += [meta["name"]] if gone else []
-            result = "deleted" if gone else "was gone"
-            print_line(f"TrainJob {meta['namespace']}/{meta['name']}: {result}; it was {verdict.phase.value}")
+            was_deleted = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+            deleted += [meta["name"]] if was_deleted else []
+            result = "was deleted" if was_deleted else "did not exist any more"
+            print_line(f"TrainJob {meta['namespace']}/{meta['name']} {result}; its phase was {verdict.phase.value}")
     return deleted
 
 
@@ -180,8 +180,8 @@ def _list_jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator
 
     The label selector finds candidates, because label values are truncated. The annotation with the run key is exact.
     """
-    wanted = {"engine": key.engine, "workflow": key.workflow, "run": key.run}
-    selector = ",".join(f"{labels.PREFIX}/{part}={labels.label_value(text)}" for part, text in wanted.items())
+    parts = {"engine": key.engine, "workflow": key.workflow, "run": key.run}
+    selector = ",".join(f"{labels.PREFIX}/{part}={labels.label_value(text)}" for part, text in parts.items())
     for job in cluster.list_trainjobs(namespace, selector):
         known = run_key_of(job)
         if known and (known.engine, known.workflow, known.run) == (key.engine, key.workflow, key.run):
@@ -208,11 +208,11 @@ def _open_context(
     """
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(connection)))
-        home = get_own_cluster(cluster, connection)
-        if home is not cluster:
-            stack.callback(home.close)
-        pod = get_own_pod(home) if needs_pod or key is None else None
-        yield _LauncherContext(cluster, home, pod, key or get_own_run_key(pod, task=task))
+        own_cluster = get_own_cluster(cluster, connection)
+        if own_cluster is not cluster:
+            stack.callback(own_cluster.close)
+        pod = get_own_pod(own_cluster) if needs_pod or key is None else None
+        yield _LauncherContext(cluster, own_cluster, pod, key or get_own_run_key(pod, task=task))
 
 
 @contextlib.contextmanager
@@ -233,26 +233,26 @@ def _build_listener(
 ) -> Listener:
     """Return a listener that notifies the progress log, the terminator and the caller.
 
-    A TrainJob that has ended is a record of what happened, and a later try adopts it: no signal deletes it.
+    No signal deletes a finished TrainJob, because it is a record of what happened and a later try adopts it.
     """
 
-    def log_phase(verdict: Verdict) -> None:
+    def on_phase(verdict: Verdict) -> None:
         if verdict.phase.finished:
             terminator.mark_finished()
         else:
             terminator.mark_unfinished()
         listener.on_phase(verdict)
 
-    def log_line(line: LogLine) -> None:
+    def on_log(line: LogLine) -> None:
         if not line.frame:
             on_line(line)
         listener.on_log(line)
 
-    def log_progress(progress: Progress) -> None:
+    def report_progress(progress: Progress) -> None:
         listener.on_progress(progress)
         on_progress(progress)
 
-    return Listener(log_phase, log_line, log_progress)
+    return Listener(on_phase, on_log, report_progress)
 
 
 class ExitOnError:

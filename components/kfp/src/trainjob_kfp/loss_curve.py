@@ -53,21 +53,21 @@ def render_loss_curve(points: Sequence[Progress], title: str = "Training loss", 
 
 
 def downsample(curve: Sequence[tuple[int, float]], max_points: int = MAX_POINTS) -> list[tuple[int, float]]:
-    """Return at most `most` points of a curve.
+    """Return at most `max_points` points of a curve.
 
     Of each section of the curve, the lowest and the highest point are retained; the first and the last point as well.
 
     Args:
         curve: points by increasing step.
-        most: maximum number of points, at least 4.
+        max_points: maximum number of points, at least 4.
     """
     if len(curve) <= max_points:
         return list(curve)
-    inner, stretches = curve[1:-1], (max_points - 2) // 2
+    inner, sections = curve[1:-1], (max_points - 2) // 2
     kept = {curve[0], curve[-1]}
-    for number in range(stretches):
-        stretch = inner[len(inner) * number // stretches : len(inner) * (number + 1) // stretches]
-        kept |= {min(stretch, key=_loss), max(stretch, key=_loss)}
+    for number in range(sections):
+        section = inner[len(inner) * number // sections : len(inner) * (number + 1) // sections]
+        kept |= {min(section, key=_loss), max(section, key=_loss)}
     return sorted(kept)
 
 
@@ -80,9 +80,9 @@ def compute_ticks(lowest: float, highest: float, target_count: int = 5) -> list[
     if not rough > _MIN_DISTANCE:
         return [lowest]
     power = 10.0 ** math.floor(math.log10(rough))
-    apart = next((step * power for step in (1, 2, 5) if step * power >= rough), 10 * power)
-    first, last = math.ceil(lowest / apart), math.floor(highest / apart)
-    return [number * apart for number in range(first, last + 1)]
+    distance = next((step * power for step in (1, 2, 5) if step * power >= rough), 10 * power)
+    first, last = math.ceil(lowest / distance), math.floor(highest / distance)
+    return [number * distance for number in range(first, last + 1)]
 
 
 def _render_svg(curve: Sequence[tuple[int, float]]) -> str:
@@ -144,10 +144,10 @@ class _Axis:
 
 
 def _format_summary(curve: Sequence[tuple[int, float]]) -> str:
-    (first, began), (last, ended) = curve[0], curve[-1]
-    lowest, least = min(curve, key=_loss)
-    ends = f"Loss {began:.4g} at step {first}, {ended:.4g} at step {last}"
-    return f"<p>{ends}; the lowest, {least:.4g}, at step {lowest}.</p>"
+    (first, first_loss), (last, last_loss) = curve[0], curve[-1]
+    lowest_step, lowest_loss = min(curve, key=_loss)
+    ends = f"Loss {first_loss:.4g} at step {first}, {last_loss:.4g} at step {last}"
+    return f"<p>{ends}; lowest loss {lowest_loss:.4g} at step {lowest_step}.</p>"
 
 
 def _loss(point: tuple[int, float]) -> float:

@@ -31,7 +31,7 @@ def choose_destination(uri: str, destination: str, endpoint: str) -> str:
 
     Args:
         uri: URI of the artifact, which KFP creates from the root of the run.
-        given: the component's `destination`; may be empty.
+        destination: the component's `destination`; may be empty.
         endpoint: URL of the object store; may be empty.
 
     Raises:
@@ -45,10 +45,10 @@ def choose_destination(uri: str, destination: str, endpoint: str) -> str:
     if scheme == "minio":
         if endpoint:
             return f"s3://{place}"
-        rule = "the pipeline keeps its artifacts in a MinIO of its own: give that one's URL, or a destination"
+        rule = "the pipeline stores its artifacts in MinIO: give the URL of MinIO, or a destination"
         raise InvalidSpec(Problem("endpoint", "''", rule))
-    where = f"at {scheme}://" if separator else "in files of this machine"
-    rule = f"the pipeline keeps its artifacts {where}, where an export can't write to: give {_DESTINATION_FORMS}"
+    where = f"at {scheme}://" if separator else "in local files"
+    rule = f"the pipeline stores its artifacts {where}, to which an export can't write: give {_DESTINATION_FORMS}"
     raise InvalidSpec(Problem("destination", "''", rule))
 
 

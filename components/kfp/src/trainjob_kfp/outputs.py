@@ -50,7 +50,7 @@ class LogSummary:
 
     Attributes:
         points: progress in the order of the log, oldest first.
-        handed_back: receipt of an export, or the value that a function returned, as `result`.
+        step_result: receipt of an export, or the value that a function returned, as `result`.
     """
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> No
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.
     """
-    cut = not log_summary.points and outcome.progress is None
-    note = "The log told no progress: its pods were gone, or the image draws no progress bar." if cut else ""
+    is_empty = not log_summary.points and outcome.progress is None
+    note = "The log has no progress: its pods were deleted, or the image writes no progress bar." if is_empty else ""
     page = render_loss_curve(log_summary.points, f"Training loss of {outcome.job}", note)
     Path(path).write_text(page, encoding="utf-8")
 
@@ -109,7 +109,7 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
     """Record the numbers that an evaluation returned, and check one of them.
 
     Args:
-        account: record of the evaluation's log.
+        log_summary: record of the evaluation's log.
         metric: name of the number to check.
         minimum: smallest value that is good enough.
         metrics: artifact that receives all numbers.
@@ -124,13 +124,13 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
     by_name = returned if isinstance(returned, Mapping) else {}
     scores = {name: value for name, value in by_name.items() if _is_number(value)}
     if metric not in scores:
-        names = ", ".join(sorted(scores)) or "no numbers by name"
-        told = (
+        names = ", ".join(sorted(scores)) or "no named numbers"
+        found = (
             f"it returned {names}"
             if "result" in log_summary.step_result
-            else "its log, as far as it is left, has no result"
+            else "the available part of its log has no result"
         )
-        rule = f"the function must return it as JSON, such as {{{metric!r}: 0.98}}; {told}"
+        rule = f"the function must return it as JSON, such as {{{metric!r}: 0.98}}; {found}"
         raise InvalidSpec(Problem("metric", repr(metric), rule))
     for name, value in scores.items():
         metrics.log_metric(name, float(value))

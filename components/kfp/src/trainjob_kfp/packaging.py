@@ -46,9 +46,8 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     else:
         component = _make_component(function, image=_PYTHON_IMAGE, packages=_core_requirements())
     command = component.component_spec.implementation.container.command
-    command[-1] = (
-        build_unpacking_program(function) + command[-1]
-    )  # the last word is the source that kfp's executor imports
+    # The last word of the command is the source that kfp's executor imports.
+    command[-1] = build_unpacking_program(function) + command[-1]
     return component
 
 
@@ -65,11 +64,11 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
 
 
 def _is_embedding_enabled() -> bool:
-    said = os.environ.get(EMBED_VARIABLE, "").lower()
-    if said not in ("", "0", "false", "1", "true"):
-        raise InvalidSpec(Problem(EMBED_VARIABLE, said, "true or false"))
-    return said in ("1", "true")
+    value = os.environ.get(EMBED_VARIABLE, "").lower()
+    if value not in ("", "0", "false", "1", "true"):
+        raise InvalidSpec(Problem(EMBED_VARIABLE, value, "true or false"))
+    return value in ("1", "true")
 
 
 def _core_requirements() -> list[str]:
-    return [need for need in requires("trainjob") or () if "extra ==" not in need]
+    return [requirement for requirement in requires("trainjob") or () if "extra ==" not in requirement]

@@ -76,7 +76,7 @@ def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> F
 
     Args:
         arguments: arguments of the component by name.
-        task: settings of the task.
+        task_config: settings of the task.
 
     Raises:
         InvalidSpec: the arguments or settings break rules; it lists all of them.
@@ -108,7 +108,7 @@ def evaluate(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Tr
     The arguments and errors are those of [fine_tune][].
     """
     if not arguments.get("function"):
-        raise InvalidSpec(Problem("function", "''", "give the text of one: trainjob_kfp.source(function)"))
+        raise InvalidSpec(Problem("function", "''", "give the text of a function: trainjob_kfp.source(function)"))
     return _build_train_job(arguments, task_config)
 
 
@@ -130,7 +130,7 @@ def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | Non
 
 def _check_one_program(is_function: bool, arguments: Mapping[str, Any]) -> None:
     others = ("command", "args") if is_function else ("function_args", "packages_to_install", "pip_index_urls")
-    rule = "the function is what runs: leave it out" if is_function else "it is for a `function`: give one"
+    rule = "leave it out, because the `function` runs" if is_function else "it is only allowed with a `function`"
     problems = [Problem(name, "given", rule) for name in others if arguments.get(name)]
     if problems:
         raise InvalidSpec(problems)
@@ -173,7 +173,7 @@ def _collect_fields(
 
     Args:
         arguments: arguments of the component by name.
-        task: settings of the task.
+        task_config: settings of the task.
         keep_mount: whether the volume of the workspace is also mounted at its own path, which the command may use.
     """
     given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
@@ -187,7 +187,7 @@ def _collect_fields(
         given["queue"] = {"name": given.get("queue", ""), "priority_class": priority}
     if kind := given.pop("runtime_kind", ""):
         given["runtime"] = {"name": given.get("runtime", ""), "kind": kind}
-    if "output_path" in given:  # the output of a fine-tuning may be given to a later step as it is
+    if "output_path" in given:  # may be the output of a fine-tuning, which has the whole path
         given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT_FOLDER}/")
     return given | _workspace_and_volumes(given.get("workspace", ""), task_config, keep_mount)
 
@@ -237,5 +237,5 @@ def _with_whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {name: _with_whole_numbers(one) for name, one in value.items()}
-    return [_with_whole_numbers(one) for one in value] if isinstance(value, list) else value
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    return [_with_whole_numbers(item) for item in value] if isinstance(value, list) else value

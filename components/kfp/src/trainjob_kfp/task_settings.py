@@ -79,7 +79,7 @@ def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
     """
     given: Sequence[Mapping[str, Any]] = (config.volumes if config else None) or ()
     mounts: Sequence[Mapping[str, Any]] = (config.volume_mounts if config else None) or ()
-    return tuple(_convert_mount(mount, given, place) for place, mount in enumerate(mounts))
+    return tuple(_convert_mount(mount, given, index) for index, mount in enumerate(mounts))
 
 
 def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tuple[Workspace, Volume]:
@@ -87,7 +87,7 @@ def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tupl
 
     Args:
         path: an absolute path at or below a mount, such as the value of the pipeline's workspace placeholder.
-        mounted: volumes that are mounted on the task.
+        mounted_volumes: volumes that are mounted on the task.
 
     Raises:
         InvalidSpec: no claim is mounted there.
@@ -100,14 +100,18 @@ def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tupl
             Problem(
                 "workspace",
                 repr(path),
-                f"no volume of the task is mounted there, but at {known}: name a claim, give the task one with "
-                "kubernetes.mount_pvc, or the pipeline a workspace (dsl.PipelineConfig)",
+                f"the task has no volume there, but at {known}: give the name of a claim, mount a claim with "
+                "kubernetes.mount_pvc, or give the pipeline a workspace (dsl.PipelineConfig)",
             )
         )
     volume = max(above, key=lambda mount: len(mount.mount_path))
     if _CLAIM_KEY not in volume.source:
         raise InvalidSpec(
-            Problem("workspace", repr(path), f"a {next(iter(volume.source))} is mounted there; a claim is wanted")
+            Problem(
+                "workspace",
+                repr(path),
+                f"a {next(iter(volume.source))} is mounted there, but only a claim can be the workspace",
+            )
         )
     folder = posixpath.join(volume.sub_path, posixpath.relpath(path, volume.mount_path))
     return Workspace(claim=volume.source[_CLAIM_KEY]["claimName"], sub_path=folder), volume

@@ -35,11 +35,11 @@ class Terminator:
 
     * No request was sent yet: the signal is recorded. The process ends before it creates a TrainJob, and it deletes a
       TrainJob that it adopts.
-    * Its creation is in progress ([about_to_create][]): requests to delete it by name are repeated until it exists. The
+    * Its creation is in progress ([note_creation][]): requests to delete it by name are repeated until it exists. The
       name has the hash of run key and attempt, so that any TrainJob of this name belongs to this step. During that time
       the process creates nothing. A creation that was not sent yet is not sent before an emissary's SIGKILL.
-    * It is known ([guard][]): it is deleted by its uid.
-    * It has ended ([stand_down][]): it is retained as a record of what happened, and for a later try to adopt.
+    * It is known ([set_reference][]): it is deleted by its uid.
+    * It has ended ([mark_finished][]): it is retained as a record of what happened, and for a later try to adopt.
 
     Enter it on the main thread, because only the main thread may set signal handlers.
     """
@@ -49,7 +49,7 @@ class Terminator:
 
         Args:
             connection: how to reach the cluster.
-            keep_warm_seconds: seconds between two uses of an open connection, so that neither end closes it.
+            keepalive_seconds: seconds between two uses of an open connection, so that neither end closes it.
         """
         self._connection, self._keepalive_seconds = connection, keepalive_seconds
         self._should_keep: Callable[[], bool] = lambda: False
@@ -73,7 +73,7 @@ class Terminator:
         if self._deletion_threads is not None:
             self._deletion_threads.close()
         if self._pending_signal is not None:  # nothing was created: end as the signal requires
-            self._exit("nothing was created")
+            self._exit("no TrainJob was created")
 
     def set_keep_condition(self, should_keep: Callable[[], bool]) -> None:
         """Set the function that decides on a signal whether the TrainJob continues.
@@ -89,12 +89,12 @@ class Terminator:
         """
         self._name, self._namespace, self._uid = name, namespace, None
         if self._pending_signal is not None:
-            self._exit("nothing was created")
+            self._exit("no TrainJob was created")
 
     def set_reference(self, reference: JobReference) -> None:
         """Record the TrainJob to delete on a signal; delete it at once if a signal is pending.
 
-        An adopted TrainJob may have ended. On a signal, its state is therefore read first until [still_works][] is
+        An adopted TrainJob may have ended. On a signal, its state is therefore read first until [mark_unfinished][] is
         called.
         """
         self._may_have_ended = reference.adopted
@@ -126,11 +126,11 @@ class Terminator:
         This method returns only if the creation of the TrainJob is in progress, after 1 s.
         """
         if self._should_keep() or self._deletion_threads is None:
-            self._exit(f"TrainJob {self._namespace}/{self._name} was left alone")
-        order = DeletionRequest(
+            self._exit(f"TrainJob {self._namespace}/{self._name} was retained")
+        request = DeletionRequest(
             self._name, self._namespace, self._uid, self._exit_with_result, check_phase_first=self._may_have_ended
         )
-        self._deletion_threads.submit(order)
+        self._deletion_threads.submit(request)
         if self._uid is None:
             time.sleep(_MAX_CREATION_SECONDS)
             return

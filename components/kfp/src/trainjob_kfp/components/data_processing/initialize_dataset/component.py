@@ -1,7 +1,8 @@
-"""Initialize dataset, as a pipeline step.
+"""Component `initialize_dataset`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty or 0 stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
+is not given.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -39,39 +40,39 @@ def initialize_dataset(
 ):
     """Fetch a dataset into `/workspace/dataset` with a TrainJob.
 
-    It runs in Kubeflow Trainer's initializer image, so that credentials, queueing, logs and retries are those of every
-    other step, and the dataset lies where the later steps look for it.
+    The TrainJob runs in the image of Kubeflow Trainer's dataset initializer. Credentials, queues, logs and retries work
+    as in every other step. Later steps read the dataset from that folder.
 
-    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
-    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
+    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
+    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Where the dataset comes from: hf://ORGANIZATION/NAME[/PATH], s3:// or gs://BUCKET/PATH.
-        workspace: Claim that the steps share, mounted at /workspace; or a path where the task has it, see the overview.
-        secret: Name of the Kubernetes Secret with the credentials for `storage_uri`; never the credentials themselves.
-        revision: Revision of a repository on the Hub: a branch, a tag or a commit; by default the newest commit.
-        ignore_patterns: Files not to fetch, as glob patterns.
-        endpoint: URL of the object store, where it is not AWS or Google, or the Hub's.
+        storage_uri: Location of the dataset: hf://ORGANIZATION/NAME[/PATH], s3:// or gs://BUCKET/PATH.
+        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        secret: Name of the Kubernetes Secret with the credentials for `storage_uri`.
+        revision: Branch, tag or commit of a repository on the Hub; by default the newest commit.
+        ignore_patterns: Glob patterns of the files that are not fetched.
+        endpoint: URL of an object store other than AWS or Google, or of the Hub.
         region: Region of an S3 bucket.
-        role_arn: AWS role to assume.
+        role_arn: ARN of the AWS role to assume.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
-        resources: What the step needs, such as {"memory": "4Gi"}, besides what is set on the task.
-        queue: Name of the Kueue LocalQueue to wait in.
-        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
-        deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
+        resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
+        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
+        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
-        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
-        task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
         job: Name of the TrainJob.
-        namespace: Its namespace.
-        uid: Its uid.
+        namespace: Namespace of the TrainJob.
+        uid: Uid of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty without one.
-        output_path: Where the dataset is: `/workspace/dataset`.
+        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        output_path: Folder of the dataset: `/workspace/dataset`.
     """
     from trainjob_kfp import launcher, outputs, steps
 

@@ -1,7 +1,8 @@
-"""Export model, as a pipeline step.
+"""Component `export_model`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty or 0 stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
+is not given.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -38,47 +39,47 @@ def export_model(
     "Outputs",
     [("job", str), ("namespace", str), ("uid", str), ("status", str), ("workspace", str), ("output_path", str)],
 ):
-    """Make one clean Hugging Face folder of the final checkpoint in `/workspace/output` and send it, with a TrainJob.
+    """Export the final checkpoint in `/workspace/output` as a Hugging Face folder.
 
-    The TrainJob writes straight to the destination; the task's own pod sees none of the model's files. Without a
-    destination it writes to the place of the artifact `model`, below the pipeline's root: where that is s3://, gs://,
-    or, with `endpoint`, minio://.
+    A TrainJob writes it directly to the destination, so that no file of the model passes through the task's own pod.
+    Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. This location
+    must begin with s3:// or gs://, or with minio:// if `endpoint` is given.
 
-    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
-    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
+    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
+    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        workspace: Claim that the steps share, mounted at /workspace; or a path where the task has it, see the overview.
-        model: The exported model: where it is, its digest, size and training metrics; nothing is copied for it.
-        destination: s3://, gs://BUCKET/PATH, hf://ORGANIZATION/NAME, a path below /workspace; or `model`'s own place.
-        output_path: Where the checkpoints are below /workspace/output, as the fine-tuning was told.
-        secret: Name of the Kubernetes Secret with the credentials for `destination`; never the credentials themselves.
-        endpoint: URL of the object store, where it is not AWS or Google.
+        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        model: Artifact of the exported model with its location, digest, size and training metrics.
+        destination: s3:// or gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace; see the overview.
+        output_path: Folder of the checkpoints below /workspace/output; the same as `output_path` of the fine-tuning.
+        secret: Name of the Kubernetes Secret with the credentials for `destination`.
+        endpoint: URL of an object store other than AWS or Google.
         region: Region of an S3 bucket.
-        metadata: What the export's manifest.json is to say besides, such as base model and dataset.
-        registry: Kubeflow Model Registry to tell: {"server": URL, "model": NAME}, also version, author and secret.
+        metadata: Values to add to the export's manifest.json, such as base model and dataset.
+        registry: Model Registry entry to create: {"server": URL, "model": NAME}, also version, author and secret.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
-        resources: What the step needs, such as {"memory": "4Gi"}, besides what is set on the task.
-        queue: Name of the Kueue LocalQueue to wait in.
-        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
-        deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
+        resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
+        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
+        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
-        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
-        task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
         job: Name of the TrainJob.
-        namespace: Its namespace.
-        uid: Its uid.
+        namespace: Namespace of the TrainJob.
+        uid: Uid of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty without one.
-        output_path: Where the model is: `destination`.
+        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        output_path: Location of the exported model.
     """
     from trainjob_kfp import launcher, model_location, outputs, steps
 
-    account = outputs.LogSummary()
+    log_summary = outputs.LogSummary()
     with launcher.ExitOnError():
         place = model_location.choose_destination(model.uri, destination, endpoint)
         step = steps.export_model(
@@ -105,7 +106,7 @@ def export_model(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_line=account.read_line,
+            on_line=log_summary.read_line,
         )
-        model_location.update_artifact(model, outcome, place, account.step_result)
+        model_location.update_artifact(model, outcome, place, log_summary.step_result)
         return outputs.build_outputs(outcome, place, step.workspace)

@@ -1,7 +1,8 @@
-"""Evaluate, as a pipeline step.
+"""Component `evaluate`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty or 0 stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
+is not given.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -51,54 +52,56 @@ def evaluate(
         ("passed", bool),
     ],
 ):
-    """Score what a workspace holds with a function of your own, in a TrainJob, and say whether it is good enough.
+    """Score the content of a workspace with a function, and compare a score to a minimum.
 
-    The step succeeds whatever the score is: `with dsl.If(evaluated.outputs["passed"] == True):` lets the next steps
-    happen or not. (`kfp.local` 2.17 takes such a condition for false: there, hand `passed` to a pipeline within the
-    pipeline that has the `dsl.If`.) What is set on the task goes to the evaluating pods. The function returns numbers
-    by name, such as {"exact_match": 0.98}; torchrun runs it on each node, and what rank 0 returns counts.
+    The function runs in a TrainJob under torchrun, on each node. The dict that rank 0 returns has the scores by name,
+    such as {"exact_match": 0.98}. Settings on the task apply to the TrainJob's pods.
 
-    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
-    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
+    The step succeeds with any score. To run the next steps only after a good score, create them inside
+    `with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There,
+    pass `passed` to a pipeline within the pipeline, which has the `dsl.If`.
+
+    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
+    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        function: Text of a Python function that returns numbers by name, from `trainjob_kfp.source(function)`.
-        metric: Name of the number that decides.
-        minimum: The least of it that is enough.
-        metrics: All the numbers that the function returned.
-        function_args: Arguments that the function is called with, by name.
-        packages_to_install: What pip installs before the function runs.
-        pip_index_urls: Where pip looks; the first one as its index.
-        workspace: Claim to mount at /workspace; or a path where the task has it, see the overview.
-        runtime: Training runtime to run on.
-        runtime_kind: `TrainingRuntime` for one in the TrainJob's namespace; by default `ClusterTrainingRuntime`.
-        image: Image to evaluate in; by default the runtime's.
-        num_nodes: Nodes to evaluate on.
-        num_proc_per_node: Processes on each node; 0 leaves it to the runtime.
-        resources_per_node: What each node needs, such as {"gpu": 2, "memory": "64Gi"}, besides what is set on the task.
+        function: Text of a function that returns a dict of scores, from `trainjob_kfp.source(function)`.
+        metric: Name of the score to compare.
+        minimum: Smallest value of the score that is good enough.
+        metrics: All scores that the function returned.
+        function_args: Arguments of the function, by name.
+        packages_to_install: Packages that pip installs before the function runs.
+        pip_index_urls: URLs of pip's package indexes; the first one is the main index.
+        workspace: Name of the claim that is mounted at /workspace; or a path, see the overview.
+        runtime: Name of the training runtime.
+        runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
+        image: Image of the evaluation; by default the runtime's.
+        num_nodes: Number of nodes.
+        num_proc_per_node: Number of processes on each node; 0 means the runtime's default.
+        resources_per_node: Resources of each node, such as {"gpu": 2}, in addition to those set on the task.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        queue: Name of the Kueue LocalQueue to wait in.
-        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
-        deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
-        max_restarts: How often a failing container may be restarted in place before the step fails.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
+        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
+        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
-        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
-        task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
         job: Name of the TrainJob.
-        namespace: Its namespace.
-        uid: Its uid.
+        namespace: Namespace of the TrainJob.
+        uid: Uid of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty without one.
-        output_path: `/workspace`; empty without one.
-        score: The number that decides.
-        passed: Whether it is at least `minimum`.
+        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        output_path: `/workspace`; empty if no workspace is mounted.
+        score: Value of the score `metric`.
+        passed: Whether the score is at least `minimum`.
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.LogSummary()
+    log_summary = outputs.LogSummary()
     with launcher.ExitOnError():
         step = steps.evaluate(
             {
@@ -126,7 +129,7 @@ def evaluate(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_line=account.read_line,
+            on_line=log_summary.read_line,
         )
-        score, passed = outputs.log_scores(account, metric, minimum, metrics)
+        score, passed = outputs.log_scores(log_summary, metric, minimum, metrics)
         return (*outputs.build_outputs(outcome, "/workspace" if workspace else "", step.workspace), score, passed)

@@ -1,7 +1,8 @@
-"""Cleanup, as a pipeline step.
+"""Component `cleanup`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. An empty default means that the argument is
+not given.
 """
 # ruff: noqa: UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -17,22 +18,24 @@ from trainjob_kfp.packaging import trainjob_component
 def cleanup(status: dsl.PipelineTaskFinalStatus, namespace: str = "", finished: bool = False) -> NamedTuple(
     "Outputs", [("deleted", List[str])]
 ):
-    """Delete the TrainJobs of this pipeline run that are still there, as the exit task of a `dsl.ExitHandler`.
+    """Delete this run's active TrainJobs, as the exit task of a `dsl.ExitHandler`.
 
-    Steps that are terminated delete their TrainJobs themselves; this is for those whose pods were lost meanwhile, or
-    that were told to keep them. TrainJobs of other runs, and those that no step of ours made, are left alone.
+    A step that is terminated deletes its TrainJob itself. This component deletes the other active ones: those of steps
+    whose pods were lost, or of steps with `on_kill="keep"`. It does not change TrainJobs of other runs, or TrainJobs
+    that other software created.
 
     Args:
-        status: How what is inside the exit handler ended; Kubeflow Pipelines fills it in.
-        namespace: Where the TrainJobs are; by default the pipeline's own.
-        finished: Delete those that have ended, too; not before what they made is elsewhere.
+        status: Final status of the tasks in the exit handler; Kubeflow Pipelines sets this value.
+        namespace: Namespace of the TrainJobs; by default the pipeline's own.
+        finished: Whether to delete finished TrainJobs, too. Export their results first.
 
     Returns:
         deleted: Names of the TrainJobs that were deleted.
     """
     from trainjob_kfp import launcher
 
-    # It names the run, so that no cache takes another run's cleanup for this one's (KFP 2.17 backend/src/v2/driver).
-    print(f"The run {status.pipeline_job_resource_name}: {status.state}", flush=True)
+    # `status` contains the run's name and is part of the cache key, so that the cached result of another run is never
+    # used (KFP 2.17, backend/src/v2/driver).
+    print(f"Run {status.pipeline_job_resource_name} has the state {status.state}", flush=True)
     with launcher.ExitOnError():
         return (launcher.clean_up(namespace=namespace, finished=finished),)

@@ -1,7 +1,8 @@
-"""Fine-tune, as a pipeline step.
+"""Component `fine_tune`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty or 0 stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
+is not given.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -48,52 +49,53 @@ def fine_tune(
 ):
     """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune, in a TrainJob.
 
-    Checkpoints go to `/workspace/output`. Accelerators, CPU, memory, environment, volumes, tolerations, node selector
-    and affinity that are set on the task go to the training pods; the task's own pod only follows the training.
+    The checkpoints are written to `/workspace/output`. Accelerators, CPU, memory, environment, volumes, tolerations,
+    node selector and affinity that are set on the task apply to the training pods. The task's own pod only follows the
+    TrainJob.
 
-    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
-    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
+    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
+    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        model: Whose recipes to use: llama3.2-1b, llama3.2-3b, llama3.3-70b or qwen2.5-1.5b.
-        workspace: Claim that the steps share, mounted at /workspace; or a path where the task has it, see the overview.
-        metrics: Last and first training loss (`loss`, `first_loss`), `steps` and `epochs` done, `seconds` in all.
-        loss_curve: A page with the loss over the optimizer steps.
-        epochs: Passes over the dataset; 0 leaves the recipe's own.
-        batch_size: Samples a process computes at once; 0 leaves the recipe's own.
-        learning_rate: The optimizer's learning rate; 0 leaves the recipe's own.
-        lora_rank: Rank of a LoRA update; 0 trains all weights, unless `config` says otherwise.
-        config: Any other field of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}.
-        overrides: Any other key=value of the recipe's configuration, as on the command line of `tune run`.
-        dataset_path: Where the data files lie below /workspace/dataset: a folder or a file; `.` is the folder itself.
-        model_path: Where the model lies below /workspace, such as where an export has put an earlier training's.
-        output_path: Where the checkpoints go below /workspace/output; trainings that share a workspace need one each.
+        model: Model whose recipe is used: llama3.2-1b, llama3.2-3b, llama3.3-70b or qwen2.5-1.5b.
+        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        metrics: Last and first training loss (`loss`, `first_loss`), `steps`, `epochs`, and `seconds` of the TrainJob.
+        loss_curve: HTML page with the loss by optimizer step.
+        epochs: Number of passes over the dataset; 0 means the recipe's default.
+        batch_size: Number of samples in a batch of one process; 0 means the recipe's default.
+        learning_rate: Learning rate of the optimizer; 0 means the recipe's default.
+        lora_rank: Rank of the LoRA adapters; 0 trains all weights unless `config` sets `peft_config`.
+        config: Other fields of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}.
+        overrides: Other settings of the recipe as key=value, as on the command line of `tune run`.
+        dataset_path: Folder or file of the data below /workspace/dataset; `.` means the whole folder.
+        model_path: Folder of the model below /workspace, such as the folder of an earlier export.
+        output_path: Folder of the checkpoints below /workspace/output; trainings in one workspace need different ones.
         secret: Name of a Kubernetes Secret whose known keys become environment variables of the training.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        image: TorchTune image; by default Kubeflow Trainer's.
-        runtime: Training runtime to run on; by default the stock torch-distributed.
-        runtime_kind: `TrainingRuntime` for one in the TrainJob's namespace; by default `ClusterTrainingRuntime`.
-        queue: Name of the Kueue LocalQueue to wait in.
-        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
-        deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
-        max_restarts: How often a failing container may be restarted in place before the step fails.
-        resume: Whether a retry goes on after the last whole epoch that an earlier attempt left on the workspace.
+        image: Image with TorchTune; by default Kubeflow Trainer's.
+        runtime: Name of the training runtime; by default `torch-distributed`.
+        runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
+        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
+        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        max_restarts: Maximum number of restarts in place of a failing container before the step fails.
+        resume: Whether a retry resumes after the last complete epoch that an earlier attempt saved in the workspace.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
-        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
-        task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
         job: Name of the TrainJob.
-        namespace: Its namespace.
-        uid: Its uid.
+        namespace: Namespace of the TrainJob.
+        uid: Uid of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty without one.
-        output_path: Where the checkpoints are: `/workspace/output`, or the folder named below it.
+        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        output_path: Folder of the checkpoints: `/workspace/output` or a folder below it.
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.LogSummary()
+    log_summary = outputs.LogSummary()
     with launcher.ExitOnError():
         step = steps.fine_tune(
             {
@@ -126,8 +128,8 @@ def fine_tune(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_progress=account.points.append,
+            on_progress=log_summary.points.append,
         )
-        outputs.log_training_metrics(outcome, account, metrics)
-        outputs.write_loss_curve(outcome, account, loss_curve.path)
+        outputs.log_training_metrics(outcome, log_summary, metrics)
+        outputs.write_loss_curve(outcome, log_summary, loss_curve.path)
         return outputs.build_outputs(outcome, f"{steps.OUTPUT_FOLDER}/{step.output_path}".rstrip("/"), step.workspace)

@@ -1,7 +1,8 @@
-"""Train, as a pipeline step.
+"""Component `train`.
 
-Kubeflow Pipelines ships the function's source alone and reads its annotations at once: so these are not postponed, and
-the body uses no name of this module. Defaults that are empty or 0 stand for "not given".
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
+is not given.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -52,53 +53,53 @@ def train(
         ("result", str),
     ],
 ):
-    """Run a training of your own as a TrainJob: a container, a Python function, or what a runtime brings itself.
+    """Run a container, a Python function or a runtime's own training program as a TrainJob.
 
-    Accelerators, CPU, memory, environment, volumes, tolerations, node selector and affinity that are set on the task go
-    to the training pods; the task's own pod only follows the training. torchrun runs a function on each node.
+    Accelerators, CPU, memory, environment, volumes, tolerations, node selector and affinity that are set on the task
+    apply to the training pods. The task's own pod only follows the TrainJob. torchrun runs a function on each node.
 
-    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
-    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
+    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
+    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        metrics: As far as the log tells them: `loss`, `first_loss`, `steps`, `epochs`; and the `seconds` in all.
-        runtime: Training runtime to run on.
-        runtime_kind: `TrainingRuntime` for one in the TrainJob's namespace; by default `ClusterTrainingRuntime`.
-        image: Image to train in; by default the runtime's.
+        metrics: `seconds` of the TrainJob, and `loss`, `first_loss`, `steps` and `epochs` if the log contains them.
+        runtime: Name of the training runtime.
+        runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
+        image: Image of the training; by default the runtime's.
         command: Command of the training; by default the runtime's.
         args: Arguments of the command; by default the runtime's.
-        function: In place of a command: the text of a Python function, from `trainjob_kfp.source(function)`.
-        function_args: Arguments that the function is called with, by name.
-        packages_to_install: What pip installs before the function runs.
-        pip_index_urls: Where pip looks; the first one as its index.
-        manifest: In place of all of these: a TrainJob that is written already, as for kubectl.
-        num_nodes: Nodes to train on.
-        num_proc_per_node: Training processes on each node; 0 leaves it to the runtime.
-        resources_per_node: What each node needs, such as {"gpu": 2, "memory": "64Gi"}, besides what is set on the task.
-        workspace: Claim to mount at /workspace; or a path where the task has it, see the overview.
+        function: Text of a Python function to run instead of a command, from `trainjob_kfp.source(function)`.
+        function_args: Arguments of the function, by name.
+        packages_to_install: Packages that pip installs before the function runs.
+        pip_index_urls: URLs of pip's package indexes; the first one is the main index.
+        manifest: A whole TrainJob as a dict, which replaces the other arguments of the training.
+        num_nodes: Number of nodes.
+        num_proc_per_node: Number of training processes on each node; 0 means the runtime's default.
+        resources_per_node: Resources of each node, such as {"gpu": 2}, in addition to those set on the task.
+        workspace: Name of the claim that is mounted at /workspace; or a path, see the overview.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        queue: Name of the Kueue LocalQueue to wait in.
-        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
-        managed_by: `kueue.x-k8s.io/multikueue` leaves it to Kueue's MultiKueue, which runs it on a worker cluster.
-        deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
-        max_restarts: How often a failing container may be restarted in place before the step fails.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
+        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
+        managed_by: `kueue.x-k8s.io/multikueue` lets Kueue's MultiKueue run the TrainJob on a worker cluster.
+        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
-        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
-        task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
         job: Name of the TrainJob.
-        namespace: Its namespace.
-        uid: Its uid.
+        namespace: Namespace of the TrainJob.
+        uid: Uid of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty without one.
-        output_path: `/workspace`; empty without one.
-        result: What the function returned with rank 0, as JSON; empty when it returned nothing.
+        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        output_path: `/workspace`; empty if no workspace is mounted.
+        result: JSON value that the function returned on rank 0; empty if it returned none.
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.LogSummary()
+    log_summary = outputs.LogSummary()
     with launcher.ExitOnError():
         step = steps.train(
             {
@@ -130,9 +131,9 @@ def train(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_progress=account.points.append,
-            on_line=account.read_line,
+            on_progress=log_summary.points.append,
+            on_line=log_summary.read_line,
         )
-        outputs.log_training_metrics(outcome, account, metrics)
-        made = outputs.build_outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
-        return (*made, account.result_json)
+        outputs.log_training_metrics(outcome, log_summary, metrics)
+        common = outputs.build_outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
+        return (*common, log_summary.result_json)
