@@ -90,7 +90,7 @@ def _docker(name: str, folder: Path) -> Iterator[Target]:
         raise BackendUnavailable("no container engine is installed")
     for question in ("info", "compose version"):
         if subprocess.run(["docker", *question.split()], capture_output=True).returncode:
-                raise BackendUnavailable(f"`docker {question}` fails: no container engine is running")
+            raise BackendUnavailable(f"`docker {question}` fails: no container engine is running")
     from tests.conformance.k3s import run_k3s
 
     with run_k3s(folder) as kubeconfig:

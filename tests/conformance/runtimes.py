@@ -73,8 +73,8 @@ def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN
     reference: Object = {**OWN_RUNTIME, "runtime": name}
 
     def is_known() -> bool:
-            response = client.request("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")
-            return "must be created before the TrainJob" not in response.message
+        response = client.request("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")
+        return "must be created before the TrainJob" not in response.message
 
     wait_until(is_known)
     return reference

@@ -84,17 +84,17 @@ def test_requests_without_rights_are_forbidden(client, namespace, restricted_cli
         (restricted_client, f"system:serviceaccount:{namespace}:robot"),
         (anonymous, "system:anonymous"),
     ):
-            responses = [error_of(sender.send_raw(*request, b"")) for request, _ in requests_and_rights(namespace)]
-            assert responses == [forbidden_response(user, *rights) for _, rights in requests_and_rights(namespace)]
-            no_metrics = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
-            assert error_of(sender.request("GET", "/metrics")) == no_metrics
+        responses = [error_of(sender.send_raw(*request, b"")) for request, _ in requests_and_rights(namespace)]
+        assert responses == [forbidden_response(user, *rights) for _, rights in requests_and_rights(namespace)]
+        no_metrics = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
+        assert error_of(sender.request("GET", "/metrics")) == no_metrics
 
 
 def test_health_is_public_and_discovery_needs_a_user(restricted_client, anonymous):
     """Health and version need no authentication. Discovery needs an authenticated user."""
     for sender in (restricted_client, anonymous):
-            for path in HEALTH_PATHS:  # these fail while etcd is slow to respond
-                    wait_until(lambda send=sender.request, path=path: send("GET", path).code == 200)
+        for path in HEALTH_PATHS:  # these fail while etcd is slow to respond
+            wait_until(lambda send=sender.request, path=path: send("GET", path).code == 200)
     assert [restricted_client.request("GET", path).code for path in DISCOVERY_PATHS] == [200] * 6
     assert [anonymous.request("GET", path).code for path in DISCOVERY_PATHS] == [403] * 6
     text = f'forbidden: User "system:anonymous" cannot get path "{DISCOVERY_PATHS[-1]}"'

@@ -1,4 +1,4 @@
-"""Cancelling through the engine: the training ends for good, and the same step can be asked for again at once."""
+"""Cancellation by the project's engine: the training ends, and the same step can be submitted again at once."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def wait_for_running_pod(client, namespace, name):
     )
 
 
-def test_a_cancelled_training_does_not_start_again(client, namespace, cluster):
-    """Cancelled by the engine, a running job is gone at once; its JobSet and pods follow, and what is made anew."""
+def test_a_cancelled_job_does_not_start_again(client, namespace, cluster):
+    """A running job that is cancelled is deleted at once. Its JobSet, its pods and a recreated JobSet follow."""
     job = submit_script(cluster, namespace, "sleep 600")
     pod = wait_for_running_pod(client, namespace, job.name)
     jobsets = client.request("GET", path_of("JobSet", namespace)).body
@@ -50,22 +50,24 @@ def test_a_cancelled_training_does_not_start_again(client, namespace, cluster):
     assert client.find("TrainJob", namespace, job.name) is None
     client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
     client.wait_until_deleted("JobSet", namespace, job.name)
-    client.create(shell("true", name="marker", suspend=True), namespace)  # its JobSet ends what the watch has to tell
-    # A Trainer that reads of the JobSet's end before the job's makes it anew, for a moment: 2 of 240 here, under load.
-    there = {jobset["metadata"]["uid"]: jobset["metadata"]["name"] for jobset in jobsets["items"]}
-    for event in client.watch_events(path_of("JobSet", namespace), resourceVersion=jobsets["metadata"]["resourceVersion"]):
+    client.create(shell("true", name="marker", suspend=True), namespace)  # the watch below ends with its JobSet
+    # A Trainer that processes the JobSet's deletion before the job's creates the JobSet again, for a moment. That was
+    # seen in 2 of 240 runs under load.
+    existing = {jobset["metadata"]["uid"]: jobset["metadata"]["name"] for jobset in jobsets["items"]}
+    version = jobsets["metadata"]["resourceVersion"]
+    for event in client.watch_events(path_of("JobSet", namespace), resourceVersion=version):
         meta = event["object"]["metadata"]
-        there[meta["uid"]] = meta["name"]
+        existing[meta["uid"]] = meta["name"]
         if event["type"] == "DELETED":
-            del there[meta["uid"]]
-        if [*there.values()] == ["marker"]:
+            del existing[meta["uid"]]
+        if [*existing.values()] == ["marker"]:
             break
-    assert [*there.values()] == ["marker"]
+    assert [*existing.values()] == ["marker"]
     assert wait_until(lambda: not list_pods(client, namespace, job.name))
 
 
-def test_the_same_step_can_be_asked_for_again_at_once(client, namespace, cluster):
-    """A step that is cancelled and asked for again at once runs anew, with its old name, and takes over no old end."""
+def test_a_cancelled_step_can_be_submitted_again_at_once(client, namespace, cluster):
+    """A step submitted again right after its cancellation gets a new TrainJob with the same name."""
     first = submit_script(cluster, namespace, "echo ran")
     assert wait(cluster, first).succeeded
     assert cancel(cluster, first)
@@ -79,7 +81,7 @@ def test_the_same_step_can_be_asked_for_again_at_once(client, namespace, cluster
 
 @pytest.mark.since("2.1")
 def test_a_job_without_its_runtime_can_be_cancelled(client, namespace, cluster):
-    """A job whose runtime somebody deleted can be cancelled all the same."""
+    """A job whose runtime was deleted can be cancelled."""
     spec = client.get("ClusterTrainingRuntime", None, "torch-distributed")
     create_runtime(client, namespace, spec["spec"])
     request = TrainJob(
@@ -95,73 +97,73 @@ def test_a_job_without_its_runtime_can_be_cancelled(client, namespace, cluster):
 
 
 @pytest.mark.parametrize("kind", ["Pod", "JobSet"])
-def test_the_next_attempt_waits_for_what_is_left_of_the_old_one(client, namespace, cluster, kind, evidence):
-    """While a pod or the JobSet of a cancelled job still terminates, the step asked for again waits, then runs anew."""
+def test_the_next_attempt_waits_for_terminating_objects(client, namespace, cluster, kind, evidence):
+    """While a pod or the JobSet of a cancelled job terminates, a new submission waits, and then creates a new job."""
     first = submit_script(cluster, namespace, "sleep 600")
     pod = wait_for_running_pod(client, namespace, first.name)["metadata"]["name"]
     name = pod if kind == "Pod" else first.name
     client.add_finalizer(kind, namespace, name)
     assert cancel(cluster, first)
     client.wait_for(kind, namespace, name, lambda found: "deletionTimestamp" in found["metadata"])
-    there_at_creation = []
+    seen_at_creation = []
 
     def before_create(*_):
-        there_at_creation.append(client.find(kind, namespace, name))
+        seen_at_creation.append(client.find(kind, namespace, name))
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(submit_script, cluster, namespace, "sleep 600", before_create=before_create)
+        submission = pool.submit(submit_script, cluster, namespace, "sleep 600", before_create=before_create)
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", patience=0.5)
         assert client.find("TrainJob", namespace, first.name) is None
         client.remove_finalizers(kind, namespace, name)
-        second = asked.result(300)
-    assert (second.name, second.uid == first.uid, there_at_creation) == (first.name, False, [None])
+        second = submission.result(300)
+    assert (second.name, second.uid == first.uid, seen_at_creation) == (first.name, False, [None])
     assert wait_for_running_pod(client, namespace, second.name)
-    at_creation = "gone" if there_at_creation == [None] else "still there"
+    at_creation = "gone" if seen_at_creation == [None] else "still there"
     result = f"{at_creation} when the next attempt was created"
     evidence("faults", fault=f"a {kind} that still terminates when the next attempt starts", runs=1, result=result)
 
 
-def test_a_job_that_somebody_else_is_deleting(client, namespace, cluster):
-    """One that is on its way is no job to adopt, cancelling it again is no error, and the next attempt has its own."""
+def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
+    """A terminating job is not adopted, and cancelling it again is no error. The next attempt is a new job."""
     first = submit_script(cluster, namespace, "sleep 600")
     client.add_finalizer("TrainJob", namespace, first.name)
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(wait, cluster, first)
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
         assert waiting.result(300).phase is Phase.DELETED
-        assert cancel(cluster, first)  # it is there, and still goes
+        assert cancel(cluster, first)  # it exists and still terminates
         assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
-        asked = pool.submit(submit_script, cluster, namespace, "sleep 600")
+        submission = pool.submit(submit_script, cluster, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", patience=0.5)
         client.remove_finalizers("TrainJob", namespace, first.name)
-        second = asked.result(300)
+        second = submission.result(300)
     assert second.uid != first.uid
     assert cancel(cluster, first) is False
     assert client.find("TrainJob", namespace, second.name)
 
 
 @pytest.mark.parametrize("action", KillAction)
-def test_one_that_is_gone_is_no_error_and_its_names_next_owner_is_left_alone(client, namespace, cluster, action):
-    """Whatever is to be done with a job that is gone is done to nobody: not to another job that has its name by now."""
+def test_actions_on_a_deleted_job_do_not_affect_a_namesake(client, namespace, cluster, action):
+    """An action on a deleted job changes nothing, even if another job has the same name by now."""
     first = submit_script(cluster, namespace, "sleep 600")
     assert cancel(cluster, first)
     client.wait_until_deleted("JobSet", namespace, first.name)
-    told = "it goes on" if action is KillAction.KEEP else "it was gone already"
-    assert apply_kill_action(cluster, first, action) == told
+    expected = "it goes on" if action is KillAction.KEEP else "it was gone already"
+    assert apply_kill_action(cluster, first, action) == expected
     client.create(shell("sleep 600", name=first.name), namespace)
     other = client.get("TrainJob", namespace, first.name)["metadata"]["uid"]
-    assert apply_kill_action(cluster, first, action) == told
-    with contextlib.suppress(WaitTimeout):  # whichever it notices first
+    assert apply_kill_action(cluster, first, action) == expected
+    with contextlib.suppress(WaitTimeout):  # either the timeout or the deletion is noticed first
         limits = Limits(total=timedelta(0), on_timeout=action)
         assert wait(cluster, first, limits=limits).phase is Phase.DELETED
     left = client.get("TrainJob", namespace, first.name)
     assert (left["metadata"]["uid"], left["spec"].get("suspend", False)) == (other, False)
 
 
-def test_one_that_is_suspended_when_it_is_given_up_goes_on_with_the_next_try(client, namespace, cluster, tmp_path):
-    """Suspended instead of deleted, a job loses its pods and stays; asked for again, it goes on when they are over."""
+def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, namespace, cluster, tmp_path):
+    """A job suspended by its kill action keeps its TrainJob. A new submission resumes it when its pods are gone."""
     end = tmp_path / "end"
     script = f"trap 'while [ ! -e {end} ]; do sleep 0.1; done; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     first = submit_script(cluster, namespace, script)
@@ -170,30 +172,30 @@ def test_one_that_is_suspended_when_it_is_given_up_goes_on_with_the_next_try(cli
     assert apply_kill_action(cluster, first, "suspend") == "it was suspended"
     assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(submit_script, cluster, namespace, script)
+        submission = pool.submit(submit_script, cluster, namespace, script)
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, script, patience=0.5)
         assert cluster.get_trainjob(first.name, namespace)["spec"]["suspend"] is True
         end.touch()
-        second = asked.result(300)
+        second = submission.result(300)
     assert (second.uid, second.adopted) == (first.uid, True)
     assert wait_for_running_pod(client, namespace, first.name)["metadata"]["uid"] != pod["uid"]
-    # The kill of the first try is late: the job is the second one's by now.
+    # This kill action of the first try comes late: the second try has adopted the job.
     assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
     assert apply_kill_action(cluster, second, "suspend") == "it was suspended"
 
 
-def test_what_a_person_has_suspended_stays_suspended(client, namespace, cluster):
-    """A job that a person has suspended is taken over by a retry as it is: only that person lets it go on."""
+def test_a_job_suspended_by_a_user_stays_suspended(client, namespace, cluster):
+    """A job that a user suspended is adopted by a retry and stays suspended until the user resumes it."""
     first = submit_script(cluster, namespace, "sleep 600")
     assert set_suspended(cluster, first.name, namespace, suspended=True)
     assert submit_script(cluster, namespace, "sleep 600").uid == first.uid
     assert client.get("TrainJob", namespace, first.name)["spec"]["suspend"] is True
 
 
-def test_a_queue_decides_when_its_job_runs(client, namespace, cluster):
-    """A job in a Kueue queue is not suspended when it is given up: the queue would undo that; it goes on."""
+def test_a_queued_job_is_not_suspended(client, namespace, cluster):
+    """A job in a Kueue queue keeps running when its kill action is `suspend`, because Kueue would resume it."""
     first = submit_script(cluster, namespace, "sleep 600")
     client.patch("TrainJob", namespace, first.name, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}})
     assert "goes on: TrainJob" in apply_kill_action(cluster, first, "suspend")
@@ -202,8 +204,8 @@ def test_a_queue_decides_when_its_job_runs(client, namespace, cluster):
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
 
 
-def test_one_that_has_ended_is_not_suspended(client, namespace, cluster):
-    """A job that ended before it was given up stays as it ended."""
+def test_a_finished_job_is_not_suspended(client, namespace, cluster):
+    """A finished job is not changed by a kill action."""
     first = submit_script(cluster, namespace, "true")
     assert wait(cluster, first).succeeded
     assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
@@ -213,8 +215,8 @@ def test_one_that_has_ended_is_not_suspended(client, namespace, cluster):
 
 
 @pytest.mark.parametrize("action", KillAction)
-def test_a_failing_one_is_kept_for_a_look_and_the_next_try_has_its_own(client, namespace, cluster, action):
-    """One that failed in place stays when that is wished, marked as failed; a retry starts anew, and two never work."""
+def test_a_failed_job_can_be_retained_and_the_next_try_creates_another(client, namespace, cluster, action):
+    """With `on_failure` keep or suspend, a failed job is retained and marked as failed. A retry creates another job."""
     first = submit_script(cluster, namespace, "exit 3")
     limits = Limits(on_failure=action)
     outcome = wait(cluster, first, limits=limits)
@@ -231,7 +233,7 @@ def test_a_failing_one_is_kept_for_a_look_and_the_next_try_has_its_own(client, n
         wait_until(lambda: not list_pods(client, namespace, first.name))
     second = submit_script(cluster, namespace, "exit 3")
     assert (second.uid == first.uid, second.adopted) == (False, False)
-    there = {job["metadata"]["uid"] for job in cluster.list_trainjobs(namespace)}
-    assert there == ({second.uid} if action is KillAction.KEEP else {first.uid, second.uid})
+    remaining = {job["metadata"]["uid"] for job in cluster.list_trainjobs(namespace)}
+    assert remaining == ({second.uid} if action is KillAction.KEEP else {first.uid, second.uid})
     swept = sweep(cluster, namespace=namespace, finished_for=timedelta(0))
     assert [one.reference.uid for one in swept] == ([first.uid] if action is KillAction.SUSPEND else [])

@@ -1,4 +1,4 @@
-"""The claim that TorchTune's steps share: what it is called, whom it belongs to, how long it lives."""
+"""The PersistentVolumeClaim that TorchTune's steps share: its name, its owner and its lifetime."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ SPEC = '{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"20G
 
 
 def read_creation_failure(client, namespace, target):
-    """What the event about the TrainJob `job` says, which has no JobSet; up to 2.2 it names no reason."""
+    """Return the message of the event that the TrainJob `job` has no JobSet; empty up to Trainer 2.2."""
     event = wait_for_warning(client, namespace, "job", "TrainJobResourcesCreationFailed")
     assert client.find("JobSet", namespace, "job") is None
-    said = event["message"].removeprefix("TrainJob resources reconciliation failed: ")
+    message = event["message"].removeprefix("TrainJob resources reconciliation failed: ")
     if target.trainer >= (2, 3):
-        return said
-    assert said == "unknown (patch jobsets.jobset.x-k8s.io job)"
+        return message
+    assert message == "unknown (patch jobsets.jobset.x-k8s.io job)"
     return ""
 
 
 def assert_jobset_refused(client, namespace, target, reason):
-    """There is no JobSet, for this reason."""
-    said = read_creation_failure(client, namespace, target)
-    assert said == (DENIED + reason if target.trainer >= (2, 3) else "")
+    """Assert that there is no JobSet, for this reason."""
+    message = read_creation_failure(client, namespace, target)
+    assert message == (DENIED + reason if target.trainer >= (2, 3) else "")
 
 
 def read_volumes(jobset, step):
-    """Claim by volume in a step's pods as the JobSet has them."""
+    """Return the claim of each volume in a step's pod template of the JobSet."""
     return {
         one["name"]: one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, step).get("volumes", [])
     }
 
 
 def unscheduled_reasons(pod):
-    """Why a pod has no node yet."""
+    """Return the messages that explain why a pod is not scheduled."""
     rows = (pod.get("status") or {}).get("conditions") or []
     return [row["message"] for row in rows if row["type"] == "PodScheduled" and row["status"] == "False"]
 
@@ -59,8 +59,8 @@ def read_mounts(jobset, step):
 
 
 @pytest.mark.since("2.2")
-def test_while_suspended(client, namespace):
-    """The claim `initializer-NAME` is there as soon as the JobSet, suspended or not: RWO, 20Gi, the JobSet's own."""
+def test_claim_of_a_suspended_job(client, namespace):
+    """The claim `initializer-NAME` (ReadWriteOnce, 20Gi) is created with the JobSet, even if that is suspended."""
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA)})["job"]
     found = client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job"}
@@ -77,8 +77,8 @@ def test_while_suspended(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_life(client, namespace):
-    """All steps share the claim; it outlives the training and goes with the TrainJob; the name can be used again."""
+def test_claim_lifetime(client, namespace):
+    """All steps share one claim. It is deleted with the TrainJob, not at its end, and its name can be used again."""
     scripts = {
         "dataset-initializer": "mkdir /workspace/dataset && echo rows > /workspace/dataset/a",
         "model-initializer": "mkdir /workspace/model && echo weights > /workspace/model/a",
@@ -99,8 +99,8 @@ def test_life(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_deadline(client, namespace):
-    """The claim goes when the deadline is over, with everything on it."""
+def test_claim_is_deleted_at_the_deadline(client, namespace):
+    """At the deadline the claim is deleted with all its data."""
     slow = create_scripted_runtime(client, namespace, {"dataset-initializer": "exec sleep 600"})
     client.create(train_job(activeDeadlineSeconds=1, suspend=True, **slow), namespace)
     client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
@@ -111,8 +111,8 @@ def test_deadline(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_retained(client, namespace, target):
-    """With Retain in the runtime the claim belongs to nobody and stays; then the name can't be used again."""
+def test_retained_claim(client, namespace, target):
+    """With whenDeleted Retain the claim has no owner and is kept. Then the same name gets no JobSet again."""
     job = train_job(**create_scripted_runtime(client, namespace, {}, retain_claim=True))
     client.create(job, namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
@@ -128,8 +128,8 @@ def test_retained(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-def test_taken(client, namespace, target):
-    """A claim of another's that has the name is never used: there is no JobSet, an event says why, no status does."""
+def test_existing_claim_is_not_used(client, namespace, target):
+    """An existing claim with that name is never used. There is no JobSet, and only an event has the reason."""
     client.create(claim("initializer-job", "20Gi"), namespace)
     client.create(train_job(runtime=LLAMA), namespace)
     other = f"{FIELD}.template[0].spec: Invalid value: {SPEC}: spec does not match existing PVC initializer-job"
@@ -140,7 +140,7 @@ def test_taken(client, namespace, target):
 
 @pytest.mark.since("2.2")
 def test_a_volume_of_the_same_name(client, namespace, target):
-    """A patch with a volume called `initializer` is accepted, but there is never a JobSet."""
+    """A patch with a volume named `initializer` is accepted, but no JobSet is created."""
     client.create(train_job(runtime=LLAMA, **mount_patch(target.trainer, "initializer", "/data")), namespace)
     field = "spec.replicatedJobs[2].template.spec.template.spec.volumes[0].name"
     reason = "volume name conflicts with VolumeClaimPolicy template name: initializer"
@@ -148,17 +148,17 @@ def test_a_volume_of_the_same_name(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-def test_mounted_by_nobody(client, namespace, target):
-    """Own volumes at /workspace in every step leave the claim unmounted: accepted, but there is never a JobSet."""
+def test_claim_that_no_step_mounts(client, namespace, target):
+    """If own volumes replace the claim in every step, the TrainJob is accepted, but no JobSet is created."""
     client.create(train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace", STEPS)), namespace)
-    said = read_creation_failure(client, namespace, target)
-    if said:  # cut to fit into an event, so that the reason itself is lost
-        assert said.startswith(f'{DENIED}spec.replicatedJobs: Invalid value: [{{"name":"dataset-initializer",')
-        assert (len(said), said[-4:]) == (954, " ...")
+    message = read_creation_failure(client, namespace, target)
+    if message:  # it is cut to fit into an event, so the reason itself is lost
+        assert message.startswith(f'{DENIED}spec.replicatedJobs: Invalid value: [{{"name":"dataset-initializer",')
+        assert (len(message), message[-4:]) == (954, " ...")
 
 
-def test_own_output(client, namespace, target):
-    """An own claim at /workspace/output lies next to the shared one, in the step that it is mounted in only."""
+def test_own_claim_for_the_output(client, namespace, target):
+    """An own claim at /workspace/output is mounted beside the shared one, only in the step that names it."""
     job = train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace/output"))
     jobset = create_jobsets(client, namespace, {"job": job})["job"]
     runtimes = {} if target.trainer >= (2, 2) else {"initializer": LLAMA}
@@ -169,8 +169,8 @@ def test_own_output(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-def test_own_output_survives(client, namespace, target):
-    """What the training writes to an own claim at /workspace/output stays when the TrainJob and its claim are gone."""
+def test_own_claim_outlives_the_trainjob(client, namespace, target):
+    """Files that the training writes to an own claim at /workspace/output outlive the TrainJob."""
     client.create(claim("mine"), namespace)
     scripts = {"model-initializer": "echo weights > /workspace/a", "node": "cp /workspace/a /workspace/output/b"}
     job = train_job(
@@ -189,20 +189,20 @@ def test_own_output_survives(client, namespace, target):
     assert client.log(namespace, pod["metadata"]["name"]).strip() == "weights"
 
 
-def test_own_workspace(client, namespace, target):
-    """A volume mounted at /workspace takes the place of the step's own mount there."""
+def test_own_claim_for_the_workspace(client, namespace, target):
+    """A volume mounted at /workspace replaces the step's own mount."""
     job = train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace"))
     jobset = create_jobsets(client, namespace, {"job": job})["job"]
     assert read_mounts(jobset, "node") == {"/workspace": "mine"}
     assert read_mounts(jobset, "dataset-initializer") == {"/workspace": "initializer"}
-    # Up to 2.1 the volume stays in the pod, which so still waits for the runtime's claim.
+    # Up to 2.1 the volume stays in the pod, which therefore still waits for the runtime's claim.
     runtimes = {} if target.trainer >= (2, 2) else {"initializer": LLAMA}
     assert read_volumes(jobset, "node") == {"mine": "mine", **runtimes}
 
 
 @pytest.mark.before("2.2")
-def test_before_2_2(client, namespace):
-    """Up to 2.1 the claim is called like the runtime and is the user's: pods wait for it, and it stays."""
+def test_claim_before_2_2(client, namespace):
+    """Up to 2.1 the claim has the runtime's name, and the user creates it. Pods wait for it, and it is kept."""
     client.create(train_job(**create_scripted_runtime(client, namespace, {"node": "ls /workspace"})), namespace)
     query = {"labelSelector": f"{JOBSET}=job"}
     (message,) = unscheduled_reasons(client.wait_for("Pod", namespace, "", unscheduled_reasons, **query))
@@ -216,12 +216,12 @@ def test_before_2_2(client, namespace):
     assert (kept["status"]["phase"], kept["metadata"].get("ownerReferences")) == ("Bound", None)
 
 
-def test_a_claim_that_is_not_there(client, namespace, target):
-    """A pod whose claim does not exist is not scheduled; the TrainJob only shows an active Job."""
+def test_missing_claim(client, namespace, target):
+    """A pod whose claim does not exist is not scheduled. The TrainJob only shows an active Job."""
     client.create(train_job("true", **mount_patch(target.trainer, "mine", "/data")), namespace)
     (message,) = unscheduled_reasons(
         client.wait_for("Pod", namespace, "", unscheduled_reasons, labelSelector=f"{JOBSET}=job")
     )
     assert 'persistentvolumeclaim "mine" not found' in message
-    answer = client.request("GET", path_of("TrainJob", namespace, "job"))
-    assert "conditions" not in (answer.body.get("status") or {})
+    response = client.request("GET", path_of("TrainJob", namespace, "job"))
+    assert "conditions" not in (response.body.get("status") or {})

@@ -1,4 +1,4 @@
-"""What is said about versions that etcd has forgotten; needs an etcd that the test may tell to forget."""
+"""Responses for resourceVersions that etcd has compacted; the test needs its own etcd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD_TOKEN = (
 
 @pytest.fixture
 def uncached_control_plane(target, tmp_path):
-    """A control plane of the test's own, whose API server remembers nothing by itself."""
+    """Start a control plane whose API server has no watch cache; return a client and the URL of its etcd."""
     trainer = "{}.{}".format(*target.trainer)
     with (
         ControlPlane(tmp_path, trainer=trainer, apiserver_args=["--watch-cache=false"]) as cluster,
@@ -31,14 +31,14 @@ def uncached_control_plane(target, tmp_path):
 
 
 def compact_etcd(etcd, revision):
-    """Makes etcd drop every older version."""
+    """Compact etcd: drop all revisions before this one."""
     order = {"revision": str(revision), "physical": True}
     assert urllib3.request("POST", f"{etcd}/v3/kv/compaction", json=order, timeout=60).status == 200
 
 
 @pytest.mark.only("controlplane-2.3")
-def test_forgotten_versions(uncached_control_plane):
-    """A watch from a forgotten version ends with 410, a list of it is refused with 410, and so is an old page."""
+def test_compacted_versions(uncached_control_plane):
+    """A watch, a list or a page token of a compacted resourceVersion gets 410 Expired."""
     client, etcd = uncached_control_plane
     path = path_of("Secret", "default")
     created = create_objects(client, "default", "Secret", "abcd")
@@ -53,10 +53,10 @@ def test_forgotten_versions(uncached_control_plane):
     assert status["message"] == "The resourceVersion for the provided watch is too old."
 
     exact = {"resourceVersion": resource_version_of(created[0]), "resourceVersionMatch": "Exact"}
-    answer = client.request("GET", path, **exact)
-    assert error_of(answer) == (410, "Expired", "The resourceVersion for the provided list is too old.")
+    response = client.request("GET", path, **exact)
+    assert error_of(response) == (410, "Expired", "The resourceVersion for the provided list is too old.")
 
-    answer = client.request("GET", path, limit=2, **{"continue": head["continue"]})
-    assert error_of(answer) == (410, "Expired", OLD_TOKEN)
-    rest = client.request("GET", path, limit=2, **{"continue": answer.body["metadata"]["continue"]}).body
+    response = client.request("GET", path, limit=2, **{"continue": head["continue"]})
+    assert error_of(response) == (410, "Expired", OLD_TOKEN)
+    rest = client.request("GET", path, limit=2, **{"continue": response.body["metadata"]["continue"]}).body
     assert names_of(rest["items"]) == ["d", "e"]

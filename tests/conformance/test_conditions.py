@@ -1,4 +1,4 @@
-"""Every condition that a TrainJob can reach, with its reason and message."""
+"""Every condition that a TrainJob can have, with its reason and message."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ FAILED = "jobset failed due to one or more job failures"
 
 
 def test_complete(client, namespace):
-    """A job that ends well is Complete, AllJobsCompleted; until then it has no condition, no Running and no Created."""
+    """A job that succeeds gets Complete with the reason AllJobsCompleted. Before that it has no condition."""
     states = watch_states(client, client.create(shell("sleep 0.5"), namespace))
     assert conditions(states[-1]) == [COMPLETE]
     assert [conditions(state) for state in states[:-1]] == [[]] * (len(states) - 1)
 
 
-@pytest.mark.parametrize("culprit", ["node", "dataset-initializer", "model-initializer"])
-def test_failed(client, namespace, culprit):
-    """A job whose pod fails is Failed, FailedJobs, and names the Job, so the step, that failed first."""
+@pytest.mark.parametrize("failing", ["node", "dataset-initializer", "model-initializer"])
+def test_failed(client, namespace, failing):
+    """A job whose pod fails gets Failed with the reason FailedJobs. The message names the first failed Job."""
     initializers = ["dataset-initializer", "model-initializer"]
-    steps = [never_restarted_job(name, f"exit {3 * (name == culprit)}") for name in [*initializers, "node"]]
+    steps = [never_restarted_job(name, f"exit {3 * (name == failing)}") for name in [*initializers, "node"]]
     steps[2]["dependsOn"] = [{"name": name, "status": "Complete"} for name in initializers]
     client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
     job = client.wait_for("TrainJob", namespace, "job", is_finished)
-    message = f"{FAILED} (first failed job: job-{culprit}-0)"
+    message = f"{FAILED} (first failed job: job-{failing}-0)"
     assert conditions(job) == [("Failed", "True", "FailedJobs", message)]
 
 
 def test_an_initializer_that_fails_ends_the_others(client, namespace):
-    """When an initializer fails, the others' Jobs and pods go, the node never starts, the failed one's pod stays."""
+    """If an initializer fails, the other Jobs and their pods are deleted. Its own failed pod is kept."""
     steps = [never_restarted_job("dataset-initializer", "exit 3"), never_restarted_job("model-initializer", "sleep 60")]
     last = replicated_job(depends_on=["dataset-initializer", "model-initializer"])
     client.create(train_job(**create_own_runtime(client, namespace, *steps, last)), namespace)
@@ -44,7 +44,7 @@ def test_an_initializer_that_fails_ends_the_others(client, namespace):
 
 
 def test_max_restarts(client, namespace):
-    """With maxRestarts in the runtime all Jobs start anew so often; then the job is Failed, ReachedMaxRestarts."""
+    """With maxRestarts in the runtime all Jobs restart that often. Then the job is Failed, ReachedMaxRestarts."""
     runtime = create_own_runtime(
         client, namespace, never_restarted_job("node", "exit 3"), failurePolicy={"maxRestarts": 1}
     )
@@ -52,12 +52,12 @@ def test_max_restarts(client, namespace):
     message = "jobset failed due to reaching max number of restarts (first failed job: job-node-0)"
     assert conditions(states[-1]) == [("Failed", "True", "ReachedMaxRestarts", message)]
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 1
-    (pod,) = client.list("Pod", namespace)  # of the last attempt; those before are gone
+    (pod,) = client.list("Pod", namespace)  # of the last attempt; the earlier pods are deleted
     assert pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "1"
 
 
 def test_a_rule_of_the_failure_policy(client, namespace):
-    """A failure policy's rule can fail the job at once: Failed, FailJobSetFailurePolicyAction."""
+    """A rule of the failure policy can fail the job at once: Failed, FailJobSetFailurePolicyAction."""
     rule = {"name": "givesUp", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]}
     policy = {"maxRestarts": 3, "rules": [rule]}
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"), failurePolicy=policy)
@@ -68,8 +68,8 @@ def test_a_rule_of_the_failure_policy(client, namespace):
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 0
 
 
-def test_a_restart_that_ends_well(client, namespace):
-    """After a restart of all Jobs the job can be Complete; that it was restarted is told by its JobSet only."""
+def test_success_after_a_restart(client, namespace):
+    """After a restart of all Jobs the job can be Complete. Only its JobSet shows the restart."""
     script = "test $ATTEMPT = 1"
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
     node = never_restarted_job("node", script)
@@ -83,7 +83,7 @@ def test_a_restart_that_ends_well(client, namespace):
 
 @pytest.mark.since("2.3")
 def test_managed_by_another_controller(client, namespace):
-    """A job that is managed by another controller gets no JobSet, and nobody writes its status."""
+    """A job with another managedBy gets no JobSet and no status."""
     client.create(shell("true", managedBy="kueue.x-k8s.io/multikueue"), namespace)
     client.create(shell("true", name="later"), namespace)
     client.wait_for("TrainJob", namespace, "later", is_finished)

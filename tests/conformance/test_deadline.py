@@ -1,4 +1,4 @@
-"""spec.activeDeadlineSeconds, from Trainer 2.2 on."""
+"""spec.activeDeadlineSeconds, which exists since Trainer 2.2."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import conditions, counters, has_condition, is_finished, list_pods, shell
 
 EXCEEDED = ("Failed", "True", "DeadlineExceeded", "TrainJob exceeded its active deadline")
-# Seconds in which a busy machine has a job's pods running; a shorter deadline may come before them.
-ENOUGH = 20
+# Seconds in which the pods of a job run even on a busy machine; a shorter deadline may end before that.
+ENOUGH_SECONDS = 20
 COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
 
 
 @pytest.mark.since("2.2")
-def test_it_ends_the_job(client, namespace):
-    """At its deadline a job is Failed, DeadlineExceeded; JobSet, Jobs, pods and Service go, and nothing runs again."""
-    created = client.create(shell("sleep 60", activeDeadlineSeconds=ENOUGH), namespace)
+def test_the_deadline_ends_the_job(client, namespace):
+    """At its deadline a job is Failed, DeadlineExceeded. Its objects are deleted, and it does not run again."""
+    created = client.create(shell("sleep 60", activeDeadlineSeconds=ENOUGH_SECONDS), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
     (pod,) = list_pods(client, namespace)
     states = watch_states(client, created)
@@ -39,9 +39,9 @@ def test_it_ends_the_job(client, namespace):
 
 @pytest.mark.slow
 @pytest.mark.since("2.2")
-def test_it_is_counted_from_the_resume(client, namespace):
-    """The deadline of a suspended job is counted from its resume; one that ended in time stays Complete."""
-    deadline = {"activeDeadlineSeconds": ENOUGH}
+def test_the_deadline_of_a_suspended_job(client, namespace):
+    """The deadline of a suspended job starts when it resumes. A job that ends before its deadline stays Complete."""
+    deadline = {"activeDeadlineSeconds": ENOUGH_SECONDS}
     client.create(shell("sleep 60", name="held", suspend=True, **deadline), namespace)
     client.create(shell("true", name="quick", **deadline), namespace)
     client.create(shell("sleep 60", name="late", **deadline), namespace)
@@ -56,12 +56,12 @@ def test_it_is_counted_from_the_resume(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_it_cannot_be_changed(client, namespace):
-    """The deadline is immutable, and 1 second at least."""
+def test_the_deadline_is_immutable(client, namespace):
+    """The deadline is immutable and at least 1 second."""
     wrong = 'TrainJob.trainer.kubeflow.org "job" is invalid: spec.activeDeadlineSeconds: Invalid value: '
-    never = client.request("POST", path_of("TrainJob", namespace), shell("true", activeDeadlineSeconds=0))
-    assert (never.code, never.reason) == (422, "Invalid")
-    assert never.message == f"{wrong}0: spec.activeDeadlineSeconds in body should be greater than or equal to 1"
+    invalid = client.request("POST", path_of("TrainJob", namespace), shell("true", activeDeadlineSeconds=0))
+    assert (invalid.code, invalid.reason) == (422, "Invalid")
+    assert invalid.message == f"{wrong}0: spec.activeDeadlineSeconds in body should be greater than or equal to 1"
     client.create(shell("true", suspend=True, activeDeadlineSeconds=100), namespace)
     longer = client.request("PATCH", path_of("TrainJob", namespace, "job"), {"spec": {"activeDeadlineSeconds": 200}})
     assert (longer.code, longer.reason) == (422, "Invalid")
@@ -69,8 +69,8 @@ def test_it_cannot_be_changed(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_it_can_be_taken_away_and_given(client, namespace):
-    """A deadline can be taken from a job and given to one that has none, though not changed."""
+def test_the_deadline_can_be_removed_and_set(client, namespace):
+    """A deadline can be removed from a job, and set on a job that has none."""
     client.create(shell("true", suspend=True, activeDeadlineSeconds=100), namespace)
     without = client.patch("TrainJob", namespace, "job", {"spec": {"activeDeadlineSeconds": None}})
     assert "activeDeadlineSeconds" not in without["spec"]
@@ -79,8 +79,8 @@ def test_it_can_be_taken_away_and_given(client, namespace):
 
 
 @pytest.mark.before("2.2")
-def test_there_is_none(client, namespace):
-    """Before 2.2 there is no deadline: strict creation refuses the field, any other drops it."""
+def test_no_deadline_before_2_2(client, namespace):
+    """Before 2.2 the field does not exist: strict validation rejects it, otherwise it is dropped."""
     job = shell("true", suspend=True, activeDeadlineSeconds=5)
     strict = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
     assert strict.code == 400

@@ -1,4 +1,4 @@
-"""What the API server fills into a TrainJob, and what it leaves alone."""
+"""Default values that the API server adds to a TrainJob, and fields that it keeps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 
 
 def dry_run_spec(client, namespace, **spec):
-    """The spec of the answer to a dry run."""
-    answer = client.request("POST", path_of("TrainJob", namespace), train_job(**spec), dryRun="All")
-    assert answer.code == 201, answer.message
-    return answer.body["spec"]
+    """Return the spec in the response to a dry run."""
+    response = client.request("POST", path_of("TrainJob", namespace), train_job(**spec), dryRun="All")
+    assert response.code == 201, response.message
+    return response.body["spec"]
 
 
-def test_least(client, namespace):
-    """A TrainJob of a runtime's name only gets kind and group of the reference, managedBy and suspend, nothing else."""
+def test_minimal_trainjob(client, namespace):
+    """A TrainJob with only a runtime name gets the reference's kind and apiGroup, managedBy and suspend."""
     job = train_job()
     job["spec"]["runtimeRef"].pop("kind")
-    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
-    assert answer.body["spec"] == {
+    response = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    assert response.body["spec"] == {
         "runtimeRef": {
             "name": "torch-distributed",
             "kind": "ClusterTrainingRuntime",
@@ -32,26 +32,26 @@ def test_least(client, namespace):
         "managedBy": CONTROLLER,
         "suspend": False,
     }
-    assert "status" not in answer.body
+    assert "status" not in response.body
 
 
-def test_kept(client, namespace):
-    """What was sent is kept as it was: empty objects and lists too, but not null; amounts are not rewritten."""
+def test_fields_are_kept(client, namespace):
+    """Fields keep their values, including empty objects and lists. Nulls are dropped, quantities are not rewritten."""
     sent = {"command": [], "env": [], "resourcesPerNode": {"limits": {"cpu": "0.5", "memory": "1024Mi"}}}
     spec = dry_run_spec(client, namespace, initializer={}, suspend=None, trainer={**sent, "image": None})
     assert (spec["trainer"], spec["initializer"], spec["suspend"]) == (sent, {}, False)
 
 
-def test_status(client, namespace):
-    """A status that is sent along is ignored."""
+def test_status_is_ignored(client, namespace):
+    """A status in a creation request is ignored."""
     job = {**train_job(), "status": {"conditions": [{"type": "Complete"}]}}
-    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
-    assert (answer.code, "status" in answer.body) == (201, False)
+    response = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    assert (response.code, "status" in response.body) == (201, False)
 
 
 @pytest.mark.since("2.2")
-def test_rewritten(client, namespace):
-    """A job whose patch is stamped is written anew: amounts get short."""
+def test_quantities_are_rewritten(client, namespace):
+    """If a patch gets its timestamp, the job's quantities are rewritten to their canonical form."""
     resources = {"limits": {"cpu": 0.5, "memory": "1024Mi"}}
     spec = dry_run_spec(client, namespace, trainer={"resourcesPerNode": resources}, runtimePatches=runtime_patches())
     assert spec["trainer"]["resourcesPerNode"] == {"limits": {"cpu": "500m", "memory": "1Gi"}}
@@ -59,8 +59,8 @@ def test_rewritten(client, namespace):
 
 @pytest.mark.since("2.2")
 @pytest.mark.differs("laptop", "volumes in a patch are kept as they are, and a variable without a name is refused")
-def test_rewritten_patches(client, namespace):
-    """A job whose patch is stamped is written anew: amounts of volumes get short, missing names empty."""
+def test_patches_are_rewritten(client, namespace):
+    """If a patch gets its timestamp, quantities of volumes become canonical, and missing names become empty."""
     spec = dry_run_spec(
         client,
         namespace,

@@ -1,4 +1,4 @@
-"""Deleting TrainJobs and what they depend on: what goes along, what stays, what runs again."""
+"""Deletion of TrainJobs and of the objects that they own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.kubernetes_client import FINALIZER, path_of
 from tests.support.trainjobs import conditions, counters, has_condition, is_finished, list_pods, shell, train_job
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-RUN_UNTIL_SIGTERM = "trap 'echo told to end; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+RUN_UNTIL_SIGTERM = "trap 'echo terminated; exit 0' TERM; echo up; while :; do sleep 0.1; done"
 
 
 def ready_pods(job):
@@ -22,8 +22,8 @@ def request_deletion(client, namespace, name="job", **options):
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_everything_goes(client, namespace, target, policy):
-    """JobSet, Jobs, pods, Service, claim and the runtime's snapshot go with the job, however it is deleted."""
+def test_owned_objects_are_deleted(client, namespace, target, policy):
+    """JobSet, Jobs, pods, Service, claim and runtime snapshot are deleted with the job, for every policy."""
     node, jobset = replicated_job("node", "sleep 60"), {}
     if target.trainer >= (2, 2):
         size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
@@ -37,31 +37,31 @@ def test_everything_goes(client, namespace, target, policy):
     owned += [("PersistentVolumeClaim", "data-job")] if target.trainer >= (2, 2) else []
     owned += [("ConfigMap", "job-runtime-snapshot")] if target.trainer >= (2, 3) else []
     assert [client.get(kind, namespace, name)["metadata"]["name"] for kind, name in owned]
-    answer = request_deletion(client, namespace, propagationPolicy=policy)
-    assert answer.code == 200
+    response = request_deletion(client, namespace, propagationPolicy=policy)
+    assert response.code == 200
     if policy == "Background":
-        assert answer.body["kind"] == "Status"
-        assert answer.body["details"]["uid"] == created["metadata"]["uid"]
+        assert response.body["kind"] == "Status"
+        assert response.body["details"]["uid"] == created["metadata"]["uid"]
         assert client.find("TrainJob", namespace, "job") is None
     else:
-        assert answer.body["metadata"]["finalizers"] == ["foregroundDeletion"]
+        assert response.body["metadata"]["finalizers"] == ["foregroundDeletion"]
     for kind, name in [("TrainJob", "job"), *owned]:
         client.wait_until_deleted(kind, namespace, name)
 
 
-def test_pods_are_told_to_end(client, namespace):
-    """A running pod gets SIGTERM when its job is deleted, and a log that is followed has its last words."""
+def test_pods_get_sigterm(client, namespace):
+    """Pods get SIGTERM when their job is deleted, and a followed log has their last lines."""
     client.create(shell(RUN_UNTIL_SIGTERM), namespace)
     client.wait_for("TrainJob", namespace, "job", ready_pods)
     (pod,) = list_pods(client, namespace)
     lines = client.follow_log(namespace, pod["metadata"]["name"])
     assert next(lines) == "up\n"
     assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
-    assert "told to end\n" in list(lines)  # beside what the shell says of its sleep
+    assert "terminated\n" in list(lines)  # besides what the shell prints about its sleep
 
 
-def test_the_name_is_taken_until_all_is_gone(client, namespace):
-    """A foreground deletion keeps the name until the JobSet is gone: creating the job anew is refused with 409."""
+def test_the_name_is_in_use_until_everything_is_deleted(client, namespace):
+    """With a foreground deletion the name is in use until the JobSet is deleted: creating it again gets 409."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     client.add_finalizer("JobSet", namespace, "job")
@@ -74,10 +74,10 @@ def test_the_name_is_taken_until_all_is_gone(client, namespace):
     client.wait_until_deleted("TrainJob", namespace, "job")
 
 
-def test_foreground_starts_it_again(client, namespace):
-    """Deleted with Foreground, a running job gets a new JobSet before it goes: its pods start once more."""
+def test_foreground_deletion_starts_the_job_again(client, namespace):
+    """A running job that is deleted in the foreground gets a new JobSet first: its pods start once more."""
     held = shell("sleep 60")
-    held["metadata"]["finalizers"] = [FINALIZER]  # else it is a race that the job may lose by going first
+    held["metadata"]["finalizers"] = [FINALIZER]  # otherwise the job may be deleted before the new JobSet
     client.create(held, namespace)
     client.wait_for("TrainJob", namespace, "job", ready_pods)
     old = client.get("JobSet", namespace, "job")["metadata"]
@@ -88,12 +88,12 @@ def test_foreground_starts_it_again(client, namespace):
     client.wait_until_deleted("JobSet", namespace, "job")
 
 
-def test_background_does_not_start_it_again(client, namespace):
-    """Deleted with Background, a running job gets no new JobSet, once the Trainer has read that it is gone."""
+def test_background_deletion_does_not_start_the_job_again(client, namespace):
+    """A running job that is deleted in the background gets no new JobSet, once the Trainer has seen the deletion."""
     client.create(shell("sleep 60"), namespace)
     client.wait_for("TrainJob", namespace, "job", ready_pods)
     (pod,) = list_pods(client, namespace)
-    # A Trainer behind its time reads first that the JobSet is gone, and makes it anew; the garbage collector takes it.
+    # A Trainer that lags sees the JobSet's deletion first and creates it again; the garbage collector deletes that one.
     old = client.add_finalizer("JobSet", namespace, "job")["metadata"]
     assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
     client.create(shell("true", name="read"), namespace)
@@ -111,8 +111,8 @@ def test_background_does_not_start_it_again(client, namespace):
     assert new == ["read", "last"]
 
 
-def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
-    """While a deleted job's JobSet still terminates, a new job of its name takes over its end: Complete, unrun."""
+def test_a_terminating_jobset_decides_about_a_new_job(client, namespace):
+    """A new job with the name of a terminating JobSet gets the old JobSet's result: it is Complete without a run."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     client.add_finalizer("JobSet", namespace, "job")
@@ -126,8 +126,8 @@ def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
     client.remove_finalizers("JobSet", namespace, "job")
 
 
-def test_orphans(client, namespace):
-    """Deleted with Orphan, a job leaves its JobSet without an owner, and its pods run on."""
+def test_orphan_deletion(client, namespace):
+    """A job that is deleted with Orphan leaves a JobSet without an owner, whose pods keep running."""
     client.create(shell("sleep 60"), namespace)
     client.wait_for("TrainJob", namespace, "job", ready_pods)
     assert request_deletion(client, namespace, propagationPolicy="Orphan").code == 200
@@ -139,8 +139,8 @@ def test_orphans(client, namespace):
     assert "deletionTimestamp" not in pod["metadata"]
 
 
-def test_the_uid_can_be_demanded(client, namespace):
-    """A deletion that names another UID is refused with 409, one that names the job's is done."""
+def test_uid_precondition(client, namespace):
+    """A deletion with another UID as precondition gets 409; with the job's own UID it succeeds."""
     uid = client.create(shell("true", suspend=True), namespace)["metadata"]["uid"]
     other = request_deletion(client, namespace, preconditions={"uid": "other"})
     assert (other.code, other.reason) == (409, "Conflict")
@@ -153,14 +153,17 @@ def test_the_uid_can_be_demanded(client, namespace):
 
 
 def delete_jobset(client, namespace, name="job"):
-    """Deletes a job's JobSet, its Jobs first, as up to JobSet 0.11.0 the next one takes over their end; its UID."""
+    """Delete a job's JobSet, and return its UID.
+
+    Its Jobs are deleted first, because up to JobSet 0.11.0 the next JobSet gets their result.
+    """
     uid = client.get("JobSet", namespace, name)["metadata"]["uid"]
     client.delete("JobSet", namespace, name, propagationPolicy="Foreground", preconditions={"uid": uid})
     return uid
 
 
-def test_a_running_job_gets_its_jobset_again(client, namespace):
-    """When the JobSet of a running job is deleted the job gets a new one and runs from the beginning."""
+def test_a_running_job_gets_a_new_jobset(client, namespace):
+    """If the JobSet of a running job is deleted, the job gets a new one and starts again."""
     client.create(shell("sleep 60"), namespace)
     client.wait_for("TrainJob", namespace, "job", ready_pods)
     (before,) = list_pods(client, namespace)
@@ -172,7 +175,7 @@ def test_a_running_job_gets_its_jobset_again(client, namespace):
 
 
 def test_a_failed_job_runs_again(client, namespace):
-    """When the JobSet of a Failed job is deleted the job runs again and fails anew."""
+    """If the JobSet of a Failed job is deleted, the job runs again and fails again."""
     client.create(train_job(**create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"))), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = delete_jobset(client, namespace)
@@ -187,11 +190,11 @@ def test_a_failed_job_runs_again(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_a_complete_job_stays_complete(client, namespace):
-    """When the JobSet of a Complete job is deleted nothing runs again."""
+    """If the JobSet of a Complete job is deleted, nothing runs again."""
     client.create(shell("true"), namespace)
     complete = client.wait_for("TrainJob", namespace, "job", is_finished)
     delete_jobset(client, namespace)
-    # The controller has looked at it after that, as the condition shows.
+    # The condition shows that the controller has processed the job after that.
     client.wait_until_deleted("JobSet", namespace, "job")
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}})
     after = client.wait_for("TrainJob", namespace, "job", has_condition("Suspended"))
@@ -202,7 +205,7 @@ def test_a_complete_job_stays_complete(client, namespace):
 
 @pytest.mark.before("2.2")
 def test_a_complete_job_runs_again(client, namespace):
-    """When the JobSet of a Complete job is deleted it stays Complete and runs again all the same."""
+    """If the JobSet of a Complete job is deleted, the job stays Complete, and yet it runs again."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = delete_jobset(client, namespace)

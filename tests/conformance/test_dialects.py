@@ -1,4 +1,4 @@
-"""Which dialect a cluster speaks is read from its OpenAPI document; what is built in it is accepted and arrives."""
+"""Detection of the dialect of a cluster by its OpenAPI document; manifests of that dialect take effect."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PATCH_FIELDS = {
 }
 
 
-def test_detection(target):
-    """The OpenAPI document names exactly one field for patches of pods, and by it the version."""
+def test_dialect_detection(target):
+    """The OpenAPI document names exactly one field for pod patches, which identifies the Trainer version."""
     with contextlib.closing(Cluster(Connection(kubeconfig=target.kubeconfig))) as cluster:
         fields = cluster.trainjob_spec_fields()
     expected = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect(f"2.{target.trainer[1]}")
@@ -37,8 +37,8 @@ def test_detection(target):
     assert fields & {*PATCH_FIELDS.values()} == {PATCH_FIELDS[expected]}
 
 
-def test_patches_of_pods_arrive(client, namespace, target):
-    """A workspace, a node selector, tolerations and a service account that the project asks for are in the pods."""
+def test_pod_patches_take_effect(client, namespace, target):
+    """The pods have the workspace, node selector, tolerations and service account that a request names."""
     client.create(claim("mine"), namespace)
     placement = Placement(
         node_selector={"kubernetes.io/os": "linux"},
@@ -58,7 +58,7 @@ def test_patches_of_pods_arrive(client, namespace, target):
 
 @pytest.mark.before("2.1")
 def test_every_manifest(client, namespace, target):
-    """On 2.0 every request is accepted, or refused by us first; only Qwen's runtime, which came later, is missed."""
+    """On 2.0 every request is accepted, or rejected by the builder first. Only Qwen's runtime is missing."""
     create_large_runtime(client, namespace)
     fetched = fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
     over_one = fine_tune_requests(workspace="claim")

@@ -1,4 +1,4 @@
-"""The project's own engine (`trainjob.lifecycle`) on every cluster, through its whole life."""
+"""The project's own client and engine (`trainjob.lifecycle`) on every cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def key(unique):
 
 
 class RecordingListener(Listener):
-    """Keeps what a waiter is told."""
+    """A listener that records what it receives."""
 
     def __init__(self):
         self.phases, self.lines, self.progress, self.phase_added = [], [], [], threading.Condition()
@@ -38,7 +38,7 @@ class RecordingListener(Listener):
             self.phase_added.notify_all()
 
     def wait_for_phase(self, *phases, seconds=300):
-        """Waits until one of these phases was told."""
+        """Wait until one of these phases has been reported."""
         with self.phase_added:
             assert self.phase_added.wait_for(lambda: set(phases) & set(self.phases), seconds), self.phases
 
@@ -48,20 +48,20 @@ def shell(script, **more):
 
 
 def test_success(cluster, key):
-    """A job is submitted and waited for: every log line, the training's progress, the phases, the end."""
+    """A waiter receives all log lines, the progress, the phases and the outcome of a job."""
     reference = submit(cluster, shell(f"echo hello; echo wörld >&2; {FRAMES}"), key)
-    heard = RecordingListener()
-    outcome = wait(cluster, reference, listener=heard)
+    recorder = RecordingListener()
+    outcome = wait(cluster, reference, listener=recorder)
     assert (outcome.succeeded, outcome.job, reference.adopted) == (True, reference.name, False)
-    assert {"[node-0] hello", "[node-0] wörld"} <= set(heard.lines)
-    assert (heard.phases[-1], heard.phases.count(Phase.COMPLETE)) == (Phase.COMPLETE, 1)
-    last = heard.progress[-1]
+    assert {"[node-0] hello", "[node-0] wörld"} <= set(recorder.lines)
+    assert (recorder.phases[-1], recorder.phases.count(Phase.COMPLETE)) == (Phase.COMPLETE, 1)
+    last = recorder.progress[-1]
     assert (last.step, last.epochs, last.loss) == (3, 1, 0.5)
     assert outcome.progress == last
 
 
 def test_failure(cluster, key):
-    """A failing command is told with step, rank, exit code and its last lines, and is not restarted."""
+    """A failed command is reported with step, rank, exit code and its last lines. It is not restarted."""
     reference = submit(cluster, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key)
     outcome = wait(cluster, reference)
     assert (outcome.phase, outcome.category) == (Phase.FAILED, Category.APPLICATION)
@@ -72,7 +72,7 @@ def test_failure(cluster, key):
 
 
 def test_adoption(client, cluster, namespace, key):
-    """A retry takes over what runs or has succeeded; another request or a lost job gets a new attempt."""
+    """A retry adopts a running or succeeded job. Another request or a renewal creates a new attempt."""
     first = submit(cluster, shell("echo once"), key)
     assert submit(cluster, shell("echo once"), key).uid == first.uid
     assert wait(cluster, first).succeeded
@@ -86,8 +86,8 @@ def test_adoption(client, cluster, namespace, key):
     assert {job["metadata"]["name"] for job in listed} >= {first.name, other.name}
 
 
-def test_many_submit_at_once(client, cluster, namespace, key):
-    """Of many who submit the same at once, all get one job."""
+def test_concurrent_submissions(client, cluster, namespace, key):
+    """Concurrent submissions of the same request get the same job."""
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda _: submit(cluster, shell("sleep 60"), key), range(6)))
     assert len({reference.uid for reference in found}) == 1
@@ -96,12 +96,12 @@ def test_many_submit_at_once(client, cluster, namespace, key):
 
 
 def test_cancellation(client, cluster, namespace, key):
-    """A running job is ended with its pods; whoever waits for it is told that it was deleted."""
+    """Cancellation deletes a running job with its pods, and its waiter reports the deletion."""
     reference = submit(cluster, shell("sleep 60"), key)
-    heard = RecordingListener()
+    recorder = RecordingListener()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait, cluster, reference, listener=heard)
-        heard.wait_for_phase(Phase.RUNNING)
+        waiting = pool.submit(wait, cluster, reference, listener=recorder)
+        recorder.wait_for_phase(Phase.RUNNING)
         (pod,) = list_pods(client, namespace, reference.name)
         assert cancel(cluster, reference)
         outcome = waiting.result(300)
@@ -113,24 +113,24 @@ def test_cancellation(client, cluster, namespace, key):
     assert cancel(cluster, reference) is False
 
 
-def test_pause(client, cluster, namespace, key, gate):
-    """A job that is suspended is waited for on and on, until it goes on and ends."""
-    file, until_told = gate
-    reference = submit(cluster, shell(f"{until_told}; echo done"), key)
+def test_suspension(client, cluster, namespace, key, gate):
+    """A waiter waits for a suspended job until the job resumes and ends."""
+    file, wait_command = gate
+    reference = submit(cluster, shell(f"{wait_command}; echo done"), key)
     client.patch("TrainJob", namespace, reference.name, {"spec": {"suspend": True}})
-    heard = RecordingListener()
+    recorder = RecordingListener()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait, cluster, reference, listener=heard)
-        heard.wait_for_phase(Phase.SUSPENDED)
+        waiting = pool.submit(wait, cluster, reference, listener=recorder)
+        recorder.wait_for_phase(Phase.SUSPENDED)
         assert set_suspended(cluster, reference.name, namespace, suspended=False)
         file.touch()
         assert waiting.result(300).succeeded
-    assert heard.lines[-1] == "[node-0] done"
+    assert recorder.lines[-1] == "[node-0] done"
     assert not set_suspended(cluster, reference.name, namespace, suspended=True)
 
 
-def test_limits(client, cluster, namespace, key):
-    """A limit on the time without quota ends the waiting, and may leave the job."""
+def test_wait_limits(client, cluster, namespace, key):
+    """A limit on the queued time ends the wait, and can keep the job."""
     reference = submit(cluster, shell("sleep 60"), key)
     set_suspended(cluster, reference.name, namespace, suspended=True)
     limits = Limits(queued=timedelta(seconds=0.5), on_timeout=KillAction.KEEP)
@@ -144,32 +144,32 @@ def test_limits(client, cluster, namespace, key):
 
 @pytest.mark.since("2.2")
 def test_deadline(cluster, key):
-    """A job that is longer active than its deadline is Failed, and told as that."""
-    reference = submit(cluster, shell("echo begun; sleep 60", deadline=timedelta(seconds=1)), key)
+    """A job that is active longer than its deadline is Failed, and the deadline is reported."""
+    reference = submit(cluster, shell("echo started; sleep 60", deadline=timedelta(seconds=1)), key)
     outcome = wait(cluster, reference)
     assert (outcome.phase, outcome.category, outcome.reason) == (Phase.FAILED, Category.DEADLINE, "DeadlineExceeded")
 
 
 @pytest.mark.before("2.2")
-def test_no_deadline(client, cluster, namespace, key):
-    """Up to 2.1 there are no deadlines: who asks for one is told which version has them, and nothing is created."""
+def test_no_deadline_before_2_2(client, cluster, namespace, key):
+    """Before 2.2 a request with a deadline is rejected with the version that has deadlines. Nothing is created."""
     with pytest.raises(InvalidSpec, match=r"deadline.*2\.1.*2\.2"):
         submit(cluster, shell("true", deadline=timedelta(seconds=1)), key)
     assert client.list("TrainJob", namespace) == []
 
 
 def test_several_nodes(cluster, key):
-    """With several nodes lines name their rank, and so does a failure."""
+    """With several nodes, log lines and failures name the rank."""
     script = 'echo "rank $JOB_COMPLETION_INDEX"; test "$JOB_COMPLETION_INDEX" != 1 || exit 7; sleep 60'
     trainer = CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script], num_nodes=2)
-    heard = RecordingListener()
-    outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer), key), listener=heard)
+    recorder = RecordingListener()
+    outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer), key), listener=recorder)
     assert (outcome.rank, outcome.exit_code) == (1, 7)
-    assert "[node-1] rank 1" in heard.lines
+    assert "[node-1] rank 1" in recorder.lines
 
 
-def test_who_asked(client, cluster, namespace, key):
-    """The job says by labels and annotations which engine, workflow, task and run asked for it."""
+def test_run_key_in_labels_and_annotations(client, cluster, namespace, key):
+    """Labels and annotations of a job name the engine, workflow, task and run that submitted it."""
     reference = submit(cluster, shell("sleep 60"), key)
     meta = client.get("TrainJob", namespace, reference.name)["metadata"]
     assert meta["labels"]["app.kubernetes.io/managed-by"] == "trainjob"

@@ -1,4 +1,4 @@
-"""Every manifest that the project can build is accepted by the real webhooks, and what it refuses would not work."""
+"""Every manifest that the project builds is accepted by the real webhooks; rejected requests could not run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_manifest(request, namespace, target, name="job"):
 
 
 def dry_run(client, namespace, item):
-    """The API server's answer to a dry run."""
+    """Return the API server's response to a dry run."""
     return client.request("POST", path_of("TrainJob", namespace), item, fieldValidation="Strict", dryRun="All")
 
 
@@ -58,7 +58,7 @@ def create_large_runtime(client, namespace):
 
 
 def find_refusals(client, namespace, target, requests):
-    """What we refuse, and what the server refuses of the rest, by label."""
+    """Return, by label, the errors of the builder, and those of the server for the other requests."""
     ours, theirs = {}, {}
     for label, make in requests:
         try:
@@ -73,12 +73,15 @@ def find_refusals(client, namespace, target, requests):
 
 
 def has_several_processes(size, *, fetched):
-    """Whether a size means several processes; a TorchTune runtime has two GPUs, and counts no MIG slices."""
+    """Return whether a size means several processes.
+
+    A TorchTune runtime has two GPUs, and does not count MIG slices.
+    """
     return size in {"2-gpus", "2-processes", "2-nodes"} or (fetched and size == "unsized")
 
 
 def list_without_recipe(*, fetched):
-    """What TorchTune has no recipe for, told by hand: model, method and size."""
+    """Yield model, method and size of each request without a TorchTune recipe, written by hand."""
     for model in MODELS:
         for method in METHODS:
             for size in SIZES:
@@ -97,8 +100,8 @@ def list_without_recipe(*, fetched):
                     yield model, method, size
 
 
-def test_fine_tuning_that_fetches(client, namespace, target, record_feature):
-    """Fine-tuning on TorchTune's runtimes: each model, method and size is accepted, or is one without a recipe."""
+def test_fine_tuning_with_initializers(client, namespace, target, record_feature):
+    """A fine-tuning with initializers is accepted for every model, method and size that has a recipe."""
     create_large_runtime(client, namespace)
     ours, theirs = find_refusals(
         client, namespace, target, fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
@@ -109,7 +112,7 @@ def test_fine_tuning_that_fetches(client, namespace, target, record_feature):
 
 
 def build_by_hand(model, method, size):
-    """The TrainJob that would have been sent, had it not been refused; complete, so that version 2.1 looks at it."""
+    """Return the TrainJob of a rejected request; it is complete, so that Trainer 2.1 checks it."""
     runtime = (
         {"runtime": LARGE_RUNTIME.name, "kind": LARGE_RUNTIME.kind}
         if model == "llama3.3-70b"
@@ -128,7 +131,7 @@ def build_by_hand(model, method, size):
 
 
 def test_fine_tuning_without_a_recipe(client, namespace, target):
-    """What we refuse the webhook refuses too, or it runs something else: a single 70B, LoRA on nodes up to 2.2."""
+    """A request without a recipe is rejected by the webhook too, or the Trainer would run another recipe."""
     create_large_runtime(client, namespace)
     accepted = set()
     for model, method, size in list_without_recipe(fetched=True):
@@ -143,41 +146,40 @@ def test_fine_tuning_without_a_recipe(client, namespace, target):
 
 
 def test_fine_tuning_over_a_workspace(client, namespace, target):
-    """Fine-tuning over a workspace: each model, method and size is accepted, or is one without a recipe."""
+    """A fine-tuning over a workspace is accepted for every model, method and size that has a recipe."""
     ours, theirs = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
     assert theirs == {}
     assert sorted(ours) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
 
 
 def is_unsupported_deadline(option, target):
-    """A deadline, before 2.2."""
+    """Return whether an option is a deadline on a Trainer before 2.2."""
     return option == "deadline" and target.trainer < (2, 2)
 
 
 def check_refusals(client, namespace, target, requests, refused):
-    """We refuse exactly the requests whose label's words say so, and the server none of the others."""
+    """Assert that the builder rejects exactly the labels that `refused` selects, and the server none."""
     ours, theirs = find_refusals(client, namespace, target, requests())
     assert theirs == {}
     expected = sorted(label for label, _ in requests() if refused(label.split()))
     assert sorted(ours) == expected, ours
 
 
-def test_sources(client, namespace, target, record_feature):
-    """Datasets and models from everywhere, with secrets by name and by keys, with each option, are accepted."""
+def test_initializer_sources(client, namespace, target, record_feature):
+    """Datasets and models from every source, with Secrets by name and by keys, are accepted with each option."""
 
     def refused(words):
         data, source, option = words
         nothing, queued = (data, source) == ("no-dataset", "no-model"), option in ("queue", "priority")
-        return (
-            nothing or queued or is_unsupported_deadline(option, target)
-        )  # queued on a stock runtime it would never start
+        # With a queue, a job on a stock runtime would never start.
+        return nothing or queued or is_unsupported_deadline(option, target)
 
     check_refusals(client, namespace, target, initializer_requests, refused)
     record_feature("Hub initializer", "S3 initializer", "data cache")
 
 
 def test_chain(client, namespace, target, record_feature):
-    """Every step of a chain over a workspace, with each option and kind of secret, is accepted."""
+    """Every step of a chain over a workspace is accepted, with each option and kind of Secret."""
     check_refusals(
         client, namespace, target, workspace_requests, lambda words: is_unsupported_deadline(words[-2], target)
     )
@@ -185,24 +187,24 @@ def test_chain(client, namespace, target, record_feature):
 
 
 def test_functions_and_containers(client, namespace, target, record_feature):
-    """Functions and containers with each option, with and without a workspace or initializers, are accepted."""
+    """Functions and containers are accepted with each option, with and without a workspace or initializers."""
     check_refusals(client, namespace, target, trainer_requests, lambda words: is_unsupported_deadline(words[1], target))
     record_feature("Python function", "container", "PyTorch DDP/FSDP")
 
 
-def test_mounting(client, namespace, target):
-    """Every step over every kind of workspace, with volumes of every kind and one mounted again, is accepted."""
+def test_volumes_and_workspaces(client, namespace, target):
+    """Every step with every kind of workspace and volume is accepted, also with a volume mounted twice."""
     check_refusals(client, namespace, target, volume_requests, lambda words: False)
 
 
 def all_options(target):
-    """Every option at once, as far as this version has it."""
+    """Return all options that this version has."""
     known = ("placement", "priority", "named", *(() if is_unsupported_deadline("deadline", target) else ("deadline",)))
     return {key: value for name in known for key, value in OPTIONS[name].items()}
 
 
-def test_what_becomes_of_it(client, namespace, target):
-    """What is asked of the pods is in the pods: volume and mount, selector, tolerations, affinity, account, secrets."""
+def test_pods_have_the_requested_fields(client, namespace, target):
+    """The pods have the requested volume, mount, node selector, tolerations, affinity, account and pull secrets."""
     sources = {"dataset": "hf://o/n", "model_initializer": "hf://o/n"}
     options = all_options(target)
     initializer = Initializer(dataset="hf://o/n", model="hf://o/n")
@@ -225,10 +227,10 @@ def test_what_becomes_of_it(client, namespace, target):
 
 def check_pod(jobset, step, *, workspace):
     pod = find_pod_spec(jobset, step)
-    wanted = OPTIONS["placement"]["placement"]
-    assert pod["nodeSelector"] == dict(wanted.node_selector)
-    assert pod["tolerations"] == [dict(one) for one in wanted.tolerations]
-    assert pod["affinity"] == wanted.affinity
+    requested = OPTIONS["placement"]["placement"]
+    assert pod["nodeSelector"] == dict(requested.node_selector)
+    assert pod["tolerations"] == [dict(one) for one in requested.tolerations]
+    assert pod["affinity"] == requested.affinity
     assert pod["serviceAccountName"] == "trainer"
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other-registry"}]
     if workspace:
@@ -236,7 +238,7 @@ def check_pod(jobset, step, *, workspace):
         assert {"name": "workspace", "mountPath": "/workspace"} in find_container(jobset, step)["volumeMounts"]
 
 
-def test_every_way_to_tune(client, namespace, target, record_feature):
-    """Each method and model, and the program that looks for an earlier attempt before the command."""
+def test_every_tuning_method(client, namespace, target, record_feature):
+    """Each tuning method of each model is accepted, also with the program that resumes an earlier attempt."""
     assert find_refusals(client, namespace, target, tuning_requests()) == ({}, {})
     record_feature("TorchTune recipes", "resume")

@@ -1,4 +1,4 @@
-"""JAX and XGBoost: what the Trainer tells their processes, and functions that are started without torchrun."""
+"""JAX and XGBoost runtimes: variables of their processes, and functions that start without torchrun."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PORT = [{"containerPort": 29500, "protocol": "TCP"}]
 OWN_VARIABLES = [{"name": "A", "value": "$(JAX_PROCESS_ID)"}, {"name": "JAX_NUM_PROCESSES", "value": "7"}]
 
 
-def test_jax(client, namespace):
-    """On a JAX runtime processes get count, rank and coordinator, before the trainer's own, which may replace them."""
+def test_jax_variables(client, namespace):
+    """JAX processes get their count, rank and coordinator. The trainer's own variables follow and can replace them."""
     job = train_job(runtime="jax-distributed", trainer={"env": OWN_VARIABLES[:1], "numNodes": 2})
     other = train_job(runtime="jax-distributed", trainer={"env": OWN_VARIABLES})
     jobsets = create_jobsets(client, namespace, {"job": job, "other": other})
@@ -41,15 +41,15 @@ def test_jax(client, namespace):
     assert read_environment(find_container(jobsets["other"]))["JAX_NUM_PROCESSES"] == "7"
 
 
-def test_xgboost(client, namespace):
-    """On an XGBoost runtime the processes get tracker, rank and the number of workers: one for each GPU, or node."""
+def test_xgboost_variables(client, namespace):
+    """XGBoost processes get tracker, rank and the number of workers: one for each GPU, otherwise for each node."""
     jobs = {
         "cpus": train_job(runtime="xgboost-distributed", trainer={"env": OWN_VARIABLES[:1], "numNodes": 2}),
         "gpus": train_job(runtime="xgboost-distributed", trainer={"numNodes": 2, "resourcesPerNode": gpu_resources(4)}),
         "bare": train_job(runtime="xgboost-distributed"),
     }
     jobsets = create_jobsets(client, namespace, jobs)
-    assert read_environment(find_container(jobsets["cpus"])) == {  # in another order each time
+    assert read_environment(find_container(jobsets["cpus"])) == {  # their order varies
         "A": "$(JAX_PROCESS_ID)",
         "DMLC_TRACKER_URI": "cpus-node-0-0.cpus",
         "DMLC_TRACKER_PORT": "29500",
@@ -62,7 +62,7 @@ def test_xgboost(client, namespace):
 
 
 def test_reserved_variables(client, namespace, target):
-    """A TrainJob may not set the variables of the XGBoost runtime."""
+    """A TrainJob may not set the reserved variables of the XGBoost runtime."""
     text = "spec.trainer.env[1]: Forbidden: DMLC_TASK_ID is reserved for the XGBoost runtime"
     env = [{"name": "X", "value": "1"}, {"name": "DMLC_TASK_ID", "value": "1"}]
     case = trainer_case("reserved", denied(text), env=env)
@@ -81,7 +81,7 @@ def report_environment():
 
 @pytest.mark.parametrize("policy", ["jax", "xgboost", ""])
 def test_functions(client, cluster, namespace, policy, unique, target, evidence):
-    """A function on a runtime that is not torch's runs once on each node, and hands back what rank 0 returns."""
+    """On a runtime without torch a function runs once on each node, and the result of rank 0 is returned."""
     spec = {"mlPolicy": {"numNodes": 1, **({policy: {}} if policy else {})}}
     create_runtime(client, namespace, {**spec, "template": {"spec": {"replicatedJobs": [replicated_job()]}}})
     trainer = CustomTrainer(func=report_environment, image=IMAGE, num_nodes=2)
@@ -89,8 +89,8 @@ def test_functions(client, cluster, namespace, policy, unique, target, evidence)
     lines = []
     reference = submit(cluster, request, RunKey("conformance", "frameworks", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    told = [result for line in lines if (result := parse_step_result(line.text))]
+    results = [result for line in lines if (result := parse_step_result(line.text))]
     own = {"jax": ["JAX_PROCESS_ID"], "xgboost": ["DMLC_TASK_ID"], "": []}[policy]
-    assert told == [{"result": [[], own, "0"]}]
+    assert results == [{"result": [[], own, "0"]}]
     if policy and target.backend != "laptop":
         evidence("features", row={"jax": "JAX", "xgboost": "XGBoost"}[policy], cell="control plane")

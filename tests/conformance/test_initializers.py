@@ -1,4 +1,4 @@
-"""Datasets and models that a runtime with initializers fetches first: their variables, secrets, order and failure."""
+"""Dataset and model initializers of a runtime: their variables, Secrets, order and failures."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read_variables(jobset, step):
     return list(read_environment(find_container(jobset, step)).items())
 
 
-def test_defaults(client, namespace):
-    """What is not named is fetched all the same: the runtime's own dataset and model."""
+def test_default_sources(client, namespace):
+    """An initializer without a storageUri fetches the runtime's own dataset or model."""
     jobs = {
         "neither": train_job(runtime=LLAMA),
         "dataset": train_job(runtime=LLAMA, initializer={"dataset": {"storageUri": "hf://a/b"}}),
@@ -49,7 +49,7 @@ def test_defaults(client, namespace):
 
 
 def test_variables(client, namespace):
-    """The URI replaces the runtime's in its place, then the variables in their order; a STORAGE_URI among them wins."""
+    """storageUri replaces the runtime's value in place; variables follow in order. A STORAGE_URI among them wins."""
     secret = {"secretKeyRef": {"name": "hf", "key": "token", "optional": True}}
     env = [{"name": "REGION", "value": "r"}, {"name": "ACCESS_TOKEN", "valueFrom": secret}, {"name": "B", "value": ""}]
     other = [{"name": "A", "value": "1"}, {"name": "STORAGE_URI", "value": "hf://y/y"}]
@@ -58,8 +58,8 @@ def test_variables(client, namespace):
         "model": {"storageUri": "hf://x/x", "env": other},
     }
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, initializer=initializer)})["job"]
-    told = [("STORAGE_URI", "s3://bucket/path"), ("REGION", "r"), ("ACCESS_TOKEN", secret)]
-    assert read_variables(jobset, DATASET)[:3] == told
+    expected = [("STORAGE_URI", "s3://bucket/path"), ("REGION", "r"), ("ACCESS_TOKEN", secret)]
+    assert read_variables(jobset, DATASET)[:3] == expected
     assert [name for name, _ in read_variables(jobset, DATASET)[3:]] == ["B"]
     assert read_variables(jobset, MODEL) == [("STORAGE_URI", "hf://y/y"), ("A", "1")]
     assert find_container(jobset, DATASET)["envFrom"] == [{"secretRef": {"name": "keys"}}]
@@ -68,7 +68,7 @@ def test_variables(client, namespace):
 
 
 def test_order(client, namespace):
-    """Both initializers run at once, one Job each; the training needs both to be complete."""
+    """Both initializers start at once, each in its own Job. The training starts when both are complete."""
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, trainer={"numNodes": 1})})["job"]
     order = {one["name"]: one.get("dependsOn") for one in jobset["spec"]["replicatedJobs"]}
     complete = [{"name": DATASET, "status": "Complete"}, {"name": MODEL, "status": "Complete"}]
@@ -84,8 +84,8 @@ def test_order(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_what_the_processes_see(client, namespace):
-    """An initializer's process has the URI, the keys of its Secret, and what is written goes to the training."""
+def test_environment_and_files_of_the_processes(client, namespace):
+    """An initializer's process has the URI and the keys of its Secret, and writes to the training's volume."""
     scripts = {
         DATASET: "echo $STORAGE_URI $ACCESS_TOKEN $REGION > /workspace/seen",
         MODEL: "echo $STORAGE_URI ${ACCESS_TOKEN:-none} > /workspace/model-seen",
@@ -112,12 +112,12 @@ def test_what_the_processes_see(client, namespace):
 
 
 def dry_run(client, namespace, job):
-    answer = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
-    return answer.code, "" if answer.ok else answer.message.removeprefix(DENIED)
+    response = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
+    return response.code, "" if response.ok else response.message.removeprefix(DENIED)
 
 
-def test_runtimes_without(client, namespace):
-    """A runtime without the steps refuses a dataset or model, each with its reason."""
+def test_runtimes_without_initializers(client, namespace):
+    """A dataset or a model on a runtime without initializers is rejected with the reason."""
     ref = '{"name":"torch-distributed","apiGroup":"trainer.kubeflow.org","kind":"ClusterTrainingRuntime"}'
     text = f"spec.runtimeRef: Invalid value: {ref}: must have "
     dataset = f"{text}{DATASET} job when trainJob is configured with input datasetConfig"
@@ -130,7 +130,7 @@ def test_runtimes_without(client, namespace):
 
 
 def runtime_without(client, missing):
-    """The spec of a runtime whose initializers miss something."""
+    """Return the spec of a runtime whose initializers lack a mount or the container's name."""
     spec = client.get("ClusterTrainingRuntime", None, LLAMA)["spec"]
     spec["template"]["spec"].pop("volumeClaimPolicies", None)
     for job in spec["template"]["spec"]["replicatedJobs"]:
@@ -153,11 +153,11 @@ def runtime_without(client, missing):
         ),
     ],
 )
-def test_runtimes_with_other_steps(client, namespace, target, missing, since, text):
-    """A dataset needs a step with a container of its name; from 2.3 on also its mount of the volume initializer."""
+def test_runtimes_with_incomplete_initializers(client, namespace, target, missing, since, text):
+    """A dataset needs a container with the initializer's name, and since 2.3 a mount of the volume `initializer`."""
     spec = runtime_without(client, missing)
     for job in spec["template"]["spec"]["replicatedJobs"][:2]:
-        del job["template"]["metadata"]  # the label by which the runtime's own webhook knows its steps
+        del job["template"]["metadata"]  # the label by which the runtime's own webhook finds its steps
     runtime = create_runtime(client, namespace, spec)
     ref = '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
     expected = (403, f"spec.runtimeRef: Invalid value: {ref}: {text}") if target.trainer >= since else (201, "")
@@ -165,14 +165,14 @@ def test_runtimes_with_other_steps(client, namespace, target, missing, since, te
 
 
 def test_runtimes_with_wrong_names(client, namespace):
-    """A runtime whose step has no container of the right name is refused itself."""
+    """A runtime is rejected if a step has no container with the right name."""
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": {"name": "own"}}
     spec = runtime_without(client, "container")
-    answer = client.request("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
-    assert answer.code == 403
-    assert answer.message.startswith(
+    response = client.request("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
+    assert response.code == 403
+    assert response.message.startswith(
         DENIED.replace("trainjob", "trainingruntime", 1)
         + "[spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers: "
         'Invalid value: [{"name":"my-dataset-initializer","image":"ghcr.io/kubeflow/trainer/dataset-initializer'
     )
-    assert answer.message.endswith(": must contain the required container for the ancestor: model-initializer]")
+    assert response.message.endswith(": must contain the required container for the ancestor: model-initializer]")

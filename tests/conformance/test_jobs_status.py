@@ -1,4 +1,4 @@
-"""The counters of status.jobsStatus through a TrainJob's whole life."""
+"""The counters of status.jobsStatus during the life of a TrainJob."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.trainjobs import conditions, counters, is_finished, list_pods
 WAITING = {}
 PENDING = {"active": 1}
 RUNNING = {"active": 1, "ready": 1}
-ENDING = {"ready": 1}  # the pods have ended, their Job has not been told
+ENDING = {"ready": 1}  # the pods have ended, and the JobSet controller has not seen it yet
 SUCCEEDED = {"succeeded": 1}
 FAILED = {"failed": 1}
 COUNTER_SEQUENCE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
@@ -21,8 +21,8 @@ def node_has_counters(*expected):
     return lambda job: counters(job).get("node") in expected
 
 
-def test_one_life(client, namespace, gate):
-    """A step is listed with zeros, then active, active and ready, succeeded; Jobs are counted, not their two pods."""
+def test_counters_of_a_successful_job(client, namespace, gate):
+    """A step's counters go from zeros to active, active and ready, and succeeded. They count Jobs, not pods."""
     file, wait = gate
     running = watch_states(
         client, client.create(shell(wait, trainer={"numNodes": 2}), namespace), node_has_counters(RUNNING)
@@ -37,7 +37,7 @@ def test_one_life(client, namespace, gate):
     assert len(list_pods(client, namespace)) == 2
 
 
-def test_a_failure(client, namespace):
+def test_counters_of_a_failed_job(client, namespace):
     """A step that fails goes from active to failed."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"))
     states = watch_states(client, client.create(train_job(**runtime), namespace))
@@ -47,7 +47,7 @@ def test_a_failure(client, namespace):
 
 
 def test_initializers(client, namespace):
-    """All steps are listed from the start; the node begins when both initializers have succeeded."""
+    """All steps are listed from the start. The node starts when both initializers have succeeded."""
     initializers = {"dataset-initializer": "sleep 0.4", "model-initializer": "true"}
     steps = [replicated_job(name, script) for name, script in initializers.items()]
     runtime = create_own_runtime(
@@ -57,17 +57,17 @@ def test_initializers(client, namespace):
     seen = counter_states(states)
     assert {frozenset(found) for found in seen} == {frozenset([*initializers, "node"])}
     for found in seen:
-        begun = found["node"] != WAITING
+        started = found["node"] != WAITING
         done = all(found[name] == SUCCEEDED for name in initializers)
-        assert done or not begun, seen
+        assert done or not started, seen
     for name in [*initializers, "node"]:
         assert is_subsequence(job_counter_states(states, name), COUNTER_SEQUENCE), job_counter_states(states, name)
         assert counters(states[-1])[name] == SUCCEEDED
 
 
-@pytest.mark.only("laptop", "controlplane")  # the second run knows by a file of this machine that it is the second
-def test_a_restart_begins_anew(client, namespace, gate, tmp_path):
-    """When all Jobs are restarted the counters begin anew."""
+@pytest.mark.only("laptop", "controlplane")  # the second run finds a file of this machine
+def test_counters_after_a_restart(client, namespace, gate, tmp_path):
+    """When all Jobs restart, the counters start again."""
     file, wait = gate
     mark = tmp_path / "second"
     script = f"if [ -e {mark} ]; then {wait}; exit 3; fi; mkdir -p {tmp_path}; touch {mark}; exit 3"

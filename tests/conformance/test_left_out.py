@@ -1,4 +1,4 @@
-"""What real API servers do and the laptop cluster leaves out; docs/laptop-cluster.md says so."""
+"""Features of real API servers that the laptop cluster does not have; docs/laptop-cluster.md lists them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-
 
 @pytest.mark.differs("laptop", "there is no server-side apply")
 def test_server_side_apply(client, namespace):
-    """An object can be made and changed by server-side apply."""
+    """An object can be created and changed by server-side apply."""
     body = json.dumps(idle_object("Secret", "a", labels={"a": "b"})).encode()
-    answer = client.send_raw("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
-    assert (answer.code, answer.body["metadata"]["labels"]) == (201, {"a": "b"})
+    response = client.send_raw("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
+    assert (response.code, response.body["metadata"]["labels"]) == (201, {"a": "b"})
 
 
-@pytest.mark.differs("laptop", "who owns which fields is not kept, as nobody applies")
+@pytest.mark.differs("laptop", "the owners of fields are not recorded, because nobody uses server-side apply")
 def test_managed_fields(client, namespace):
-    """Objects tell who manages which of their fields."""
+    """metadata.managedFields names the manager of each field."""
     (made,) = create_objects(client, namespace, "Secret", "a", labels={"a": "b"})
     assert made["metadata"]["managedFields"][0]["operation"] == "Update"
 
@@ -32,47 +32,47 @@ def test_strategic_merge_patch(client, namespace):
     """A strategic merge patch adds to lists that are sets."""
     create_objects(client, namespace, "Secret", "a", finalizers=["example.org/a"])
     change = {"metadata": {"finalizers": ["example.org/b"]}}
-    answer = client.request("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
+    response = client.request("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
     client.remove_finalizers("Secret", namespace, "a")
-    assert sorted(answer.body["metadata"]["finalizers"]) == ["example.org/a", "example.org/b"]
+    assert sorted(response.body["metadata"]["finalizers"]) == ["example.org/a", "example.org/b"]
 
 
 @pytest.mark.differs("laptop", "bodies are JSON")
-def test_yaml(client, namespace):
-    """Objects may be sent as YAML."""
-    answer = client.send_raw("POST", path_of("Secret", namespace), b"metadata:\n  name: a\n", "application/yaml")
-    assert (answer.code, answer.body["metadata"]["name"]) == (201, "a")
+def test_yaml_bodies(client, namespace):
+    """A body can be YAML."""
+    response = client.send_raw("POST", path_of("Secret", namespace), b"metadata:\n  name: a\n", "application/yaml")
+    assert (response.code, response.body["metadata"]["name"]) == (201, "a")
 
 
 @pytest.mark.differs("laptop", "only TrainJobs have a deep schema")
 def test_strict_validation_of_built_in_kinds(client, namespace):
-    """Unknown fields of built-in kinds are refused under Strict too."""
+    """With Strict, unknown fields of built-in kinds are rejected too."""
     body = {**idle_object("Secret", "a"), "bogus": 1}
     text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
-    answer = client.request("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
-    assert error_of(answer) == (400, "BadRequest", text)
+    response = client.request("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
+    assert error_of(response) == (400, "BadRequest", text)
 
 
-@pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON readers, and nothing is said")
-def test_a_field_that_is_there_twice(client, namespace):
-    """A field that is there twice is refused under Strict."""
+@pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON parsers, without an error")
+def test_duplicate_fields(client, namespace):
+    """With Strict, a duplicate field is rejected."""
     body = json.dumps(idle_object("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
-    answer = client.send_raw("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
+    response = client.send_raw("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
     problem = 'strict decoding error: duplicate field "kind"'
     text = f'TrainingRuntime in version "v1alpha1" cannot be handled as a TrainingRuntime: {problem}'
-    assert error_of(answer) == (400, "BadRequest", text)
+    assert error_of(response) == (400, "BadRequest", text)
 
 
-@pytest.mark.differs("laptop", "it has no TLS, and so no certificate authority")
+@pytest.mark.differs("laptop", "the laptop cluster has no TLS, and so no certificate authority")
 def test_certificate_authority(client, namespace):
     """Every namespace gets a ConfigMap with the API server's certificate authority."""
     found = client.wait_for("ConfigMap", namespace, "kube-root-ca.crt", bool)
     assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
 
 
-@pytest.mark.differs("laptop", "only SelfSubjectAccessReviews are answered")
-def test_who_am_i(client):
-    """Everybody may ask who he is."""
+@pytest.mark.differs("laptop", "only SelfSubjectAccessReviews are served")
+def test_self_subject_review(client):
+    """An authenticated user can request a SelfSubjectReview of itself."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
-    assert (answer.code, bool(answer.body["status"]["userInfo"]["groups"])) == (201, True)
+    response = client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+    assert (response.code, bool(response.body["status"]["userInfo"]["groups"])) == (201, True)

@@ -1,4 +1,4 @@
-"""Lists: selectors, pages, versions, and what is refused."""
+"""Lists: selectors, pages, resourceVersions, and invalid options."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ LIMIT, TOKEN = "limit", "continue"
 
 
 def list_page(client, kind, namespace, **query):
-    """Names, and the list's metadata."""
-    # 504: the server's cache has not received a version within 3 s that etcd has
-    answer = wait_until(lambda: (found := client.request("GET", path_of(kind, namespace), **query)).code != 504 and found)
-    assert answer.ok, answer.message
-    return names_of(answer.body["items"]), answer.body["metadata"]
+    """Return the names of a page's objects, and the list's metadata."""
+    # 504: within 3 s the server's cache has not received a version that etcd has
+    path = path_of(kind, namespace)
+    response = wait_until(lambda: (found := client.request("GET", path, **query)).code != 504 and found)
+    assert response.ok, response.message
+    return names_of(response.body["items"]), response.body["metadata"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages(client, namespace, kind):
-    """Pages show one moment: what is written between them is not in them."""
+    """All pages of a list show the same version, without later writes."""
     create_objects(client, namespace, kind, "abcde", labels={"age": "old"})
     first, head = list_page(client, kind, namespace, limit=2)
     assert (first, head["remainingItemCount"]) == (["a", "b"], 3)
@@ -30,11 +31,11 @@ def test_pages(client, namespace, kind):
     client.delete(kind, namespace, "e")
     token, seen = head[TOKEN], []
     for more in ([1], []):
-        answer = client.request("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
-        seen += [(item["metadata"]["name"], item["metadata"]["labels"]["age"]) for item in answer["items"]]
-        assert resource_version_of(answer) == head["resourceVersion"]
-        token = answer["metadata"].get(TOKEN)
-        assert answer["metadata"].get("remainingItemCount") == (more[0] if more else None)
+        response = client.request("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
+        seen += [(item["metadata"]["name"], item["metadata"]["labels"]["age"]) for item in response["items"]]
+        assert resource_version_of(response) == head["resourceVersion"]
+        token = response["metadata"].get(TOKEN)
+        assert response["metadata"].get("remainingItemCount") == (more[0] if more else None)
     assert seen == [("c", "old"), ("d", "old"), ("e", "old")]
     assert not token
     assert list_page(client, kind, namespace)[0] == ["a", "b", "bb", "c", "d"]
@@ -42,7 +43,7 @@ def test_pages(client, namespace, kind):
 
 
 def test_pages_of_a_selection(client, namespace):
-    """Pages of a selection are full, and do not tell how many objects remain."""
+    """Pages of a selection are full, and have no remainingItemCount."""
     create_objects(client, namespace, "Secret", "ace", labels={"color": "red"})
     create_objects(client, namespace, "Secret", "bdf")
     query = {"limit": 2, "labelSelector": "color=red"}
@@ -52,8 +53,8 @@ def test_pages_of_a_selection(client, namespace):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_versions(client, namespace, kind):
-    """A list may be of exactly an earlier version, or of one that is not older."""
+def test_resource_versions(client, namespace, kind):
+    """A list can have exactly an earlier version, or one that is not older."""
     (first,) = create_objects(client, namespace, kind, "a")
     (second,) = create_objects(client, namespace, kind, "b")
     client.delete(kind, namespace, "a")
@@ -63,7 +64,7 @@ def test_versions(client, namespace, kind):
     assert (found, head["resourceVersion"]) == (["a"], early)
     assert list_page(client, kind, namespace, resourceVersion=late, **exact)[0] == ["a", "b"]
     not_older = {"resourceVersionMatch": "NotOlderThan"}
-    for oldest in ("0", early, late):  # from a cache, which may not know the deletion yet
+    for oldest in ("0", early, late):  # from a cache, which may not have received the deletion yet
         found, head = list_page(client, kind, namespace, resourceVersion=oldest, **not_older)
         assert set(found) <= {"a", "b"} and int(head["resourceVersion"]) >= int(oldest)
     newest = list_page(client, kind, namespace)[1]["resourceVersion"]
@@ -71,19 +72,19 @@ def test_versions(client, namespace, kind):
     assert list_page(client, kind, namespace, limit=1, resourceVersion=late, **exact)[0] == ["a"]
 
 
-def test_scopes(client, namespace):
-    """A list may span all namespaces; one of a namespace that does not exist is empty."""
+def test_namespaces_of_a_list(client, namespace):
+    """A list can span all namespaces. The list of a missing namespace is empty."""
     for place in (namespace, "default"):
         client.create(idle_object("Secret", namespace, labels={"test": namespace}), place)
-    answer = client.request("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
+    response = client.request("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
     client.delete("Secret", "default", namespace)
-    assert [item["metadata"]["namespace"] for item in answer["items"]] == sorted(["default", namespace])
+    assert [item["metadata"]["namespace"] for item in response["items"]] == sorted(["default", namespace])
     for kind in KINDS:
         assert list_page(client, kind, f"no-{namespace}")[0] == []
 
 
-def test_shape(client, namespace):
-    """Items of a custom kind say what they are; those of a built-in one don't."""
+def test_kinds_of_items(client, namespace):
+    """Items of a custom kind have kind and apiVersion. Items of a built-in kind do not."""
     for kind in KINDS:
         create_objects(client, namespace, kind, "a")
     secrets, runtimes = (client.request("GET", path_of(kind, namespace)).body for kind in KINDS)
@@ -142,7 +143,7 @@ UNREADABLE = {
 
 
 def test_label_selectors(client, namespace):
-    """Label selectors select by equality, sets, presence and numbers; what can't be read is refused with 400."""
+    """Label selectors select by equality, sets, presence and numbers. An invalid selector gets 400."""
     labels = [
         {"n": "0", "env": "prod"},
         {"n": "1", "env": "prod", "color": "red"},
@@ -152,19 +153,20 @@ def test_label_selectors(client, namespace):
     for name, own in zip("abcd", labels, strict=True):
         create_objects(client, namespace, "Secret", name, labels=own)
     path = path_of("Secret", namespace)
-    found = {selector: names_of(client.request("GET", path, labelSelector=selector).body["items"]) for selector in LABELS}
+    response_of = {selector: client.request("GET", path, labelSelector=selector) for selector in LABELS}
+    found = {selector: names_of(response.body["items"]) for selector, response in response_of.items()}
     assert found == {selector: list(expected) for selector, expected in LABELS.items()}
     codes = {selector: client.request("GET", path, labelSelector=selector).code for selector in UNREADABLE}
     assert codes == dict.fromkeys(UNREADABLE, 400)
 
 
-@pytest.mark.differs("laptop", "the text has the part that cannot be parsed, not what was expected instead")
-def test_unreadable_label_selectors(client, namespace):
-    """The refusal of a label selector says what was found and what was expected."""
+@pytest.mark.differs("laptop", "the message has the part that cannot be parsed, not what was expected instead")
+def test_label_selector_errors(client, namespace):
+    """The error for an invalid label selector says what was found and what was expected."""
     found = {}
     for selector in UNREADABLE:
-        answer = client.request("GET", path_of("Secret", namespace), labelSelector=selector)
-        found[selector] = answer.message.removeprefix("unable to parse requirement: ")
+        response = client.request("GET", path_of("Secret", namespace), labelSelector=selector)
+        found[selector] = response.message.removeprefix("unable to parse requirement: ")
     assert found == UNREADABLE
 
 
@@ -195,18 +197,20 @@ FIELDS = [
 
 
 def test_field_selectors(client, namespace):
-    """Field selectors know the name and the namespace, of some built-in kinds a few fields more, and no others."""
+    """Field selectors accept name and namespace, for some built-in kinds a few more fields, and no others."""
     for kind in KINDS:
         create_objects(client, namespace, kind, "ab")
-    answers = []
+    responses = []
     for kind, selector, _ in FIELDS:
-        answer = client.request("GET", path_of(kind, namespace), fieldSelector=selector)
-        assert answer.code == (200 if answer.ok else 400)
-        answers.append((kind, selector, "".join(names_of(answer.body["items"])) if answer.ok else answer.message))
-    assert answers == FIELDS
+        response = client.request("GET", path_of(kind, namespace), fieldSelector=selector)
+        assert response.code == (200 if response.ok else 400)
+        responses.append(
+            (kind, selector, "".join(names_of(response.body["items"])) if response.ok else response.message)
+        )
+    assert responses == FIELDS
 
 
-WRONG = 'ListOptions.meta.k8s.io "" is invalid: '
+INVALID_OPTIONS = 'ListOptions.meta.k8s.io "" is invalid: '
 MATCH = "resourceVersionMatch: Forbidden: resourceVersionMatch"
 UNKNOWN = 'resourceVersionMatch: Unsupported value: "x": supported values: "Exact", "NotOlderThan", ""'
 NUMBER = 'invalid resource version: resourceVersion: Invalid value: "{0}": strconv.ParseUint: parsing "{0}": '
@@ -218,67 +222,67 @@ REFUSALS = [
         {"resourceVersionMatch": "Exact"},
         422,
         "Invalid",
-        f"{WRONG}{MATCH} is forbidden unless resourceVersion is provided",
+        f"{INVALID_OPTIONS}{MATCH} is forbidden unless resourceVersion is provided",
     ),
     (
         {"resourceVersionMatch": "x"},
         422,
         "Invalid",
-        f"{WRONG}[{MATCH} is forbidden unless resourceVersion is provided, {UNKNOWN}]",
+        f"{INVALID_OPTIONS}[{MATCH} is forbidden unless resourceVersion is provided, {UNKNOWN}]",
     ),
     (
         {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
         422,
         "Invalid",
-        f'{WRONG}{MATCH} "exact" is forbidden for resourceVersion "0"',
+        f'{INVALID_OPTIONS}{MATCH} "exact" is forbidden for resourceVersion "0"',
     ),
     (
         {"resourceVersionMatch": "Exact", "resourceVersion": "5", TOKEN: "x"},
         422,
         "Invalid",
-        f"{WRONG}{MATCH} is forbidden when continue is provided",
+        f"{INVALID_OPTIONS}{MATCH} is forbidden when continue is provided",
     ),
     (
         {"sendInitialEvents": True},
         422,
         "Invalid",
-        f"{WRONG}sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        f"{INVALID_OPTIONS}sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
     ),
 ]
 
 
-def test_what_is_refused(client, namespace):
-    """Options of a list that make no sense are refused, all problems at once."""
+def test_invalid_options(client, namespace):
+    """Invalid list options are rejected, all problems at once."""
     for kind in KINDS:
-        answers = [error_of(client.request("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
-        assert answers == [tuple(row[1:]) for row in REFUSALS]
+        responses = [error_of(client.request("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
+        assert responses == [tuple(row[1:]) for row in REFUSALS]
         create_objects(client, namespace, kind, "ab")
         token = list_page(client, kind, namespace, limit=1)[1][TOKEN]
         text = "specifying resource version is not allowed when using continue"
-        answer = client.request("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
-        assert error_of(answer) == (400, "BadRequest", text)
+        response = client.request("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
+        assert error_of(response) == (400, "BadRequest", text)
         code, reason, text = error_of(client.request("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
         assert (code, reason) == (400, "BadRequest")
         assert text.startswith("invalid continue token: continue key is not valid: ")
 
 
-def test_versions_of_the_future(client, namespace):
-    """A list or an object that must not be older than a version of the future is refused with 504 and Retry-After."""
+def test_future_resource_versions(client, namespace):
+    """A list or an object that may not be older than a future resourceVersion gets 504 and Retry-After."""
     create_objects(client, namespace, "Secret", "a")
     for path in (path_of("Secret", namespace), path_of("Secret", namespace, "a")):
-        answer = client.request("GET", path, resourceVersion=str(10**9))
-        assert (answer.code, answer.reason) == (504, "Timeout")
-        assert answer.message.startswith(f"Timeout: Too large resource version: {10**9}, current: ")
-        assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-        assert answer.headers["retry-after"] == "1"
+        response = client.request("GET", path, resourceVersion=str(10**9))
+        assert (response.code, response.reason) == (504, "Timeout")
+        assert response.message.startswith(f"Timeout: Too large resource version: {10**9}, current: ")
+        assert response.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+        assert response.headers["retry-after"] == "1"
 
 
-def test_an_object_of_a_version(client, namespace):
-    """An object may be asked for as it is in a cache; a version that is no number is refused."""
+def test_resource_version_of_a_get(client, namespace):
+    """An object can be read from a cache with resourceVersion 0. An invalid resourceVersion is an error."""
     create_objects(client, namespace, "Secret", "a")
     path = path_of("Secret", namespace, "a")
-    # The cache may not have it yet.
-    cached = wait_until(lambda: (answer := client.request("GET", path, resourceVersion="0")).ok and answer.body)
+    # The cache may not have received the object yet.
+    cached = wait_until(lambda: (response := client.request("GET", path, resourceVersion="0")).ok and response.body)
     assert cached["metadata"]["name"] == "a"
     text = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     assert error_of(client.request("GET", path, resourceVersion="abc")) == (500, "", text)

@@ -1,4 +1,4 @@
-"""Pods' logs through the API server: what can be asked for, and what is answered when there is none."""
+"""Pod logs through the API server: options, and responses when there is no log."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def request_log(client, namespace, pod, **query):
 
 @pytest.fixture
 def ended_pod(client, namespace, gate):
-    """The name of a pod that has said something, more than a second later something else, and ended."""
+    """Return the name of a finished pod that wrote two lines more than a second apart, and a part of a line."""
     file, wait = gate
     client.create(shell(f"echo one; {wait}; echo two; printf three"), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = list_pods(client, namespace)
     name = pod["metadata"]["name"]
-    assert next(client.follow_log(namespace, name)) == "one\n"  # so it has its time
-    time.sleep(1.1)  # kube-apiserver cuts sinceTime to whole seconds
+    assert next(client.follow_log(namespace, name)) == "one\n"  # this line has its timestamp now
+    time.sleep(1.1)  # kube-apiserver rounds sinceTime down to whole seconds
     file.touch()
     client.wait_for("TrainJob", namespace, "job", is_finished)
     return name
 
 
 def unschedulable_pod(name, **spec):
-    """A pod that never gets as far as to run."""
+    """Return a pod with one container, for cases in which it does not start."""
     container = {"name": "main", "image": IMAGE, "command": ["true"]}
     return {
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ def unschedulable_pod(name, **spec):
 
 
 def test_parts_of_a_log(client, namespace, ended_pod):
-    """A log can be cut by lines from its end, by bytes, by time, and stamped with the time of each line."""
+    """A log can be limited by lines, bytes and time, and each line can have its timestamp."""
     whole = "one\ntwo\nthree"
     assert client.log(namespace, ended_pod) == whole
     assert client.log(namespace, ended_pod, container="node", follow=True) == whole
@@ -62,8 +62,8 @@ def test_parts_of_a_log(client, namespace, ended_pod):
     assert client.log(namespace, ended_pod, sinceTime=found[1][1], tailLines=1, timestamps=True).endswith(" three")
 
 
-def test_follow(client, namespace, gate):
-    """A log that is followed comes while it is written, and ends with the container."""
+def test_followed_log(client, namespace, gate):
+    """A followed log arrives while it is written, and ends with the container."""
     file, wait = gate
     client.create(shell(f"echo first; {wait}; echo second"), namespace)
     pod = client.wait_for("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
@@ -96,41 +96,41 @@ def test_follow(client, namespace, gate):
         ),
     ],
 )
-def test_refusals(client, namespace, query, code, text):
-    """A container or a run that is not there is refused with 400, a number that is out of range with 422."""
+def test_invalid_log_requests(client, namespace, query, code, text):
+    """A missing container or previous run gets 400. A number out of range gets 422."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     (pod,) = list_pods(client, namespace)
-    answer = request_log(client, namespace, pod["metadata"]["name"], **query)
-    assert (answer.code, answer.message) == (code, text.format(pod=pod["metadata"]["name"]))
+    response = request_log(client, namespace, pod["metadata"]["name"], **query)
+    assert (response.code, response.message) == (code, text.format(pod=pod["metadata"]["name"]))
 
 
-def test_no_such_pod(client, namespace):
-    """The log of a pod that is not there is 404."""
-    answer = request_log(client, namespace, "nobody")
-    assert (answer.code, answer.reason, answer.message) == (404, "NotFound", 'pods "nobody" not found')
+def test_log_of_a_missing_pod(client, namespace):
+    """The log of a missing pod gets 404."""
+    response = request_log(client, namespace, "nobody")
+    assert (response.code, response.reason, response.message) == (404, "NotFound", 'pods "nobody" not found')
 
 
-def test_not_started_yet(client, namespace):
-    """While its container waits for something that is missing, a pod's log is 400 and says what it waits for."""
+def test_log_before_the_start(client, namespace):
+    """While a container waits for a missing object, its log gets 400 with the reason."""
     env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "missing", "key": "token"}}}]
     client.create(unschedulable_pod("secretless", container={"env": env}), namespace)
     client.wait_for("Pod", namespace, "secretless", lambda pod: "CreateContainerConfigError" in str(pod["status"]))
-    answer = request_log(client, namespace, "secretless")
+    response = request_log(client, namespace, "secretless")
     text = 'container "main" in pod "secretless" is waiting to start: CreateContainerConfigError'
-    assert (answer.code, answer.reason, answer.message) == (400, "BadRequest", text)
+    assert (response.code, response.reason, response.message) == (400, "BadRequest", text)
 
 
-def test_not_scheduled_yet(client, namespace):
-    """The log of a pod that has no node yet is empty, 204."""
+def test_log_of_an_unscheduled_pod(client, namespace):
+    """The log of a pod without a node is empty, with the code 204."""
     client.create(unschedulable_pod("homeless", nodeSelector={"example.org/no": "such"}), namespace)
     client.wait_for("Pod", namespace, "homeless", lambda pod: "Unschedulable" in str(pod["status"]))
-    answer = request_log(client, namespace, "homeless")
-    assert (answer.code, answer.body) == (204, "")
+    response = request_log(client, namespace, "homeless")
+    assert (response.code, response.body) == (204, "")
 
 
 def test_several_containers(client, namespace):
-    """Of a pod with several containers one must be named."""
+    """In a pod with several containers the request must name one."""
     pod = unschedulable_pod("several")
     pod["spec"]["containers"] = [
         {"name": name, "image": IMAGE, "command": ["echo", name]} for name in ("first", "second")
@@ -138,32 +138,33 @@ def test_several_containers(client, namespace):
     client.create(pod, namespace)
     client.wait_for("Pod", namespace, "several", lambda pod: pod["status"]["phase"] == "Succeeded")
     assert client.log(namespace, "several", container="second") == "second\n"
-    answer = request_log(client, namespace, "several")
+    response = request_log(client, namespace, "several")
     text = "a container name must be specified for pod several, choose one of: [first second]"
-    assert (answer.code, answer.message) == (400, text)
+    assert (response.code, response.message) == (400, text)
 
 
-def test_a_log_goes_with_its_pod(client, namespace, ended_pod):
-    """The log of a pod goes with it: 404 as soon as the pod is deleted."""
+def test_log_of_a_deleted_pod(client, namespace, ended_pod):
+    """The log of a deleted pod gets 404 at once."""
     client.delete("TrainJob", namespace, "job")
     client.wait_until_deleted("Pod", namespace, ended_pod)
     assert request_log(client, namespace, ended_pod).code == 404
 
 
-def test_while_a_container_waits_to_be_restarted(client, namespace):
-    """While a container waits to be started again, its last run's log is both its current and its previous one."""
+def test_logs_before_a_restart(client, namespace):
+    """While a container waits for its restart, the log of its last run is both the current and the previous one."""
     main = {"command": ["sh", "-c", "date +%N; sleep 0.2; exit 1"]}
     client.create(unschedulable_pod("again", restartPolicy="Always", container=main), namespace)
 
-    def backs_off(pod):
+    def is_backing_off(pod):
         [status] = pod["status"].get("containerStatuses", [{}])
         return "CrashLoopBackOff" in str(status.get("state")) and status["restartCount"] >= 1
 
-    def look():
-        client.wait_for("Pod", namespace, "again", backs_off)
-        told = client.log(namespace, "again"), client.log(namespace, "again", previous=True)
-        return told if backs_off(client.get("Pod", namespace, "again")) else None  # else it was started meanwhile
+    def read_logs():
+        client.wait_for("Pod", namespace, "again", is_backing_off)
+        logs = client.log(namespace, "again"), client.log(namespace, "again", previous=True)
+        # If the container has started in the meantime, the logs are of different runs.
+        return logs if is_backing_off(client.get("Pod", namespace, "again")) else None
 
-    current, previous = next(told for _ in range(10) if (told := look()))
+    current, previous = next(logs for _ in range(10) if (logs := read_logs()))
     assert current == previous
     assert current.strip().isdigit()

@@ -1,4 +1,4 @@
-"""What `trainjob migrate` makes of the public jobs of the Training Operator is accepted, and becomes JobSets."""
+"""Conversions by `trainjob migrate` of public Training Operator jobs are accepted and get JobSets."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def dialect_of(target):
 
 
 def convert_cases(namespace, target):
-    """Each case's conversions, under names of their own in the test's namespace; what is refused is left out.
+    """Return the conversions of all cases, with unique names in the test's namespace.
 
-    One that torchrun is to start is left out where that is the same as without it.
+    Jobs that cannot be converted are left out, and conversions for torchrun that equal those without it.
     """
     found = {}
     for case in CASES:
@@ -38,7 +38,7 @@ def convert_cases(namespace, target):
 
 
 def create_runtimes(client, namespace, conversions):
-    """Applies the generated runtimes, and waits until the webhook, which hears of them in order, knows the last."""
+    """Create the generated runtimes, and wait until the webhook, which receives them in order, knows the last."""
     runtimes = [one.runtime for one in conversions if one.runtime]
     if not runtimes:
         return
@@ -47,35 +47,35 @@ def create_runtimes(client, namespace, conversions):
     probe = train_job(runtime=runtimes[-1]["metadata"]["name"], kind="TrainingRuntime")
 
     def is_known():
-        answer = client.request("POST", path_of("TrainJob", namespace), probe, dryRun="All")
-        return "must be created before the TrainJob" not in answer.message
+        response = client.request("POST", path_of("TrainJob", namespace), probe, dryRun="All")
+        return "must be created before the TrainJob" not in response.message
 
     wait_until(is_known)
 
 
 def list_warnings(client, namespace, name):
-    """What the Trainer's events say of a TrainJob."""
+    """Return the messages of the Warning events of a TrainJob."""
     events = client.list("Event", namespace, fieldSelector=f"involvedObject.name={name},type=Warning")
     return [event.get("message") or event.get("note") for event in events]
 
 
 def has_jobset(conversion):
-    """Whether this cluster's Trainer makes one of it: not for another cluster's, nor without its gangs' scheduler."""
+    """Return whether this cluster's Trainer creates a JobSet: the job has no other managedBy and no gang."""
     is_gang = "podGroupPolicy" in (conversion.runtime or {"spec": {}})["spec"]
     return conversion.train_job["spec"].get("managedBy") != MANAGED_ELSEWHERE and not is_gang
 
 
-def test_what_is_converted_is_accepted(client, namespace, target):
-    """Every public v1 job that is converted is accepted with its runtime, strictly, and becomes a JobSet."""
+def test_converted_jobs_are_accepted(client, namespace, target):
+    """Every public v1 job that can be converted is accepted with its runtime and Strict, and gets a JobSet."""
     conversions = convert_cases(namespace, target)
     assert len(conversions) >= 45
     create_runtimes(client, namespace, conversions.values())
     refused = {}
     for name, conversion in conversions.items():
         job = {**conversion.train_job, "spec": {**conversion.train_job["spec"], "suspend": True}}
-        answer = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
-        if not answer.ok:
-            refused[name] = f"{answer.code} {answer.message}"
+        response = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
+        if not response.ok:
+            refused[name] = f"{response.code} {response.message}"
     assert refused == {}
     ours = {conversion.train_job["metadata"]["name"] for conversion in conversions.values() if has_jobset(conversion)}
 
@@ -95,7 +95,7 @@ PRINT_LINES = {
 
 
 def v1_job(kind, specs, container, replicas, line):
-    """A v1 job of two pods that say something."""
+    """Return a v1 job of two pods that print a line."""
     command = ["sh", "-c", line]
     template = {"spec": {"containers": [{"name": container, "image": IMAGE, "command": command}]}}
     spec = {role: {"replicas": count, "restartPolicy": "OnFailure", "template": template} for role, count in replicas}
@@ -103,14 +103,14 @@ def v1_job(kind, specs, container, replicas, line):
 
 
 def run_converted(client, namespace, target, job):
-    """What the pods of a converted job say, by replicated job and rank, when it has ended well."""
+    """Run a converted job to its success, and return the lines of its pods by replicated job and rank."""
     conversion = convert(job, dialect=dialect_of(target))
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])
     client.create(conversion.train_job, namespace)
     ended = client.wait_for("TrainJob", namespace, "old", is_finished, seconds=90)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"]
-    # Those of MPI's nodes go when the launcher has ended.
+    # The pods of MPI's nodes are deleted when the launcher has ended.
     names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, "old") if has_succeeded(pod)]
     return {name[:-6]: client.log(namespace, name).splitlines() for name in sorted(names)}
 
@@ -120,31 +120,31 @@ def has_succeeded(pod):
 
 
 @pytest.mark.parametrize("kind", PRINT_LINES)
-def test_what_a_converted_job_sees(client, namespace, target, kind):
-    """A converted XGBoostJob or JAXJob sees the variables that it had, with the TrainJob's hosts in them."""
+def test_environment_of_converted_jobs(client, namespace, target, kind):
+    """A converted XGBoostJob or JAXJob has its old environment variables, with the TrainJob's hosts."""
     if kind == "XGBoostJob":
         job = v1_job(kind, "xgbReplicaSpecs", "xgboost", [("Master", 1), ("Worker", 1)], f"echo {PRINT_LINES[kind]}")
     else:
         job = v1_job(kind, "jaxReplicaSpecs", "jax", [("Worker", 2)], f"echo {PRINT_LINES[kind]}")
-    said = [line for lines in run_converted(client, namespace, target, job).values() for line in lines]
-    # Pods are processes here, and their hosts this machine.
-    hosts = [line.replace("old-node-0-0.old", "127.0.0.1").replace("old-node-0-1.old", "127.0.0.1") for line in said]
+    lines = [line for lines in run_converted(client, namespace, target, job).values() for line in lines]
+    # Here pods are processes, and all hosts are this machine.
+    hosts = [line.replace("old-node-0-0.old", "127.0.0.1").replace("old-node-0-1.old", "127.0.0.1") for line in lines]
     peers = " with 127.0.0.1" if kind == "XGBoostJob" else ""
     assert hosts == [f"rank {rank} of 2 at 127.0.0.1:29500{peers}" for rank in (0, 1)]
 
 
 @pytest.mark.only("controlplane")
 def test_a_converted_mpi_job(client, namespace, target):
-    """A converted MPIJob's launcher starts when its nodes are up, is none of them, and its end is the job's."""
+    """The launcher of a converted MPIJob starts when its nodes run. Its end is the end of the job."""
     template = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c", "exec sleep 100"]}]}}
     line = "sort /etc/mpi/hostfile"
-    starts = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c"], "args": [line]}]}}
-    specs = {"Launcher": {"replicas": 1, "template": starts}, "Worker": {"replicas": 2, "template": template}}
+    launcher = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c"], "args": [line]}]}}
+    specs = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": 2, "template": template}}
     job = {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
         "metadata": {"name": "old"},
         "spec": {"slotsPerWorker": 4, "mpiReplicaSpecs": specs},
     }
-    said = run_converted(client, namespace, target, job)
-    assert said["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4"]
+    lines = run_converted(client, namespace, target, job)
+    assert lines["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4"]

@@ -1,4 +1,4 @@
-"""A PyTorchJob with every field, and its parts, as `trainjob migrate` converts them: accepted, and made into Jobs."""
+"""A PyTorchJob with every field, as a whole and in parts: its conversions are accepted, and get Jobs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ COMMAND = ["python", "train.py"]
 
 
 def jobs_by_field():
-    """One job for each field of a pod and of a container, so that a refusal names it; and one with nearly all."""
+    """Return one job for each field of a pod and of a container, and one job with nearly all fields."""
     found = {f"pod {field}": pytorch_job(command=COMMAND, pod={field: value}) for field, value in POD.items()}
     for field, value in CONTAINER.items():
         pod = VOLUMES if field.startswith("volume") else None
         found[f"container {field}"] = pytorch_job(pod=pod, **{"command": COMMAND, field: value})
     every = every_field()
     every["spec"].pop("elasticPolicy")
-    every["spec"]["runPolicy"].pop("schedulingPolicy")  # no Volcano there
+    every["spec"]["runPolicy"].pop("schedulingPolicy")  # the cluster has no Volcano
     return {**found, "every field": every}
 
 
-def test_every_field_is_accepted_where_it_is_put(client, namespace, target):
+def test_every_field_is_accepted_after_conversion(client, namespace, target):
+    """A PyTorchJob with any field of a pod or container is accepted after its conversion, and gets a Job."""
     dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
     conversions = {}
     for number, (name, job) in enumerate(jobs_by_field().items()):

@@ -1,4 +1,4 @@
-"""MPI runtimes: a launcher that starts the training on nodes, which are up before it."""
+"""MPI runtimes: a launcher that runs the training on nodes that started before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOCK = ("deepspeed-distributed", "mlx-distributed")
 
 @pytest.fixture
 def runtime(client, namespace):
-    """A runtime like deepspeed-distributed whose nodes need no ssh server."""
+    """Create a runtime like deepspeed-distributed whose nodes need no SSH server, and return it."""
     spec = client.get("ClusterTrainingRuntime", None, "deepspeed-distributed")["spec"]
     for job in spec["template"]["spec"]["replicatedJobs"]:
         (one,) = job["template"]["spec"]["template"]["spec"]["containers"]
@@ -39,8 +39,8 @@ def runtime(client, namespace):
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_objects(client, namespace, name, evidence):
-    """A job has a launcher and one node less than it asks for, its hosts in a ConfigMap, and keys in a Secret."""
+def test_objects_of_an_mpi_job(client, namespace, name, evidence):
+    """A job gets a launcher, one node less than requested, a ConfigMap with its hosts, and a Secret with SSH keys."""
     trainer = {"numNodes": 3, "numProcPerNode": 2, "env": [{"name": "A", "value": "1"}], "command": ["mpirun", "true"]}
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=name, trainer=trainer)})["job"]
     counts = {one["name"]: one["template"]["spec"]["parallelism"] for one in jobset["spec"]["replicatedJobs"]}
@@ -70,8 +70,8 @@ def test_objects(client, namespace, name, evidence):
     evidence("features", row="MPI", cell="control plane")
 
 
-def test_one_node_is_two(client, namespace):
-    """One node is a launcher that trains, and a node beside it: there is always one."""
+def test_one_node(client, namespace):
+    """A job of one node gets a launcher, which takes part in the training, and one node."""
     jobs = {
         name: train_job(runtime=STOCK[0], trainer=given) for name, given in (("none", {}), ("one", {"numNodes": 1}))
     }
@@ -81,21 +81,21 @@ def test_one_node_is_two(client, namespace):
 
 
 def test_reserved_variables(client, namespace, target):
-    """A TrainJob may not set Open MPI's variables that the Trainer sets."""
+    """A TrainJob may not set the Open MPI variables that the Trainer sets."""
     env = [{"name": "OMPI_MCA_plm_rsh_args", "value": "x"}]
-    said = (
+    text = (
         'spec.trainer.env: Invalid value: [{"name":"OMPI_MCA_plm_rsh_args","value":"x"}]: must not have reserved envs, '
         "invalid envs configured: [OMPI_MCA_plm_rsh_args]"
     )
-    case = trainer_case("reserved", denied(said), env=env)
+    case = trainer_case("reserved", denied(text), env=env)
     case.job["spec"]["runtimeRef"]["name"] = STOCK[0]
     found, expected = dry_run_cases(client, namespace, target.trainer, [case])
     assert found == expected
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_what_a_step_asks_for_reaches_launcher_and_nodes(client, namespace, name):
-    """Workspace, placement, resources and variables reach the launcher and the nodes; the command the launcher only."""
+def test_requests_apply_to_launcher_and_nodes(client, namespace, name):
+    """Workspace, placement, resources and variables apply to launcher and nodes, the command to the launcher only."""
     trainer = CustomTrainerContainer(
         image=IMAGE, command=["true"], num_nodes=2, resources_per_node={"cpu": 1}, env={"A": "1"}
     )
@@ -116,37 +116,37 @@ def test_what_a_step_asks_for_reaches_launcher_and_nodes(client, namespace, name
     ]
 
 
-def test_a_run(cluster, runtime, unique, gate, evidence):
-    """The job runs when its launcher does, not when nodes wait for it; its end is the launcher's; all logs are told."""
-    file, until_told = gate
-    command = ["sh", "-c", f"sort /etc/mpi/hostfile; {until_told}"]
+def test_a_successful_run(cluster, runtime, unique, gate, evidence):
+    """A job is Running when its launcher runs, not its nodes. The logs of all pods are followed."""
+    file, wait_command = gate
+    command = ["sh", "-c", f"sort /etc/mpi/hostfile; {wait_command}"]
     trainer = CustomTrainerContainer(image=IMAGE, command=command, num_nodes=3, num_proc_per_node=2)
     key = RunKey("conformance", "mpi", unique, "run-1")
-    verdicts, lines, ups = [], [], {"[node-0] up", "[node-1] up"}
+    verdicts, lines, node_lines = [], [], {"[node-0] up", "[node-1] up"}
 
-    def let_it_end_when_all_is_heard():
-        if any(verdict.phase is Phase.RUNNING for verdict in verdicts) and ups <= set(lines):
+    def finish_if_complete():
+        if any(verdict.phase is Phase.RUNNING for verdict in verdicts) and node_lines <= set(lines):
             file.touch()
 
-    def hear(verdict):
+    def record_phase(verdict):
         verdicts.append(verdict)
-        let_it_end_when_all_is_heard()
+        finish_if_complete()
 
-    def read(line):
+    def record_line(line):
         lines.append(str(line))
-        let_it_end_when_all_is_heard()
+        finish_if_complete()
 
     reference = submit(cluster, TrainJob(trainer=trainer, runtime=runtime), key)
-    outcome = wait(cluster, reference, listener=Listener(on_phase=hear, on_log=read))
+    outcome = wait(cluster, reference, listener=Listener(on_phase=record_phase, on_log=record_line))
     outcome.raise_for_failure()
     assert {verdict.step for verdict in verdicts if verdict.phase is Phase.RUNNING} == {"launcher"}
-    assert ups <= set(lines)
+    assert node_lines <= set(lines)
     assert sum(line.startswith("[launcher-0] ") and line.endswith(" slots=2") for line in lines) == 3
     evidence("features", row="MPI", cell="control plane")
 
 
-def test_a_failure(client, cluster, namespace, runtime, unique):
-    """When the launcher fails, its step and exit code are told, not those of the nodes that are ended with it."""
+def test_a_failed_launcher(client, cluster, namespace, runtime, unique):
+    """If the launcher fails, its step and exit code are reported, not those of the nodes that end with it."""
     trainer = CustomTrainerContainer(image=IMAGE, command=["sh", "-c", "echo why; exit 3"])
     key = RunKey("conformance", "mpi", unique, "run-1")
     outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer, runtime=runtime), key))

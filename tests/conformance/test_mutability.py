@@ -1,4 +1,4 @@
-"""Which fields of a TrainJob may change after its creation: tried on a suspended and on a running one."""
+"""Fields of a TrainJob that can change after its creation, tested on a suspended and on a running job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGED = ResponseSummary(200)
 
 
 def spec_with_patch(version, **pod):
-    """The spec with a patch of the pods, some fields of which are changed."""
+    """Return the spec field with a patch of the pods, in which these fields are replaced."""
     spec = {**PATCH, **pod}
     if version < (2, 2):
         return {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": spec}]}
@@ -44,8 +44,8 @@ def spec_with_patch(version, **pod):
 
 
 def try_patch(client, namespace, name, change):
-    answer = client.request("PATCH", path_of("TrainJob", namespace, name), {"spec": change}, dryRun="All")
-    return CHANGED if answer.ok else ResponseSummary.from_response(answer)
+    response = client.request("PATCH", path_of("TrainJob", namespace, name), {"spec": change}, dryRun="All")
+    return CHANGED if response.ok else ResponseSummary.from_response(response)
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def running_job(client, namespace, target):
 
 
 @pytest.mark.parametrize("state", ["suspended", "running"])
-def test_spec(client, namespace, target, state, request):
-    """runtimeRef and managedBy never change; from 2.2 on trainer and deadline neither, but they can be taken away."""
-    name, new = request.getfixturevalue(state), target.trainer >= (2, 2)
+def test_spec_fields(client, namespace, target, state, request):
+    """runtimeRef and managedBy are immutable. Since 2.2 trainer and deadline are too, but they can be removed."""
+    name, new = request.getfixturevalue(f"{state}_job"), target.trainer >= (2, 2)
     fixed = "field is immutable"
     expected = {
         "runtimeRef": (
@@ -93,13 +93,13 @@ def test_spec(client, namespace, target, state, request):
         "a first deadline": ({"activeDeadlineSeconds": 9}, CHANGED),
     }
     assert {title: try_patch(client, namespace, name, change) for title, (change, _) in expected.items()} == {
-        title: answer for title, (_, answer) in expected.items()
+        title: response for title, (_, response) in expected.items()
     }
 
 
 @pytest.mark.since("2.2")
 def test_deadline(client, namespace):
-    """From 2.2 on a deadline does not change, but it can be given later and taken away."""
+    """Since 2.2 a deadline is immutable, but it can be set later and removed."""
     client.create(shell("true", suspend=True, activeDeadlineSeconds=60), namespace)
     text = "spec.activeDeadlineSeconds: Invalid value: 9: field is immutable"
     assert try_patch(client, namespace, "job", {"activeDeadlineSeconds": 9}) == invalid(text)
@@ -107,7 +107,7 @@ def test_deadline(client, namespace):
 
 
 def test_initializer(client, namespace, target):
-    """From 2.2 on an initializer does not change, but it can be taken away."""
+    """Since 2.2 an initializer is immutable, but it can be removed."""
     source = {"dataset": {"storageUri": "hf://a/b"}}
     client.create(shell("true", runtime="torchtune-llama3.2-1b", suspend=True, initializer=source), namespace)
     expected = invalid("spec.initializer: Invalid value: field is immutable") if target.trainer >= (2, 2) else CHANGED
@@ -117,7 +117,7 @@ def test_initializer(client, namespace, target):
 
 
 def test_metadata(client, namespace, running_job):
-    """Labels and annotations change at any time; a name does not."""
+    """Labels and annotations can change at any time; the name cannot."""
     path = path_of("TrainJob", namespace, running_job)
     change = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}
     assert client.request("PATCH", path, change, dryRun="All").code == 200
@@ -128,7 +128,7 @@ def test_metadata(client, namespace, running_job):
 
 @pytest.mark.parametrize("field", [*MUTABLE_FIELDS, *IMMUTABLE_FIELDS])
 def test_patches_of_a_suspended_job(client, namespace, target, suspended_job, field):
-    """While suspended, patches change; from 2.2 on inside of one only where pods go, not what they are."""
+    """Patches of a suspended job can change. Since 2.2 a patch can change placement, but no other field."""
     change = spec_with_patch(target.trainer, **{field: {**MUTABLE_FIELDS, **IMMUTABLE_FIELDS}[field]})
     value = '"other": ' if field == "serviceAccountName" else ""
     fixed = invalid(f"{POD}.{field}: Invalid value: {value}field is immutable", suspended_job)
@@ -138,7 +138,7 @@ def test_patches_of_a_suspended_job(client, namespace, target, suspended_job, fi
 
 
 def test_patches_on_resume(client, namespace, target, suspended_job):
-    """A patch may come together with the resume from 2.2 on; before, the job must stay suspended."""
+    """Since 2.2 a patch can change together with the resume. Before, the job must stay suspended."""
     change = {**spec_with_patch(target.trainer, nodeSelector={"a": "c"}), "suspend": False}
     text = (
         "spec.podTemplateOverrides: Forbidden: PodTemplateOverrides can only be modified when the TrainJob is suspended"
@@ -148,8 +148,8 @@ def test_patches_on_resume(client, namespace, target, suspended_job):
     )
 
 
-def test_patches_come_and_go(client, namespace, target, suspended_job):
-    """While suspended, whole patches may be added, renamed and removed."""
+def test_whole_patches_of_a_suspended_job(client, namespace, target, suspended_job):
+    """While a job is suspended, whole patches can be added, renamed and removed."""
     field, value = next(iter(spec_with_patch(target.trainer).items()))
     other = {**value[0], "manager": "example.org/b"} if target.trainer >= (2, 2) else value[0]
     for change in ([*value, other], [other], [], None):
@@ -157,7 +157,7 @@ def test_patches_come_and_go(client, namespace, target, suspended_job):
 
 
 def test_patches_of_a_running_job(client, namespace, target, running_job):
-    """While it runs, patches do not change; suspending it in the same breath comes too early."""
+    """Patches of a running job cannot change, not even in the request that suspends it."""
     new = target.trainer >= (2, 2)
     field, name = ("runtimePatches", "RuntimePatches") if new else ("podTemplateOverrides", "PodTemplateOverrides")
     change = spec_with_patch(target.trainer, **MUTABLE_FIELDS)

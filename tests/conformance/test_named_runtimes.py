@@ -1,4 +1,4 @@
-"""Runtimes as the project reads them, and the optional ones over a workspace of `manifests/runtimes`."""
+"""Runtimes as the project reads them, and the optional runtimes over a workspace of `manifests/runtimes`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ WORKSPACE_RUNTIMES = {file.stem: yaml.safe_load(file.read_text()) for file in so
 INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
-def test_stock_runtimes_are_understood(cluster):
-    """Name, framework, plugin, steps and devices of the stock runtimes are read as they are."""
+def test_stock_runtime_descriptions(cluster):
+    """Name, framework, plugin, steps and devices of the stock runtimes are read correctly."""
     found = {one.name: one for one in cluster.runtimes.all("ClusterTrainingRuntime", cluster.namespace)}
     torch, tune = found["torch-distributed"], found["torchtune-llama3.2-1b"]
     assert cluster.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
@@ -42,8 +42,8 @@ def test_stock_runtimes_are_understood(cluster):
     assert all(one.trainer and "node" in one.trainer.containers for one in found.values())
 
 
-def test_a_missing_runtime(cluster, unique, record_feature):
-    """A TrainJob on a runtime that is missing is not sent, and those that are there are named."""
+def test_missing_runtime(cluster, unique, record_feature):
+    """A TrainJob with a missing runtime is not sent. The error names the existing runtimes."""
     request = TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime="torch-distribted")
     with pytest.raises(InvalidSpec, match=r"did you mean torch-distributed\? \(there are torch-distributed, "):
         submit(cluster, request, RunKey("conformance", "runtimes", unique, "run-1"))
@@ -51,13 +51,13 @@ def test_a_missing_runtime(cluster, unique, record_feature):
     record_feature("runtimes")
 
 
-@pytest.mark.parametrize("wrong", ["framework", "no trainer", "other step"])
-def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
-    """What does not fit its runtime, and is refused by us, the API server accepts; an unknown step only from 2.3 on."""
-    job = replicated_job("solo" if wrong == "other step" else "node")
-    if wrong != "framework":
+@pytest.mark.parametrize("mismatch", ["framework", "no trainer", "other step"])
+def test_jobs_that_do_not_fit_their_runtime(client, namespace, target, mismatch):
+    """Jobs that do not fit their runtime are accepted, unknown steps since 2.3. So the project checks them itself."""
+    job = replicated_job("solo" if mismatch == "other step" else "node")
+    if mismatch != "framework":
         del job["template"]["metadata"]
-    name = "own-llama3.2-1b" if wrong == "framework" else "own"
+    name = "own-llama3.2-1b" if mismatch == "framework" else "own"
     spec = {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
     create_runtime(client, namespace, spec, name)
     runtime = Runtime(name=name, kind="TrainingRuntime")
@@ -65,16 +65,16 @@ def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
         "framework": lambda: TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime=runtime),
         "no trainer": lambda: TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime=runtime),
         "other step": lambda: TrainJob(workspace="claim", runtime=runtime),
-    }[wrong]()
+    }[mismatch]()
     item = build_manifest(request, namespace, target)
     known = client.get("TrainingRuntime", namespace, name)
     assert list(find_problems(request, item, describe_runtime(known, "TrainingRuntime")))
-    assert dry_run(client, namespace, item).ok == (wrong != "other step" or target.trainer >= (2, 3))
+    assert dry_run(client, namespace, item).ok == (mismatch != "other step" or target.trainer >= (2, 3))
 
 
 @pytest.mark.parametrize("name", WORKSPACE_RUNTIMES)
 def test_runtimes_over_a_workspace(client, namespace, target, name, record_feature):
-    """Steps of the optional runtimes share the claim `workspace`; a TrainJob that was suspended at first goes on."""
+    """Steps of the optional runtimes share the claim `workspace`. A job that was created suspended can resume."""
     given = WORKSPACE_RUNTIMES[name]
     assert client.request("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
     create_runtime(client, namespace, given["spec"], name)
@@ -88,10 +88,10 @@ def test_runtimes_over_a_workspace(client, namespace, target, name, record_featu
     job = build_manifest(request, namespace, target)
     client.create({**job, "spec": {**job["spec"], "suspend": True}}, namespace)
     jobset = client.wait_for("JobSet", namespace, "job", bool)
-    for each in (*INITIALIZERS, "node"):
-        claims = [one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, each)["volumes"]]
+    for step in (*INITIALIZERS, "node"):
+        claims = [one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, step)["volumes"]]
         assert claims == ["workspace"]
-        assert {"name": "initializer", "mountPath": "/workspace"} in find_container(jobset, each)["volumeMounts"]
+        assert {"name": "initializer", "mountPath": "/workspace"} in find_container(jobset, step)["volumeMounts"]
     assert find_container(jobset)["command"][:3] == ["tune", "run", "full_finetune_single_device"]
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
     client.wait_for("JobSet", namespace, "job", lambda found: not found["spec"].get("suspend"))

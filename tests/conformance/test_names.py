@@ -1,4 +1,4 @@
-"""Names of TrainJobs: which are refused, and which are accepted and then come to nothing."""
+"""Names of TrainJobs: invalid names, and accepted names that are too long for a JobSet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RULES = [
 
 
 def jobset_name_error(version, name, step):
-    """What the Trainer tells about a JobSet that is refused for its name."""
+    """Return the Trainer's message about a JobSet whose name is rejected."""
     if version[:2] == (2, 2):
         return f"unknown (patch jobsets.jobset.x-k8s.io {name})"
     head = f'JobSet.jobset.x-k8s.io "{name}" is invalid: ' if version >= (2, 2) else ""
@@ -46,14 +46,14 @@ def jobset_name_error(version, name, step):
     return f'admission webhook "vjobset.kb.io" denied the request: {head}{field}'
 
 
-def test_rules(client, namespace, target):
-    """A name starts with a letter, has up to 63 of a-z, 0-9 and -, and does not end with -; others are 422."""
+def test_name_rules(client, namespace, target):
+    """A name starts with a letter, has up to 63 of a-z, 0-9 and -, and does not end with -. Others get 422."""
     found, expected = dry_run_cases(client, namespace, target.trainer, RULES)
     assert found == expected
 
 
-def test_generated(client, namespace):
-    """generateName gets five characters; a prefix that is no name is named in the refusal."""
+def test_generated_names(client, namespace):
+    """generateName gets a suffix of five characters. An invalid prefix is named in the error."""
     job = train_job(suspend=True)
     made = client.create({**job, "metadata": {"generateName": "made-"}}, namespace)["metadata"]["name"]
     assert made.startswith("made-")
@@ -69,8 +69,8 @@ def test_generated(client, namespace):
     [(48, "torch-distributed", 1), (47, "torch-distributed", 11), (33, TUNE, 1)],
     ids=["torch", "eleven nodes", "torchtune"],
 )
-def test_longest(client, namespace, target, longest, runtime, nodes):
-    """Names work up to 48 characters (47 from 11 nodes on), 33 with initializers; a longer one is only an event."""
+def test_longest_names(client, namespace, target, longest, runtime, nodes):
+    """Names work up to 48 characters, 47 with 11 nodes, 33 with initializers. Longer ones cause an event."""
     works, fails = "a" * longest, "b" * (longest + 1)
     for name in (works, fails):
         job = train_job(name=name, runtime=runtime, suspend=True, trainer={"numNodes": nodes})
@@ -87,21 +87,21 @@ def test_longest(client, namespace, target, longest, runtime, nodes):
     assert client.find("JobSet", namespace, fails) is None
 
 
-def test_too_long(client, namespace):
-    """A job of a name that is too long has no status at all, or, created suspended, looks like any suspended one."""
+def test_status_of_a_name_that_is_too_long(client, namespace):
+    """A job with a name that is too long has no status, except for the condition Suspended."""
     running, suspended = "r" * 49, "s" * 49
     client.create(shell("true", name=running), namespace)
     client.create(shell("true", name=suspended, suspend=True), namespace)
     for name in (running, suspended):
         client.wait_for("Event", namespace, "", lambda item, name=name: item["involvedObject"]["name"] == name)
-    told = client.wait_for("TrainJob", namespace, suspended, conditions)
-    assert conditions(told) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
-    assert "jobsStatus" not in told["status"]
+    held = client.wait_for("TrainJob", namespace, suspended, conditions)
+    assert conditions(held) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
+    assert "jobsStatus" not in held["status"]
     assert not client.get("TrainJob", namespace, running).get("status")
 
 
-def test_longest_runs(client, namespace):
-    """A job of 48 characters runs: its pod's name has 63."""
+def test_a_job_with_the_longest_name(client, namespace):
+    """A job with a name of 48 characters runs; its pod's name has 63."""
     name = "c" * 48
     client.create(shell("true", name=name), namespace)
     client.wait_for("TrainJob", namespace, name, is_finished)

@@ -1,4 +1,4 @@
-"""Creating objects: who they are then, and which are refused with which words."""
+"""Creation of objects: their identity, and invalid requests with the exact messages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kub
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_identity(client, namespace, kind):
-    """A new object gets a uid, a time and a version of the server's, whatever was sent."""
+def test_server_side_identity(client, namespace, kind):
+    """The API server sets UID, creation time and resourceVersion of a new object; sent values are ignored."""
     sent = {"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "resourceVersion": "", "labels": {"a": "b"}}
     created = client.create(idle_object(kind, "a", **sent), namespace)
     meta = created["metadata"]
@@ -44,7 +44,7 @@ def test_identity(client, namespace, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_names(client, namespace, kind):
-    """generateName is completed by five letters that can't be mistaken; a long one is cut."""
+    """generateName gets a suffix of five letters or digits that cannot be mixed up. A long prefix is cut."""
     body = idle_object(kind, "")
     body["metadata"] = {"generateName": "some-"}
     found = {client.create(body, namespace)["metadata"]["name"] for _ in range(3)}
@@ -57,54 +57,59 @@ def test_generated_names(client, namespace, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_name_is_taken_once(client, namespace, kind):
-    """A name that is taken is refused with 409 AlreadyExists, in a dry run too."""
+def test_names_in_use(client, namespace, kind):
+    """A name that is in use gets 409 AlreadyExists, also in a dry run."""
     create_objects(client, namespace, kind, "a")
     plural = "secrets" if kind == "Secret" else "trainingruntimes.trainer.kubeflow.org"
     for query in ({}, {"dryRun": "All"}):
-        answer = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
-        assert error_of(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
+        response = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
+        assert error_of(response) == (409, "AlreadyExists", f'{plural} "a" already exists')
         group = {"group": "trainer.kubeflow.org"} if kind == "TrainingRuntime" else {}
-        assert answer.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
+        assert response.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
 
 
-NAMED = 'metadata.{}: Invalid value: "{}": {}'
+INVALID_METADATA = 'metadata.{}: Invalid value: "{}": {}'
 METADATA = [
     ({}, "metadata.name: Required value: name or generateName is required"),
-    ({"name": "Bad_Name"}, NAMED.format("name", "Bad_Name", SUBDOMAIN)),
-    ({"name": "a" * 254}, NAMED.format("name", "a" * 254, "must be no more than 253 characters")),
-    ({"labels": {"a b": "c"}}, NAMED.format("labels", "a b", f"name part {KEY}")),
-    ({"labels": {"a": "b c"}}, NAMED.format("labels", "b c", VALUE)),
-    ({"labels": {"a": "b" * 64}}, NAMED.format("labels", "b" * 64, "must be no more than 63 bytes")),
-    ({"labels": {"a" * 64: ""}}, NAMED.format("labels", "a" * 64, "name part must be no more than 63 bytes")),
-    ({"labels": {"UP.com/x": ""}}, NAMED.format("labels", "UP.com/x", f"prefix part {SUBDOMAIN}")),
-    ({"labels": {"/x": ""}}, NAMED.format("labels", "/x", "prefix part must be non-empty")),
+    ({"name": "Bad_Name"}, INVALID_METADATA.format("name", "Bad_Name", SUBDOMAIN)),
+    ({"name": "a" * 254}, INVALID_METADATA.format("name", "a" * 254, "must be no more than 253 characters")),
+    ({"labels": {"a b": "c"}}, INVALID_METADATA.format("labels", "a b", f"name part {KEY}")),
+    ({"labels": {"a": "b c"}}, INVALID_METADATA.format("labels", "b c", VALUE)),
+    ({"labels": {"a": "b" * 64}}, INVALID_METADATA.format("labels", "b" * 64, "must be no more than 63 bytes")),
+    (
+        {"labels": {"a" * 64: ""}},
+        INVALID_METADATA.format("labels", "a" * 64, "name part must be no more than 63 bytes"),
+    ),
+    ({"labels": {"UP.com/x": ""}}, INVALID_METADATA.format("labels", "UP.com/x", f"prefix part {SUBDOMAIN}")),
+    ({"labels": {"/x": ""}}, INVALID_METADATA.format("labels", "/x", "prefix part must be non-empty")),
     (
         {"labels": {"a/b/c": ""}},
-        NAMED.format(
+        INVALID_METADATA.format(
             "labels",
             "a/b/c",
             f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
         ),
     ),
-    ({"annotations": {"a b": "any thing"}}, NAMED.format("annotations", "a b", f"name part {KEY}")),
+    ({"annotations": {"a b": "any thing"}}, INVALID_METADATA.format("annotations", "a b", f"name part {KEY}")),
     ({"annotations": {"a": "b" * 2**18}}, "metadata.annotations: Too long: may not be more than 262144 bytes"),
-    ({"finalizers": ["a b/c"]}, NAMED.format("finalizers", "a b/c", f"prefix part {SUBDOMAIN}")),
+    ({"finalizers": ["a b/c"]}, INVALID_METADATA.format("finalizers", "a b/c", f"prefix part {SUBDOMAIN}")),
     (
         {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
-        NAMED.format("ownerReferences.uid", "", "must not be empty"),
+        INVALID_METADATA.format("ownerReferences.uid", "", "must not be empty"),
     ),
 ]
 MORE = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_metadata_is_checked(client, namespace, kind):
-    """Names, labels, annotations, finalizers and owners that break the rules are refused with 422."""
+def test_invalid_metadata(client, namespace, kind):
+    """Invalid names, labels, annotations, finalizers and ownerReferences get 422."""
     for meta, problem in METADATA:
-        answer = client.request("POST", path_of(kind, namespace), idle_object(kind, **{"name": "a", **meta}) if meta else {
-            **idle_object(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
-        code, reason, text = error_of(answer)
+        body = {**idle_object(kind, "a"), "metadata": {}}
+        if meta:
+            body = idle_object(kind, **{"name": "a", **meta})
+        response = client.request("POST", path_of(kind, namespace), body, dryRun="All")
+        code, reason, text = error_of(response)
         head = f'{QUALIFIED[kind]} "{meta.get("name", "a") if meta else ""}" is invalid: '
         assert (code, reason) == (422, "Invalid"), meta
         assert text.startswith(head)
@@ -114,36 +119,36 @@ def test_metadata_is_checked(client, namespace, kind):
     create_objects(client, namespace, kind, "a", **good)
 
 
-def test_bodies_that_are_no_json(client, namespace):
-    """A body that is no JSON is refused with 400."""
+def test_bodies_that_are_not_json(client, namespace):
+    """A body that is not JSON gets 400."""
     for kind in KINDS:
         for body in (b"{bad", b"", b'{"metadata":', b"{}x", b'{"a" 1}', b'{"a":1 "b"}', b"nothing"):
-            answer = client.send_raw("POST", path_of(kind, namespace), body)
-            assert (answer.code, answer.reason) == (400, "BadRequest"), body
+            response = client.send_raw("POST", path_of(kind, namespace), body)
+            assert (response.code, response.reason) == (400, "BadRequest"), body
 
 
 def test_media_types(client, namespace):
-    """A body that is said to be something else than JSON, YAML or protobuf is refused with 415."""
+    """A body with a media type other than JSON, YAML or protobuf gets 415."""
     text = (
         "the body of the request was in an unknown format - accepted media types include: application/json, "
         "application/yaml, application/vnd.kubernetes.protobuf"
     )
     for kind in KINDS:
-        answer = client.send_raw("POST", path_of(kind, namespace), b"{}", "text/plain")
-        assert error_of(answer) == (415, "UnsupportedMediaType", text)
+        response = client.send_raw("POST", path_of(kind, namespace), b"{}", "text/plain")
+        assert error_of(response) == (415, "UnsupportedMediaType", text)
     body = json.dumps(idle_object("Secret", "a")).encode()
     assert client.send_raw("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
 
 
-def test_too_big(client, namespace):
-    """A body of more than 3 MiB is refused with 413."""
+def test_large_bodies(client, namespace):
+    """A body of more than 3 MiB gets 413."""
     body = {**idle_object("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
-    answer = client.request("POST", path_of("Secret", namespace), body)
-    assert error_of(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+    response = client.request("POST", path_of("Secret", namespace), body)
+    assert error_of(response) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
 
 
-def test_another_kind(client, namespace):
-    """An object of another kind, version or namespace than the path names is refused with 400 or 422."""
+def test_bodies_that_do_not_match_the_path(client, namespace):
+    """An object of another kind, version or namespace than the path gets 400 or 422."""
     runtime, secret = path_of("TrainingRuntime", namespace), path_of("Secret", namespace)
     own, other = (
         idle_object("TrainingRuntime", "a"),
@@ -164,9 +169,9 @@ def test_another_kind(client, namespace):
         (secret, idle_object("Secret", "a", namespace="x"), 400, f"{other} on the request"),
         (secret, idle_object("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
     ]
-    answers = [(path, body, *error_of(client.request("POST", path, body))[::2]) for path, body, _, _ in rows]
-    assert answers == rows
-    assert client.request("POST", secret, {"metadata": {"name": "a"}}).code == 201  # who says nothing means the path's
+    responses = [(path, body, *error_of(client.request("POST", path, body))[::2]) for path, body, _, _ in rows]
+    assert responses == rows
+    assert client.request("POST", secret, {"metadata": {"name": "a"}}).code == 201  # kind and version are the path's
 
 
 PAGE, NOT_ALLOWED = "404 page not found\n", "the server does not allow this method on the requested resource"
@@ -196,16 +201,16 @@ PATHS = [
 
 
 def test_paths(client, namespace):
-    """What is not there is 404, what can't be done with it 405, each with its words."""
+    """A missing object or path gets 404, an operation that it does not have 405, each with its message."""
     core = f"/api/v1/namespaces/{namespace}"
     trainer = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}"
-    answers = []
+    responses = []
     for method, path, _, _ in PATHS:
-        answer = client.request(
+        response = client.request(
             method, path.format(core=core, trainer=trainer), None if method in ("GET", "DELETE") else {}
         )
-        answers.append((method, path, answer.code, answer.message))
-    assert answers == PATHS
+        responses.append((method, path, response.code, response.message))
+    assert responses == PATHS
 
 
 def test_dry_run(client, namespace):
@@ -213,19 +218,19 @@ def test_dry_run(client, namespace):
     path = path_of("Secret", namespace)
     tried = client.create(idle_object("Secret", "a"), namespace, dryRun="All")
     assert tried["metadata"]["uid"] and "resourceVersion" not in tried["metadata"]
-    (kept,) = create_objects(client, namespace, "Secret", "b")
+    (stored,) = create_objects(client, namespace, "Secret", "b")
     change = client.request("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
     assert change.body["metadata"]["labels"] == {"a": "b"}
     for query, body in (({"dryRun": "All"}, None), ({}, {"dryRun": ["All"]})):
         assert client.request("DELETE", f"{path}/b", body, **query).code == 200
     assert names_of(client.list("Secret", namespace)) == ["b"]
-    assert resource_version_of(client.get("Secret", namespace, "b")) == resource_version_of(kept)
+    assert resource_version_of(client.get("Secret", namespace, "b")) == resource_version_of(stored)
     text = 'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'
     assert error_of(client.request("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
 
 
 def test_namespaces(client, namespace):
-    """Nothing can be created in a namespace that is missing or going; who deletes it again is told it is going."""
+    """Nothing can be created in a missing or terminating namespace. Deleting that again returns it."""
     text = f'namespaces "no-{namespace}" not found'
     for kind in KINDS:
         assert error_of(client.request("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
@@ -237,12 +242,13 @@ def test_namespaces(client, namespace):
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}})
     create_objects(client, own, "Secret", ["held"], finalizers=[FINALIZER])
     for _ in range(2):
-        going = client.delete("Namespace", None, own)
-        assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
+        terminating = client.delete("Namespace", None, own)
+        phase, metadata = terminating["status"]["phase"], terminating["metadata"]
+        assert (phase, bool(metadata["deletionTimestamp"])) == ("Terminating", True)
     for kind, plural in zip(KINDS, ("secrets", "trainingruntimes.trainer.kubeflow.org"), strict=True):
         why = f"unable to create new content in namespace {own} because it is being terminated"
-        answer = client.request("POST", path_of(kind, own), idle_object(kind, "late"))
-        assert error_of(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
-        (cause,) = answer.body["details"]["causes"]
+        response = client.request("POST", path_of(kind, own), idle_object(kind, "late"))
+        assert error_of(response) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
+        (cause,) = response.body["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
     client.remove_finalizers("Secret", own, "held")

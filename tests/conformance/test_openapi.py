@@ -1,4 +1,4 @@
-"""What the API server says of itself: its groups, kinds and, as OpenAPI v3, their fields."""
+"""Discovery: API groups, kinds, and the fields of kinds as OpenAPI v3."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 def schema_of(client, kind):
-    """A kind's schema in the Trainer's document."""
+    """Return a kind's schema in the Trainer's OpenAPI document."""
     identity = {"group": GROUP, "kind": kind, "version": "v1alpha1"}
     schemas = client.request("GET", DOCUMENT).body["components"]["schemas"].values()
     (found,) = (one for one in schemas if one.get("x-kubernetes-group-version-kind") == [identity])
     return found
 
 
-def test_index(client):
-    """The index leads to the document of each group and version by an address with its hash."""
+def test_openapi_index(client):
+    """The OpenAPI index links the document of each group and version, with its hash in the URL."""
     paths = client.request("GET", "/openapi/v3").body["paths"]
     assert {"api/v1", "apis/batch/v1", "apis/jobset.x-k8s.io/v1alpha2", f"apis/{GROUP}/v1alpha1"} <= set(paths)
     address = urlsplit(paths[f"apis/{GROUP}/v1alpha1"]["serverRelativeURL"])
     assert (address.path, address.query.split("=")[0]) == (DOCUMENT, "hash")
     found = client.request("GET", f"{address.path}?{address.query}").body
     assert found["openapi"].startswith("3.") and found["components"]["schemas"]
-    answer = client.request("GET", "/openapi/v3/apis/example.org/v1")
-    assert answer.code == 404
+    response = client.request("GET", "/openapi/v3/apis/example.org/v1")
+    assert response.code == 404
 
 
-def test_fields_of_a_trainjob(client, target):
-    """The document names the fields of a TrainJob's spec, by which the Trainer's versions differ."""
+def test_openapi_fields_of_a_trainjob(client, target):
+    """The OpenAPI document names the fields of a TrainJob's spec, which identify the Trainer version."""
     own = {
         (2, 1): {"podTemplateOverrides", "labels", "annotations"},
         (2, 2): {"runtimePatches", "activeDeadlineSeconds"},
@@ -42,8 +42,8 @@ def test_fields_of_a_trainjob(client, target):
     assert set(schema_of(client, "TrainJob")["properties"]["spec"]["properties"]) == COMMON | own[target.trainer]
 
 
-def test_a_trainjobs_rules(client, target):
-    """The document has the schema's rules too: types, defaults, limits, and those in CEL."""
+def test_openapi_rules_of_a_trainjob(client, target):
+    """The OpenAPI document has the schema's types, defaults, limits and CEL rules."""
     spec = schema_of(client, "TrainJob")["properties"]["spec"]["properties"]
     reference = spec["runtimeRef"]
     assert {name: part["default"] for name, part in reference["properties"].items() if "default" in part} == {
@@ -57,8 +57,8 @@ def test_a_trainjobs_rules(client, target):
     assert ("self == oldSelf" in rules) == (target.trainer >= (2, 1))
 
 
-def test_paths(client):
-    """The document lists the paths of every kind, and that writes take fieldValidation."""
+def test_openapi_paths(client):
+    """The OpenAPI document lists the paths of every kind, and the parameter fieldValidation of writes."""
     root = f"/apis/{GROUP}/v1alpha1"
     paths = client.request("GET", DOCUMENT).body["paths"]
     jobs = f"{root}/namespaces/{{namespace}}/trainjobs"
@@ -67,7 +67,7 @@ def test_paths(client):
 
 
 def test_discovery(client):
-    """The lists of groups and of kinds name what is served, with its verbs and subresources."""
+    """Discovery lists the groups and kinds with their verbs and subresources."""
     groups = {
         group["name"]: group["preferredVersion"]["version"] for group in client.request("GET", "/apis").body["groups"]
     }
@@ -89,8 +89,8 @@ def test_discovery(client):
 
 
 def test_version(client):
-    """The server tells which Kubernetes it is."""
+    """/version names the Kubernetes version, and the health paths respond with ok."""
     found = client.request("GET", "/version").body
     assert found["gitVersion"].startswith(f"v{found['major']}.{found['minor'].rstrip('+')}.")
-    for path in ("/healthz", "/livez", "/readyz"):  # not while etcd is slow to answer
+    for path in ("/healthz", "/livez", "/readyz"):  # these fail while etcd is slow to respond
         wait_until(lambda path=path: client.request("GET", path).body == "ok")

@@ -1,4 +1,4 @@
-"""Patches of pods in each version's field: what of them reaches the JobSet, the Job and the pod."""
+"""Patches of pods in each version's field, and their effect on JobSet, Job and pod."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.trainjobs import JOBSET, pod_patch, shell
 
 GATE = {"schedulingGates": [{"name": "example.org/gate"}]}
-"""Keeps a pod from running, so that any node selector will do."""
+"""Keeps a pod from being scheduled, so that any node selector works."""
 POD = {
     **GATE,
     "nodeSelector": {"accelerator": "none"},
@@ -32,7 +32,7 @@ LABELS = {"labels": {"team": "a"}, "annotations": {"note": "b"}}
 
 
 def runtime_patch(spec, manager="example.org/a", job="node", pod=None, own=None, jobset=None):
-    """A runtimePatch with metadata for the pod, its Job and the JobSet."""
+    """Return a runtimePatch with metadata for the pod, its Job and the JobSet."""
     template = {"spec": spec, **({"metadata": pod} if pod else {})}
     one = {"name": job, "template": {"spec": {"template": template}, **({"metadata": own} if own else {})}}
     whole = {"spec": {"replicatedJobs": [one]}, **({"metadata": jobset} if jobset else {})}
@@ -48,12 +48,12 @@ def wait_for_pod(client, namespace, name="job"):
 
 
 def has_metadata(metadata, expected):
-    """Whether labels and annotations are there, next to others."""
+    """Return whether these labels and annotations are present, perhaps with others."""
     return all(expected[part].items() <= (metadata.get(part) or {}).items() for part in expected)
 
 
-def test_pod(client, namespace, target):
-    """Volumes, mounts, placement, account and pull secrets of a patch all are in the pod; tolerations get two more."""
+def test_patch_of_a_pod(client, namespace, target):
+    """Volumes, mounts, placement, account and pull secrets of a patch are in the pod. Tolerations get two more."""
     create_service_account(client, namespace)
     client.create(shell("true", **pod_patch(target.trainer, PATCH)), namespace)
     spec = wait_for_pod(client, namespace)["spec"]
@@ -72,8 +72,8 @@ def test_pod(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-def test_security(client, namespace, target):
-    """Security contexts of pod and container reach the pod."""
+def test_security_contexts(client, namespace, target):
+    """Security contexts of pod and container are in the pod."""
     context = {"runAsUser": 1000, "fsGroup": 2000, "seccompProfile": {"type": "RuntimeDefault"}}
     own = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = {**GATE, "securityContext": context, "containers": [{"name": "node", "securityContext": own}]}
@@ -84,15 +84,15 @@ def test_security(client, namespace, target):
 
 @pytest.mark.since("2.3")
 def test_grace_period(client, namespace, target):
-    """terminationGracePeriodSeconds reaches the pod from 2.3 on."""
+    """terminationGracePeriodSeconds is in the pod since 2.3."""
     spec = {**GATE, "terminationGracePeriodSeconds": 7}
     client.create(shell("true", **pod_patch(target.trainer, spec)), namespace)
     assert wait_for_pod(client, namespace)["spec"]["terminationGracePeriodSeconds"] == 7
 
 
 @pytest.mark.since("2.2")
-def test_metadata(client, namespace):
-    """Labels and annotations for the pod, the Job and the JobSet reach just what they are for."""
+def test_metadata_patches(client, namespace):
+    """Labels and annotations for the pod, the Job and the JobSet apply only to that object."""
     values = {kind: {part: {kind: part} for part in ("labels", "annotations")} for kind in ("pod", "own", "jobset")}
     client.create(shell("true", runtimePatches=[runtime_patch(GATE, **values)]), namespace)
     pod = wait_for_pod(client, namespace)["metadata"]
@@ -106,8 +106,8 @@ def test_metadata(client, namespace):
 
 
 @pytest.mark.before("2.2")
-def test_metadata_before_2_2(client, namespace):
-    """Labels and annotations of podTemplateOverrides reach the pod, those of spec.labels the JobSet only."""
+def test_metadata_patches_before_2_2(client, namespace):
+    """Up to 2.1 metadata of podTemplateOverrides applies to the pod, and spec.labels only to the JobSet."""
     targets = [{"name": "node"}]
     overrides = [{"targetJobs": targets, "metadata": LABELS, "spec": GATE}]
     whole = {"labels": {"whole": "c"}, "annotations": {"whole": "d"}}
@@ -119,7 +119,7 @@ def test_metadata_before_2_2(client, namespace):
 
 
 def test_own_metadata(client, namespace, target):
-    """A TrainJob's own labels and annotations stay on it: neither JobSet nor pod have them."""
+    """A TrainJob's own labels and annotations do not apply to its JobSet or its pods."""
     job = shell("true", **pod_patch(target.trainer, GATE))
     client.create({**job, "metadata": {"name": "job", **LABELS}}, namespace)
     pod = wait_for_pod(client, namespace)["metadata"]
@@ -131,7 +131,7 @@ def test_own_metadata(client, namespace, target):
 
 @pytest.mark.since("2.2")
 def test_several_managers(client, namespace):
-    """Several managers' patches are applied in their order: maps and lists by name grow, tolerations are replaced."""
+    """Patches of several managers apply in order. Maps and named lists are merged, tolerations are replaced."""
     first = {
         **GATE,
         "nodeSelector": {"a": "1", "b": "1"},
@@ -156,8 +156,8 @@ def test_several_managers(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_time(client, namespace):
-    """A patch is stamped with the time when it comes without one and when it changes."""
+def test_timestamps_of_patches(client, namespace):
+    """A patch gets a timestamp if it has none, and whenever it changes."""
     old = "2020-01-01T00:00:00Z"
     given = {**runtime_patch({"nodeSelector": {"a": "1"}}), "time": old}
     none = runtime_patch({"nodeSelector": {"b": "1"}}, "example.org/b")
@@ -176,8 +176,8 @@ def test_time(client, namespace):
     assert after[1]["time"] == stamped
 
 
-def test_while_suspended(client, namespace, target):
-    """Node selector, tolerations and labels that change while a job is suspended reach its pods when it resumes."""
+def test_patches_while_suspended(client, namespace, target):
+    """Node selector, tolerations and labels that change while a job is suspended apply to its pods on resume."""
     client.create(
         shell("true", suspend=True, **pod_patch(target.trainer, {**GATE, "nodeSelector": {"a": "1"}})), namespace
     )
@@ -191,8 +191,8 @@ def test_while_suspended(client, namespace, target):
 
 
 @pytest.mark.parametrize("step", ["dataset-initializer", "model-initializer"])
-def test_initializers(client, namespace, target, step):
-    """Pods of initializers are patched by the name of their job."""
+def test_patches_of_initializers(client, namespace, target, step):
+    """A patch applies to initializer pods by the name of their replicated job."""
     spec = {**GATE, "nodeSelector": {"a": "1"}}
     job = shell("true", runtime="torchtune-llama3.2-1b", **pod_patch(target.trainer, spec, [step]))
     client.create(job, namespace)

@@ -1,4 +1,4 @@
-"""What the API server refuses of a Job's pods; a TrainJob or a runtime that leads to such a Job never starts."""
+"""Pod specs of Jobs that the API server rejects; a TrainJob or runtime that needs such a Job never starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",
 )
-WORDS = {
+REPLACEMENTS = {
     "s": "spec.template.spec",
     "c": "spec.template.spec.containers[0]",
     "affinity": f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
@@ -42,12 +42,12 @@ WORDS = {
 
 
 def pod_rule(title, text, container=None, pod=None, job=None):
-    """A Job's title, what is said to it (nothing: accepted), and its special fields."""
+    """Return a case: title, Job spec, and the error message, which is empty if the Job is accepted."""
     own = {"name": "node", "image": "x", **(container or {})}
     spec = {"restartPolicy": "Never", "containers": [own], **(pod or {})}
     body = {"template": {"spec": spec}, **(job or {})}
-    for word, meaning in WORDS.items():
-        text = text.replace(f"{{{word}}}", meaning)
+    for key, meaning in REPLACEMENTS.items():
+        text = text.replace(f"{{{key}}}", meaning)
     return title, body, text
 
 
@@ -64,12 +64,12 @@ ROWS = [
         "a variable without a name", "{c}.env[0].name: Required value", container={"env": [{"name": "", "value": "x"}]}
     ),
     pod_rule(
-        "a variable of two minds",
+        "a variable with value and valueFrom",
         '{c}.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
         container={"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
     ),
     pod_rule(
-        "a variable from nowhere",
+        "a variable with an empty valueFrom",
         (
             '{c}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, '
             "`configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
@@ -82,12 +82,12 @@ ROWS = [
         container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}]},
     ),
     pod_rule(
-        "a key that is none",
+        "an invalid key",
         '{c}.env[0].valueFrom.secretKeyRef.key: Invalid value: "a b": {key}',
         container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "a b"}}}]},
     ),
     pod_rule(
-        "a mount of no volume",
+        "a mount without its volume",
         '{c}.volumeMounts[0].name: Not found: "v"',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
     ),
@@ -104,7 +104,7 @@ ROWS = [
         pod={"volumes": [{"name": "v"}]},
     ),
     pod_rule(
-        "a subPath upwards",
+        "a subPath with ..",
         "{c}.volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'",
         container={"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "../x"}]},
         pod={"volumes": [{"name": "v"}]},
@@ -149,12 +149,12 @@ ROWS = [
         pod={"volumes": [{"name": "v"}]},
     ),
     pod_rule(
-        "more requested than allowed",
+        "a request above the limit",
         '{c}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
         container={"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
     ),
     pod_rule(
-        "less than nothing",
+        "a negative limit",
         '{c}.resources.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0',
         container={"resources": {"limits": {"cpu": "-1"}}},
     ),
@@ -164,12 +164,12 @@ ROWS = [
         container={"resources": {"limits": {"nvidia.com/gpu": "0.5"}}},
     ),
     pod_rule(
-        "fewer GPUs requested than allowed",
+        "a GPU request below the limit",
         '{c}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2',
         container={"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}},
     ),
     pod_rule(
-        "GPUs only requested",
+        "a GPU request without a limit",
         "{c}.resources.limits: Required value: Limit must be set for non overcommitable resources",
         container={"resources": {"requests": {"nvidia.com/gpu": "1"}}},
     ),
@@ -206,12 +206,12 @@ ROWS = [
         pod={"tolerations": [{"operator": "Equal", "value": "x"}]},
     ),
     pod_rule(
-        "seconds of NoSchedule",
+        "tolerationSeconds with NoSchedule",
         (
             "{s}.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when "
             "`tolerationSeconds` is set"
         ),
-        pod={"tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoSchedule"}]},
+        "a value with Exists",
     ),
     pod_rule(
         "a value of Exists",
@@ -226,7 +226,7 @@ ROWS = [
         pod={"serviceAccountName": "A_b"},
     ),
     pod_rule(
-        "fewer pods than none",
+        "a negative parallelism",
         "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
         job={"parallelism": -1},
     ),
@@ -252,7 +252,7 @@ ROWS = [
         },
     ),
     pod_rule(
-        "In nothing",
+        "In without values",
         (
             "{affinity}[0].matchExpressions[0].values: Required value: must be specified when `operator` is "
             "'In' or 'NotIn'"
@@ -294,13 +294,13 @@ ROWS = [
 ]
 
 
-# What a kubelet could not run, and what is accepted.
+# Rules without which the kubelet could not run the pod, and pods that are accepted.
 CHECKED_BY_ALL_BACKENDS = {
     "a variable's name",
     "a variable without a name",
     "a volume's name",
     "a container's name",
-    "a mount of no volume",
+    "a mount without its volume",
     "a mount without a path",
     "a claim without a name",
     "a Secret without a name",
@@ -308,7 +308,7 @@ CHECKED_BY_ALL_BACKENDS = {
     "a toleration of everything",
     "a nameless pull secret",
     "an image with a space",
-    "fewer pods than none",
+    "a negative parallelism",
     "no containers",
     "no restartPolicy",
 }
@@ -318,20 +318,20 @@ def dry_run_rows(client, namespace, rows):
     found, expected = {}, {}
     for title, spec, text in rows:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
-        answer = client.request("POST", path_of("Job", namespace), job, dryRun="All")
-        found[title] = (answer.code, "" if answer.ok else answer.message)
+        response = client.request("POST", path_of("Job", namespace), job, dryRun="All")
+        found[title] = (response.code, "" if response.ok else response.message)
         expected[title] = (422, f'Job.batch "j" is invalid: {text}') if text else (201, "")
     return found, expected
 
 
 def test_pods_that_cannot_run(client, namespace):
-    """A Job whose pods lack a container, an image, a volume or a name is refused with these words."""
+    """A Job is rejected if its pods lack a container, an image, a volume or a name."""
     found, expected = dry_run_rows(client, namespace, [row for row in ROWS if row[0] in CHECKED_BY_ALL_BACKENDS])
     assert found == expected
 
 
-@pytest.mark.differs("laptop", "of a pod's spec it checks only what the kubelet needs to run it")
-def test_pods_of_jobs(client, namespace):
-    """Names, variables, mounts, volumes, amounts, placement and ids of a Job's pods are refused with these words."""
+@pytest.mark.differs("laptop", "the laptop cluster checks only the fields that the kubelet needs to run the pod")
+def test_validation_of_pods(client, namespace):
+    """Names, variables, mounts, volumes, quantities, placement and IDs in a Job's pods are validated."""
     found, expected = dry_run_rows(client, namespace, [row for row in ROWS if row[0] not in CHECKED_BY_ALL_BACKENDS])
     assert found == expected

@@ -1,4 +1,4 @@
-"""Names, labels, ranks, environment and owners of what is made of a TrainJob."""
+"""Names, labels, ranks, environment and owners of the objects that belong to a TrainJob."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def owner_of(item):
 
 @pytest.fixture
 def pods_of_two_nodes(client, namespace):
-    """The pods of a job with two nodes that has ended, by rank."""
+    """Return the pods of a finished job with two nodes, by rank."""
     script = "echo $PET_NODE_RANK of $PET_NNODES, $JOB_COMPLETION_INDEX, $PET_NPROC_PER_NODE, $HOSTNAME"
     job = shell(script, trainer={"numNodes": 2, "numProcPerNode": 3})
     job["metadata"].update(labels={"team": "a"}, annotations={"note": "b"})
@@ -37,7 +37,7 @@ def pods_of_two_nodes(client, namespace):
 
 
 def test_names_and_ranks(pods_of_two_nodes):
-    """Pods are JOB-STEP-0-RANK-xxxxx, their hosts JOB-STEP-0-RANK in the subdomain JOB; a label has the rank."""
+    """A pod is named JOB-STEP-0-RANK-xxxxx, its host JOB-STEP-0-RANK in the subdomain JOB. A label has the rank."""
     assert sorted(pods_of_two_nodes) == ["0", "1"]
     for rank, pod in pods_of_two_nodes.items():
         assert re.fullmatch(rf"job-node-0-{rank}-[a-z0-9]{{5}}", pod["metadata"]["name"])
@@ -46,21 +46,21 @@ def test_names_and_ranks(pods_of_two_nodes):
         assert [container["name"] for container in pod["spec"]["containers"]] == ["node"]
 
 
-def test_environment(client, namespace, pods_of_two_nodes):
-    """Each pod is told its rank, the number of nodes and of processes, and its host's name."""
-    said = {rank: client.log(namespace, pod["metadata"]["name"]) for rank, pod in pods_of_two_nodes.items()}
-    assert said == {rank: f"{rank} of 2, {rank}, 3, job-node-0-{rank}\n" for rank in "01"}
-    given = {one["name"]: one for one in pods_of_two_nodes["1"]["spec"]["containers"][0]["env"]}
-    assert given["PET_MASTER_ADDR"]["value"] == "job-node-0-0.job"
-    assert given["PET_MASTER_PORT"]["value"] == "29500"
-    rank = given["PET_NODE_RANK"]["valueFrom"]["fieldRef"]
+def test_environment_of_pods(client, namespace, pods_of_two_nodes):
+    """Each pod has its rank, the number of nodes and of processes, and its host name in its environment."""
+    logs = {rank: client.log(namespace, pod["metadata"]["name"]) for rank, pod in pods_of_two_nodes.items()}
+    assert logs == {rank: f"{rank} of 2, {rank}, 3, job-node-0-{rank}\n" for rank in "01"}
+    variables = {one["name"]: one for one in pods_of_two_nodes["1"]["spec"]["containers"][0]["env"]}
+    assert variables["PET_MASTER_ADDR"]["value"] == "job-node-0-0.job"
+    assert variables["PET_MASTER_PORT"]["value"] == "29500"
+    rank = variables["PET_NODE_RANK"]["valueFrom"]["fieldRef"]
     assert rank == {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}
-    index = given["JOB_COMPLETION_INDEX"]["valueFrom"]["fieldRef"]
+    index = variables["JOB_COMPLETION_INDEX"]["valueFrom"]["fieldRef"]
     assert index == {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}
 
 
 def test_owners(client, namespace, pods_of_two_nodes):
-    """TrainJob owns JobSet, JobSet owns Job and Service, Job owns pods; each blocks its owner's foreground deletion."""
+    """TrainJob owns JobSet, JobSet owns Job and Service, Job owns pods. Each blocks its owner's foreground deletion."""
     job, jobset = client.get("TrainJob", namespace, "job"), client.get("JobSet", namespace, "job")
     batch_job = client.get("Job", namespace, "job-node-0")
     assert owner_of(jobset) == ("TrainJob", "job", job["metadata"]["uid"], True, True)
@@ -70,8 +70,8 @@ def test_owners(client, namespace, pods_of_two_nodes):
         assert owner_of(pod) == ("Job", "job-node-0", batch_job["metadata"]["uid"], True, True)
 
 
-def test_the_jobs_own_labels_stay_with_it(client, namespace, pods_of_two_nodes):
-    """Labels and annotations of a TrainJob reach neither its JobSet nor its Jobs nor its pods."""
+def test_own_labels_are_not_inherited(client, namespace, pods_of_two_nodes):
+    """A TrainJob's own labels and annotations are not on its JobSet, Jobs and pods."""
     made = [
         client.get("JobSet", namespace, "job"),
         client.get("Job", namespace, "job-node-0"),
@@ -82,8 +82,8 @@ def test_the_jobs_own_labels_stay_with_it(client, namespace, pods_of_two_nodes):
         assert "note" not in (item["metadata"].get("annotations") or {})
 
 
-def test_labels(client, namespace):
-    """Jobs and pods have the JobSet's labels, and the same as annotations; the step's role is on the Job only."""
+def test_labels_of_jobs_and_pods(client, namespace):
+    """Jobs and pods have the JobSet's labels, also as annotations. Only the Job has a label for the step's role."""
     steps = [replicated_job("dataset-initializer"), replicated_job("node", depends_on=["dataset-initializer"])]
     client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
@@ -112,8 +112,8 @@ def test_labels(client, namespace):
         assert pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]
 
 
-def test_the_service(client, namespace):
-    """A headless Service of the job's name selects its pods, ready or not."""
+def test_headless_service(client, namespace):
+    """A headless Service with the job's name selects its pods, ready or not."""
     client.create(shell("true", suspend=True), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("suspended"))
     spec = client.get("Service", namespace, "job")["spec"]
@@ -123,7 +123,7 @@ def test_the_service(client, namespace):
 
 
 def test_another_scheduler(client, namespace):
-    """A pod that names another scheduler is left to that one"""
+    """The default scheduler ignores a pod that names another scheduler."""
     for name, scheduler in (("other", {"schedulerName": "nobody"}), ("own", {})):
         spec = {"containers": [{"name": "c", "image": IMAGE, "command": ["true"]}], **scheduler}
         client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, namespace)

@@ -1,4 +1,4 @@
-"""TrainJobs as people publish them, written anew: every cluster accepts them or refuses them with the same code."""
+"""TrainJobs like those that people publish: every cluster accepts them, or rejects them with the same code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}
 
 
 def dry_run_example(client, namespace, example, **query):
-    """What the API server says to an example, after its runtime was made if it brings one."""
+    """Send an example as a dry run, after its runtime is created if it has one, and return the response."""
     if runtime := example.get("runtime"):
         jobs = [replicated_job(name) for name in runtime["steps"]]
         if runtime.get("plain"):
@@ -31,14 +31,14 @@ def format_version(target):
     return ".".join(map(str, target.trainer))
 
 
-def test_enough():
-    """There are at least ten."""
+def test_number_of_examples():
+    """There are at least ten examples."""
     assert len(EXAMPLES) >= 10
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_strict(client, namespace, target, name):
-    """With fieldValidation=Strict a published TrainJob gets the code that its file says for this version."""
+def test_strict_validation(client, namespace, target, name):
+    """With fieldValidation=Strict a published TrainJob gets the code that its file names for this version."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example, fieldValidation="Strict")
     assert found.code == example["strict"][format_version(target)], found.message
@@ -47,8 +47,8 @@ def test_strict(client, namespace, target, name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_lenient(client, namespace, target, name):
-    """Without it, as most clients send it, a published TrainJob gets the other code that its file says."""
+def test_default_validation(client, namespace, target, name):
+    """Without Strict, as most clients send it, a published TrainJob gets the other code of its file."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example)
     assert found.code == example["lenient"][format_version(target)], found.message

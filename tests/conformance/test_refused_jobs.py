@@ -1,4 +1,4 @@
-"""Jobs that the API server refuses when the JobSet controller wants to make them: their TrainJob was accepted."""
+"""Accepted TrainJobs whose Jobs the API server rejects when the JobSet controller creates them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KEY = (
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NO_OPERATOR = {"key": "a", "operator": "Nope"}
 CONTAINER = "spec.template.spec.containers[0]"
-# What the API server refuses of the Job that the JobSet controller wants to make: trainer, patch of the pod, text.
+# Jobs of the JobSet controller that the API server rejects: trainer, patch of the pod, message.
 REFUSED = {
-    "a container that is not there": (
+    "a container without an image": (
         {},
         {"containers": [{"name": "other"}]},
         f"{CONTAINER}.image: Required value",
     ),
-    "an init container that is not there": (
+    "an init container without an image": (
         {},
         {"initContainers": [{"name": "other"}]},
         "spec.template.spec.initContainers[0].image: Required value",
@@ -54,12 +54,12 @@ REFUSED = {
             "consist only of printable ASCII characters other than '='"
         ),
     ),
-    "more requested than allowed": (
+    "a request above the limit": (
         {"resourcesPerNode": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
         {},
         f'{CONTAINER}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
     ),
-    "GPUs only requested": (
+    "a GPU request without a limit": (
         {"resourcesPerNode": {"requests": {"nvidia.com/gpu": "1"}}},
         {},
         f"{CONTAINER}.resources.limits: Required value: Limit must be set for non overcommitable resources",
@@ -78,7 +78,7 @@ REFUSED = {
             "standard resource for containers]"
         ),
     ),
-    "fewer nodes than none": (
+    "a negative number of nodes": (
         {"numNodes": -1},
         {},
         (
@@ -108,12 +108,12 @@ REFUSED = {
 
 
 CHECKED_BY_ALL_BACKENDS = (
-    "a container that is not there",
-    "an init container that is not there",
+    "a container without an image",
+    "an init container without an image",
     "a mount without its volume",
     "a claim without a name",
     "a variable's name",
-    "fewer nodes than none",
+    "a negative number of nodes",
 )
 
 
@@ -133,22 +133,22 @@ def assert_refused(client, namespace, target, titles):
 
 
 @pytest.mark.since("2.2")
-def test_refused_jobs(client, namespace, target):
-    """A Job that the API server refuses is an event JobCreationFailed of the JobSet; the TrainJob has no status."""
+def test_rejected_jobs(client, namespace, target):
+    """A Job that the API server rejects causes the event JobCreationFailed. The TrainJob has no status."""
     assert_refused(client, namespace, target, CHECKED_BY_ALL_BACKENDS)
 
 
 @pytest.mark.since("2.2")
-@pytest.mark.only("controlplane", "docker", "kubeconfig")  # the laptop cluster checks only what the kubelet needs
-def test_refused_amounts_and_placement(client, namespace, target):
-    """Amounts, variables and placement that the API server refuses in a Job are such events, too."""
+@pytest.mark.only("controlplane", "docker", "kubeconfig")  # the laptop cluster checks only the kubelet's fields
+def test_rejected_quantities_and_placement(client, namespace, target):
+    """Invalid quantities, variables and placement cause the event JobCreationFailed too."""
     assert_refused(client, namespace, target, [title for title in REFUSED if title not in CHECKED_BY_ALL_BACKENDS])
 
 
 @pytest.mark.before("2.2")
-def test_refused_jobs_before_2_2(client, namespace, target):
-    """Before 2.2 nothing tells of a refused Job: no event, no status, only a JobSet without Jobs."""
-    create_job(client, namespace, target, "bad", *REFUSED["more requested than allowed"][:2])
+def test_rejected_jobs_before_2_2(client, namespace, target):
+    """Before 2.2 a rejected Job causes neither event nor status, only a JobSet without Jobs."""
+    create_job(client, namespace, target, "bad", *REFUSED["a request above the limit"][:2])
     client.wait_for("JobSet", namespace, "bad", bool)
     create_job(client, namespace, target, "good")
     client.wait_for("TrainJob", namespace, "good", is_finished)
@@ -158,8 +158,8 @@ def test_refused_jobs_before_2_2(client, namespace, target):
 
 
 @pytest.mark.since("2.3")
-def test_a_patch_for_no_job(client, namespace, target):
-    """A patch for a job that the runtime does not have is an event of the TrainJob, which has no status."""
+def test_a_patch_for_a_missing_job(client, namespace, target):
+    """A patch for a replicated job that the runtime lacks causes an event. The TrainJob has no status."""
     client.create(shell("true", **pod_patch(target.trainer, {"nodeSelector": {"a": "b"}}, ["worker"])), namespace)
     event = wait_for_event(client, namespace, "TrainJob", "job", "TrainJobResourcesCreationFailed")
     field = "spec.replicatedJobs[0].template.spec.template.spec.containers"

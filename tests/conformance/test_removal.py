@@ -1,4 +1,4 @@
-"""Deleting objects as such: answers, preconditions, options, finalizers, many at once."""
+"""Deletion of single objects and of collections: responses, preconditions, options and finalizers."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kube
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answer(client, namespace, kind):
-    """What is gone at once is answered by a Status that names it; what is not there is 404."""
+def test_response_to_a_deletion(client, namespace, kind):
+    """An object that is deleted at once gets a Status that names it. A missing object gets 404."""
     (item,) = create_objects(client, namespace, kind, "a")
     path, plural = path_of(kind, namespace, "a"), PLURAL[kind]
-    answer = client.request("DELETE", path)
+    response = client.request("DELETE", path)
     details = {"name": "a", "kind": plural.partition(".")[0], "uid": item["metadata"]["uid"]}
     if kind == "TrainingRuntime":
         details["group"] = "trainer.kubeflow.org"
-    assert (answer.code, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")
-    assert answer.body["details"] == details
+    assert (response.code, response.body["kind"], response.body["status"]) == (200, "Status", "Success")
+    assert response.body["details"] == details
     assert error_of(client.request("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
 
 
-def test_answer_with_the_object(client, namespace):
-    """Service accounts, claims and pods are answered as they were last."""
+def test_response_with_the_object(client, namespace):
+    """The deletion of a service account, claim or pod returns its last state."""
     client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}, namespace)
     assert client.delete("ServiceAccount", namespace, "a")["metadata"]["name"] == "a"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_preconditions(client, namespace, kind):
-    """Only the object with the uid and the version that are asked for is deleted; any other answers 409."""
+    """A deletion with another UID or resourceVersion as precondition gets 409."""
     (item,) = create_objects(client, namespace, kind, "a")
     path, meta = path_of(kind, namespace, "a"), item["metadata"]
     for part, key, happened in (
         ("UID", "uid", "deleted and then recreated"),
         ("ResourceVersion", "resourceVersion", "modified"),
     ):
-        answer = client.request("DELETE", path, {"preconditions": {key: "1"}})
+        response = client.request("DELETE", path, {"preconditions": {key: "1"}})
         why = f"the {part} in the precondition (1) does not match the {part} in record ({meta[key]}). The object might"
         text = f'Operation cannot be fulfilled on {QUALIFIED[kind]} "a": {why} have been {happened}'
-        assert error_of(answer) == (409, "Conflict", text)
+        assert error_of(response) == (409, "Conflict", text)
     right = {key: meta[key] for key in ("uid", "resourceVersion")}
     assert client.request("DELETE", path, {"preconditions": right}).code == 200
 
@@ -64,44 +64,45 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_options(client, namespace, kind):
-    """Options of a deletion that make no sense are refused, and nothing is deleted."""
+def test_deletion_options(client, namespace, kind):
+    """Invalid deletion options are rejected, and nothing is deleted."""
     create_objects(client, namespace, kind, "a")
     path = path_of(kind, namespace, "a")
     assert [(body, *error_of(client.send_raw("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
-    assert [client.send_raw("DELETE", path, body).code for body in (b'{"gracePeriodSeconds":"x"}', b"{bad")] == [400, 400]
+    invalid_bodies = (b'{"gracePeriodSeconds":"x"}', b"{bad")
+    assert [client.send_raw("DELETE", path, body).code for body in invalid_bodies] == [400, 400]
     assert error_of(client.request("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
     assert client.get(kind, namespace, "a")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_finalizers(client, namespace, kind):
-    """An object with a finalizer stays, marked, takes no new finalizers, keeps its name, and goes with the last one."""
+    """An object with a finalizer keeps its name, takes no new finalizers, and is deleted with the last one."""
     create_objects(client, namespace, kind, "a", finalizers=[FINALIZER])
-    marked = client.delete(kind, namespace, "a")
-    assert marked["metadata"]["deletionTimestamp"] and marked["metadata"]["deletionGracePeriodSeconds"] == 0
-    again = client.delete(kind, namespace, "a")  # in the meantime Trainer 2.1 may have written to its own kind
-    assert again["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
-    assert kind != "Secret" or again == marked
-    answer = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"))
+    terminating = client.delete(kind, namespace, "a")
+    assert terminating["metadata"]["deletionTimestamp"] and terminating["metadata"]["deletionGracePeriodSeconds"] == 0
+    again = client.delete(kind, namespace, "a")  # meanwhile Trainer 2.1 may have written to an object of its own kind
+    assert again["metadata"]["deletionTimestamp"] == terminating["metadata"]["deletionTimestamp"]
+    assert kind != "Secret" or again == terminating
+    response = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"))
     taken = f'object is being deleted: {PLURAL[kind]} "a" already exists'
-    assert error_of(answer) == (409, "AlreadyExists", taken)
-    answer = client.request(
+    assert error_of(response) == (409, "AlreadyExists", taken)
+    response = client.request(
         "PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [FINALIZER, "example.org/x"]}}
     )
     why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
     text = f'{QUALIFIED[kind]} "a" is invalid: metadata.finalizers: Forbidden: {why}{{"example.org/x"}}'
-    assert error_of(answer) == (422, "Invalid", text)
+    assert error_of(response) == (422, "Invalid", text)
     labels = {"labels": {"still": "changed"}, "deletionTimestamp": None}
     changed = client.patch(kind, namespace, "a", {"metadata": labels})
-    assert changed["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+    assert changed["metadata"]["deletionTimestamp"] == terminating["metadata"]["deletionTimestamp"]
     client.remove_finalizers(kind, namespace, "a")
     assert client.find(kind, namespace, "a") is None
     create_objects(client, namespace, kind, "a")
 
 
-def test_propagation(client, namespace):
-    """The policy of a deletion becomes a finalizer; a later one takes its place."""
+def test_propagation_policies(client, namespace):
+    """The propagation policy becomes a finalizer. The policy of a later deletion replaces it."""
     create_objects(client, namespace, "Secret", "a", finalizers=[FINALIZER])
     for policy, own in (("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"]), ("Background", [])):
         found = client.delete("Secret", namespace, "a", propagationPolicy=policy)["metadata"]["finalizers"]
@@ -110,14 +111,14 @@ def test_propagation(client, namespace):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many(client, namespace, kind):
-    """All that a selector finds is deleted, and listed in the answer."""
+def test_collection_deletion(client, namespace, kind):
+    """A collection deletion deletes the objects that its selector selects, and returns them."""
     create_objects(client, namespace, kind, "ab", labels={"color": "red"})
     create_objects(client, namespace, kind, "c")
     path = path_of(kind, namespace)
-    tried = client.request("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
-    assert names_of(tried["items"]) == ["c"]
-    answer = client.request("DELETE", path, labelSelector="color=red").body
-    assert (answer["kind"], names_of(answer["items"])) == (f"{kind}List", ["a", "b"])
+    dry_run = client.request("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
+    assert names_of(dry_run["items"]) == ["c"]
+    response = client.request("DELETE", path, labelSelector="color=red").body
+    assert (response["kind"], names_of(response["items"])) == (f"{kind}List", ["a", "b"])
     assert client.request("DELETE", path, labelSelector="a in (").code == 400
     assert names_of(client.list(kind, namespace)) == ["c"]

@@ -1,4 +1,4 @@
-"""The report says of each case and back end what was seen, and nothing better."""
+"""The conformance report shows, for each case and back end, the worst result that was seen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.conformance.report import Report
 
 
 def add_outcome(report, case, backend, outcome, *, when="call", xfail="", reason=""):
-    """One outcome as pytest tells it."""
-    said = pytest.TestReport(
+    """Add an outcome to the report, as pytest does."""
+    outcome_report = pytest.TestReport(
         nodeid=f"tests/conformance/test_life.py::{case}[{backend}-x]",
         location=("", 0, ""),
         keywords={},
@@ -19,11 +19,11 @@ def add_outcome(report, case, backend, outcome, *, when="call", xfail="", reason
         user_properties=[("backend", backend), ("title", f"It {case}")],
     )
     if xfail:
-        said.wasxfail = xfail
-    report.pytest_runtest_logreport(said)
+        outcome_report.wasxfail = xfail
+    report.pytest_runtest_logreport(outcome_report)
 
 
-def test_each_cell_is_the_worst_that_was_seen():
+def test_each_cell_shows_the_worst_result():
     report = Report(["laptop", "real"], None)
     add_outcome(report, "lives", "laptop", "passed")
     add_outcome(report, "lives", "laptop", "failed")
@@ -37,14 +37,14 @@ def test_each_cell_is_the_worst_that_was_seen():
     ]
 
 
-def test_a_known_difference_that_is_gone_is_a_failure_and_a_broken_fixture_too():
+def test_an_unexpected_pass_and_a_broken_fixture_are_failures():
     report = Report(["laptop"], None)
     add_outcome(report, "lives", "laptop", "passed", xfail="it used to differ")
     add_outcome(report, "ends", "laptop", "failed", when="setup")
     assert [line.split()[0] for line in report.to_text_lines()[2:]] == ["NO", "NO"]
 
 
-def test_the_page_notes_known_differences():
+def test_known_differences_are_notes_of_the_page():
     report = Report(["laptop", "real"], None)
     add_outcome(report, "ends", "laptop", "skipped", xfail="it has no end")
     add_outcome(report, "ends", "real", "passed")

@@ -1,4 +1,4 @@
-"""Deleting a runtime while TrainJobs use it."""
+"""Deletion of a runtime while TrainJobs use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNTIME_DELETED = (
 
 @pytest.fixture
 def running_job(client, namespace, gate):
-    """A job that has begun, on a runtime of its own; the file that ends it."""
+    """Start a job on its own runtime, and return the file that ends it."""
     file, wait = gate
     client.create(train_job(**create_own_runtime(client, namespace, replicated_job("node", wait))), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
@@ -26,28 +26,28 @@ def running_job(client, namespace, gate):
 
 
 def delete_runtime(client, namespace):
-    """Delete the runtime, and wait until the Trainer's webhook knows: it looks runtimes up in a cache."""
+    """Delete the runtime, and wait until the Trainer's webhook, which looks runtimes up in a cache, knows that."""
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     job, change = path_of("TrainJob", namespace, "job"), {"metadata": {"labels": {"a": "b"}}}
     wait_until(lambda: client.request("PATCH", job, change, dryRun="All").code == 403)
 
 
 @pytest.mark.since("2.3")
-def test_the_job_goes_on(client, namespace, running_job):
-    """A runtime that is deleted under a running job is gone at once; the job ends well, yet cannot be changed: 403."""
+def test_the_job_of_a_deleted_runtime_keeps_running(client, namespace, running_job):
+    """A runtime can be deleted under a running job. The job ends normally, but changes of it get 403."""
     delete_runtime(client, namespace)
     assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
-        answer = client.request("PATCH", path_of("TrainJob", namespace, "job"), change)
-        assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", RUNTIME_DELETED)
+        response = client.request("PATCH", path_of("TrainJob", namespace, "job"), change)
+        assert (response.code, response.reason, response.message) == (403, "Forbidden", RUNTIME_DELETED)
     running_job.touch()
     assert conditions(client.wait_for("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
 
 
 @pytest.mark.since("2.3")
 @pytest.mark.usefixtures("running_job")
-def test_foreground_deletion_hangs(client, namespace):
-    """Without its runtime a job's foreground deletion never ends; deleting it again with Background ends it."""
+def test_foreground_deletion_without_the_runtime(client, namespace):
+    """Without its runtime a job's foreground deletion never ends. A background deletion ends it."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.wait_until_deleted("JobSet", namespace, "job")
@@ -61,8 +61,8 @@ def test_foreground_deletion_hangs(client, namespace):
 
 @pytest.mark.since("2.3")
 @pytest.mark.usefixtures("running_job")
-def test_the_runtime_comes_back(client, namespace):
-    """A foreground deletion that hangs for want of the runtime ends when the runtime is created again."""
+def test_foreground_deletion_after_the_runtime_is_created_again(client, namespace):
+    """A foreground deletion that waits for a missing runtime ends when that is created again."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.wait_until_deleted("JobSet", namespace, "job")
@@ -71,9 +71,9 @@ def test_the_runtime_comes_back(client, namespace):
 
 
 @pytest.mark.before("2.3")
-def test_the_runtime_waits_for_its_jobs(client, namespace, running_job):
-    """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
-    # The Trainer sets it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
+def test_a_used_runtime_has_a_finalizer(client, namespace, running_job):
+    """A finalizer keeps a deleted runtime until no job uses it. Its jobs can still be changed."""
+    # The Trainer adds it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
     client.wait_for(
         "TrainingRuntime", namespace, OWN_RUNTIME["runtime"], lambda runtime: runtime["metadata"].get("finalizers")
     )

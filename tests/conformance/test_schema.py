@@ -1,4 +1,4 @@
-"""What the CRD's schema and its CEL rules refuse."""
+"""Requests that the CRD's schema or its CEL rules reject."""
 
 from __future__ import annotations
 
@@ -128,41 +128,43 @@ AFFINITY = case(
 )
 
 
-def test_limits(client, namespace, target):
-    """Limits and rules of the CRD are refused with 422 and these words, and nothing below the limits is."""
+def test_limits_of_the_schema(client, namespace, target):
+    """Values beyond the limits and rules of the CRD get 422 with these messages. Values within them are accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, LIMITS)
     assert found == expected
 
 
 @pytest.mark.since("2.2")
 @pytest.mark.differs("laptop", "an affinity in a patch is kept as it is")
-def test_affinity(client, namespace, target):
-    """An affinity without terms in a patch is refused with 422."""
+def test_affinity_without_terms(client, namespace, target):
+    """An affinity without terms in a patch gets 422."""
     found, expected = dry_run_cases(client, namespace, target.trainer, [AFFINITY])
     assert found == expected
 
 
 @pytest.mark.since("2.3")
-def test_problems_of_the_schema_at_once(client, namespace):
-    """The schema names all its problems at once, in any order, and does not ask CEL rules then; nor the webhook."""
+def test_all_problems_of_the_schema(client, namespace):
+    """The schema reports all its problems at once, in any order. CEL rules and the webhook do not run then."""
     job = case(
         "", ACCEPTED, runtimeRef={}, trainer={"env": [{"name": "A"}] * 2, "image": "x" * 501}, managedBy="foo"
     ).job
-    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    response = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
     problems = [
         "spec.runtimeRef.name: Required value",
         f"spec.trainer.image: {LONG} 500 bytes",
         'spec.trainer.env[1]: Duplicate value: {"name":"A"}',
     ]
-    said = ResponseSummary.from_response(answer)
-    assert replace(said, message=remove_problems(said.message, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
-    causes = {(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]}
+    found = ResponseSummary.from_response(response)
+    assert replace(found, message=remove_problems(found.message, problems)) == invalid(
+        f"[{UNCHECKED.removeprefix(', ')}"
+    )
+    causes = {(cause["field"], cause["reason"]) for cause in response.body["details"]["causes"]}
     assert ("spec.runtimeRef.name", "FieldValueRequired") in causes
     assert ("spec.trainer.env[1]", "FieldValueDuplicate") in causes
 
 
-def test_rules_at_once(client, namespace):
-    """A broken CEL rule is 422 even where the webhook would say 403: the schema is asked first."""
+def test_cel_rules_run_before_the_webhook(client, namespace):
+    """The schema's CEL rules run before the webhook: a violation gets 422 even if the webhook would respond 403."""
     job = case("", ACCEPTED, runtimeRef={"name": "nope"}, managedBy="foo").job
-    said = ResponseSummary.from_response(client.request("POST", path_of("TrainJob", namespace), job, dryRun="All"))
-    assert said == invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}')
+    found = ResponseSummary.from_response(client.request("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    assert found == invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}')

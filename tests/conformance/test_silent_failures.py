@@ -1,4 +1,4 @@
-"""What never reaches a TrainJob's status: accepted jobs that do not start, and where the reason stands instead."""
+"""Accepted jobs that do not start, whose status has no reason, and the object that has the reason instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNMATCHED = f"{NODES}1 node(s) didn't match Pod's node affinity/selector.{NO_HEL
 REQUIRED_TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "nope", "operator": "Exists"}]}]}
 
 
-# Pods that no node takes: trainer, patch of the pod, the scheduler's reason and text.
+# Pods that cannot be scheduled: trainer, patch of the pod, the scheduler's message.
 UNSCHEDULABLE = {
     "gpu": (trainer_with_limits(**{"nvidia.com/gpu": "64"}), {}, f"{NODES}1 Insufficient nvidia.com/gpu.{NO_HELP}"),
     "size": (
@@ -51,19 +51,19 @@ UNSCHEDULABLE = {
 
 
 def is_only_active(job):
-    """All that the TrainJob's status says in such a case."""
+    """Return whether the TrainJob's status shows only an active Job."""
     return counters(job) == {"node": {"active": 1}} and "conditions" not in job["status"]
 
 
 def scheduling_failure(pod):
-    """Why a pod has no node yet; nothing when it has one or was not looked at."""
+    """Return reason and message why a pod is not scheduled; None if it is, or if the scheduler has not seen it."""
     found = [one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
     return (found[0]["reason"], found[0]["message"]) if found and found[0]["status"] == "False" else None
 
 
 @pytest.mark.only("laptop", "controlplane")
-def test_unschedulable(client, namespace, target):
-    """A pod that no node takes shows only in its condition PodScheduled and an event; jobsStatus says active."""
+def test_unschedulable_pods(client, namespace, target):
+    """Only the condition PodScheduled and an event show an unschedulable pod. jobsStatus counts it as active."""
     client.create(claim_of_class("unbound", "nope"), namespace)
     for name, (trainer, pod, _) in UNSCHEDULABLE.items():
         create_job(client, namespace, target, name, trainer, pod)
@@ -77,26 +77,26 @@ def test_unschedulable(client, namespace, target):
 
 
 @pytest.mark.only("laptop", "controlplane")
-def test_claims_of_other_classes(client, namespace):
-    """A claim of a StorageClass that is not there stays Pending and says so in an event, one of none as well."""
+def test_unbound_claims(client, namespace):
+    """A claim with a missing StorageClass, or with none, stays Pending, and an event has the reason."""
     for name, storage_class in (("unknown", "nope"), ("none", "")):
         client.create(claim_of_class(name, storage_class), namespace)
-    told = wait_for_event(client, namespace, "PersistentVolumeClaim", "unknown", "ProvisioningFailed")
-    assert (told["type"], told["message"]) == ("Warning", 'storageclass.storage.k8s.io "nope" not found')
-    told = wait_for_event(client, namespace, "PersistentVolumeClaim", "none", "FailedBinding")
+    event = wait_for_event(client, namespace, "PersistentVolumeClaim", "unknown", "ProvisioningFailed")
+    assert (event["type"], event["message"]) == ("Warning", 'storageclass.storage.k8s.io "nope" not found')
+    event = wait_for_event(client, namespace, "PersistentVolumeClaim", "none", "FailedBinding")
     text = "no persistent volumes available for this claim and no storage class is set"
-    assert (told["type"], told["message"]) == ("Normal", text)
+    assert (event["type"], event["message"]) == ("Normal", text)
     assert {item["status"]["phase"] for item in client.list("PersistentVolumeClaim", namespace)} == {"Pending"}
 
 
-def test_gated(client, namespace, target):
-    """A pod with a scheduling gate waits without an event; its condition PodScheduled says SchedulingGated."""
+def test_scheduling_gates(client, namespace, target):
+    """A pod with a scheduling gate waits without an event. Its condition PodScheduled has the reason SchedulingGated."""
     create_job(client, namespace, target, "job", None, {"schedulingGates": [{"name": "example.org/gate"}]})
     pod = client.wait_for("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}=job")
     assert scheduling_failure(pod) == ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 
-# Containers that can't be made: the trainer, why, and the text of the container's state.
+# Containers that cannot be created: trainer, reason and message of the container's state.
 WAITING = {
     "secret": (trainer_with_variable("secretKeyRef", "nope"), "CreateContainerConfigError", 'secret "nope" not found'),
     "key": (
@@ -113,20 +113,22 @@ WAITING = {
 
 
 def waiting_reason(pod):
-    """Why a pod's first container waits, if that is known."""
+    """Return reason and message why a pod's first container waits; empty if they are unknown."""
     states = [one["state"].get("waiting", {}) for one in pod["status"].get("containerStatuses", [])]
     return (states[0].get("reason", ""), states[0].get("message", "")) if states else ("", "")
 
 
 def test_missing_secrets(client, namespace, target):
-    """A missing Secret, key or ConfigMap shows only in the container's state CreateContainerConfigError."""
+    """Only the container's state CreateContainerConfigError shows a missing Secret, key or ConfigMap."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there"}, "stringData": {"a": "b"}}
     client.create(secret, namespace)
     for name, (trainer, _, _) in WAITING.items():
         create_job(client, namespace, target, name, trainer)
     for name, (_, reason, text) in WAITING.items():
         query = {"labelSelector": f"{JOBSET}={name}"}
-        pod = client.wait_for("Pod", namespace, "", lambda one, reason=reason: waiting_reason(one)[0] == reason, **query)
+        pod = client.wait_for(
+            "Pod", namespace, "", lambda one, reason=reason: waiting_reason(one)[0] == reason, **query
+        )
         assert waiting_reason(pod)[1].lower() == text.format(namespace).lower()
         client.wait_for("TrainJob", namespace, name, is_only_active)
 

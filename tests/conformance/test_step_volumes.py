@@ -1,4 +1,4 @@
-"""Workspaces and volumes that steps ask for: what reaches the pods, and what a program finds there."""
+"""Workspaces and volumes of steps: their effect on the pods, and the files that a program finds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_mounts(jobset, step="node"):
 
 @pytest.mark.since("2.0")
 def test_a_volume_of_each_kind(client, namespace, target):
-    """Volumes of every kind, their mounts, and each kind of workspace are in the pods of a Job that is really made."""
+    """Volumes of every kind, their mounts, and every kind of workspace are in the pods of a created Job."""
     requests = {name: shell("true", workspace=workspace, volumes=ALL_VOLUMES) for name, workspace in WORKSPACES.items()}
     jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}
     for name, jobset in create_jobsets(client, namespace, jobs).items():
@@ -49,16 +49,17 @@ def test_a_volume_of_each_kind(client, namespace, target):
                 "mountPath": volume.mount_path,
                 **more,
             }
-        asked = requests[name].workspace
-        more = {"subPath": asked.sub_path} if asked.sub_path else {}
+        workspace = requests[name].workspace
+        more = {"subPath": workspace.sub_path} if workspace.sub_path else {}
         assert read_mounts(jobset)["/workspace"] == {"name": "workspace", "mountPath": "/workspace", **more}
-        claimed = {"persistentVolumeClaim": {"claimName": asked.claim}}
-        folder = {"hostPath": {"path": asked.node_path, "type": "Directory"}}
-        assert found["workspace"] == {"name": "workspace", **(claimed if asked.claim else folder)}
+        claim_source = {"persistentVolumeClaim": {"claimName": workspace.claim}}
+        folder_source = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}
+        source = claim_source if workspace.claim else folder_source
+        assert found["workspace"] == {"name": "workspace", **source}
 
 
-def test_in_every_pod_of_a_fetching_run(client, namespace, target):
-    """A run that fetches has its volumes in both initializers and the training, beside the one that these share."""
+def test_volumes_of_a_run_with_initializers(client, namespace, target):
+    """A run with initializers has its volumes in both initializers and the training, beside the shared volume."""
     spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-1b"])["spec"]
     create_runtime(client, namespace, spec, "mine-llama3.2-1b")
     runtime = Runtime(name="mine-llama3.2-1b", kind="TrainingRuntime")
@@ -75,15 +76,15 @@ def test_in_every_pod_of_a_fetching_run(client, namespace, target):
 
 
 def read_complete_log(client, namespace, name):
-    """What the only pod of a TrainJob has said, when the TrainJob is complete."""
+    """Return the log of the only pod of a TrainJob, when the TrainJob is Complete."""
     done = client.wait_for("TrainJob", namespace, name, is_finished)
     assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
     (pod,) = list_pods(client, namespace, name)
     return client.log(namespace, pod["metadata"]["name"])
 
 
-def test_what_a_program_finds(client, namespace, target):
-    """A Secret's files, bytes and all, an empty folder at two paths, and a claim's folder that stays."""
+def test_files_of_a_program(client, namespace, target):
+    """A program finds a Secret's files, an empty folder at two paths, and a claim's folder that is kept."""
     client.create(claim("mine"), namespace)
     keys = {"word": b"swordfish\n", "bytes": bytes(range(256))}
     data = {name: base64.b64encode(value).decode() for name, value in keys.items()}
@@ -105,16 +106,16 @@ def test_what_a_program_finds(client, namespace, target):
 
 @pytest.mark.only("laptop", "controlplane")
 def test_a_folder_of_the_node(client, namespace, target, tmp_path):
-    """A folder of the node is the workspace; a pod whose folder is not there waits, and an event says for what."""
-    here = shell("echo rows > /workspace/file", workspace=Workspace(node_path=str(tmp_path), sub_path="a"))
+    """A folder of the node can be the workspace. A pod whose folder is missing waits, and an event has the reason."""
+    existing = shell("echo rows > /workspace/file", workspace=Workspace(node_path=str(tmp_path), sub_path="a"))
     missing = tmp_path / "missing"
-    there = shell("true", workspace=Workspace(node_path=str(missing)))
-    for name, request in {"here": here, "there": there}.items():
+    waiting = shell("true", workspace=Workspace(node_path=str(missing)))
+    for name, request in {"existing": existing, "waiting": waiting}.items():
         client.create(build_manifest(request, namespace, target, name), namespace)
-    read_complete_log(client, namespace, "here")
+    read_complete_log(client, namespace, "existing")
     assert (tmp_path / "a" / "file").read_text() == "rows\n"
-    pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=there")
+    pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=waiting")
     event = wait_for_warning(client, namespace, pod["metadata"]["name"], "FailedMount")
     assert f"hostPath type check failed: {missing} is not a directory" in event["message"]
     missing.mkdir()
-    read_complete_log(client, namespace, "there")
+    read_complete_log(client, namespace, "waiting")
