@@ -67,7 +67,7 @@ def test_every_manifest(client, namespace, target):
     )
     ours, theirs = find_refusals(client, namespace, target, requests)
     assert {text for text in theirs.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
-    late = [refusal for refusal in ours.values() if "speaks API 2.0" in refusal]
+    late = [refusal for refusal in ours.values() if "has API 2.0" in refusal]
     assert late
     twice = {label for label, _ in volume_requests() if label.split()[-1] in ("twice", "15-times")}
     assert {label for label, refusal in ours.items() if "several mounts of one volume" in refusal} == twice

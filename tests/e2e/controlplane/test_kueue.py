@@ -282,13 +282,13 @@ def learn():
 
 def test_suspension_is_refused_for_what_is_in_a_queue():
     for wish in ({"on_kill": "suspend"}, {"on_failure": "suspend"}):
-        with pytest.raises(InvalidSpec, match="queue team decides when it runs, and would undo that"):
+        with pytest.raises(InvalidSpec, match="Kueue would resume a TrainJob of the queue team"):
             TrainJob(queue="team", **wish)
 
 
 def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     """Why a queue is refused there: admitted, its JobSet stays as it is, as JobSet refuses the change."""
-    with pytest.raises(InvalidSpec, match="it would wait for ever; use a workspace"):
+    with pytest.raises(InvalidSpec, match="it would wait forever; use a workspace"):
         FineTune(model="llama3.2-1b", dataset="hf://acme/tickets", queue="team")
     create_queue(client, namespace, "team", cpus=8)
     job = train_job(runtime="torchtune-llama3.2-1b", trainer=CPUS)

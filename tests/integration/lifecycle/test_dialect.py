@@ -192,7 +192,7 @@ def test_what_an_older_one_cannot_say_is_refused_before_anything_is_sent(proxy, 
     running = submit(cluster, JOB, key)
     proxy.answers[DOCUMENT] = V2_1
     limited = JOB.model_copy(update={"deadline": timedelta(hours=2)})
-    with pytest.raises(InvalidSpec, match=r"deadline: .*speaks API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"):
+    with pytest.raises(InvalidSpec, match=r"deadline: .*has API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(open_cluster(), limited, key)
     assert not [asked for asked in proxy.requests if asked.startswith(("POST", "DELETE"))]
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, key)] == [running.uid]

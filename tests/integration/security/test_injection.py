@@ -1,4 +1,4 @@
-"""What a person writes is an argument or a variable and never a command: no shell reads it, nor pip as an option."""
+"""Texts of users are arguments or variables: no shell interprets them, and pip does not take them as options."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def print_and_return(value):
 
 
 def step_commands():
-    """Of every kind of step: its own program and arguments."""
+    """Yield the command and arguments of every kind of step."""
     jobs = [*STEPS, TrainJob(trainer=CustomTrainer(func=print_and_return, func_args={"value": 1}))]
     for job in jobs:
         trainer = build_trainjob(to_trainjob(job), name="n", namespace="team")["spec"]["trainer"]
@@ -76,7 +76,7 @@ def test_no_step_of_ours_starts_a_shell():
 
 @pytest.fixture
 def run_and_record(tmp_path):
-    """Runs the command of a function; what pip and torchrun were given."""
+    """Return a function that runs a trainer and returns its output and pip's arguments."""
     (tmp_path / "pip.py").write_text("import json,sys\nopen('pip.json','w').write(json.dumps(sys.argv[1:]))\n")
     run = tmp_path / "torch" / "distributed"
     run.mkdir(parents=True)
@@ -102,7 +102,7 @@ def run_and_record(tmp_path):
 
 
 def expand_dollars(word):
-    """As a container has it: Kubernetes makes one dollar of two."""
+    """Replace `$$` by `$`, as Kubernetes does for a container."""
     return word.replace("$$", "$")
 
 
@@ -113,25 +113,25 @@ def test_packages_and_indexes_are_arguments_of_pip(run_and_record, evidence):
     )
     _, given = run_and_record(trainer)
     extra = [word for url in HOSTILE[1:] for word in ("--extra-index-url", url)]
-    wanted = ["install", "--quiet", "--index-url", HOSTILE[0], *extra, *packages]
-    assert [expand_dollars(word) for word in given] == wanted
+    expected = ["install", "--quiet", "--index-url", HOSTILE[0], *extra, *packages]
+    assert [expand_dollars(word) for word in given] == expected
     evidence("security", check="shell text as packages and pip indexes", result=f"{len(given)} arguments, unchanged")
 
 
 def test_arguments_of_a_function_are_data(run_and_record, evidence):
-    said, _ = run_and_record(CustomTrainer(func=print_and_return, func_args={"value": HOSTILE}))
-    assert json.loads(said.splitlines()[-1].removeprefix("trainjob result: ")) == HOSTILE
+    output, _ = run_and_record(CustomTrainer(func=print_and_return, func_args={"value": HOSTILE}))
+    assert json.loads(output.splitlines()[-1].removeprefix("trainjob result: ")) == HOSTILE
     evidence("security", check="shell text as a function's arguments", result=f"{len(HOSTILE)} values, unchanged")
 
 
 @pytest.mark.parametrize("option", ["--index-url=https://evil.example", "-e.", "-r/etc/passwd", "--", " ", ""])
-def test_a_package_is_no_option(option):
+def test_an_option_as_a_package_is_refused(option):
     with pytest.raises(InvalidSpec, match="packages_to_install"):
         CustomTrainer(func=print_and_return, func_args={"value": 1}, packages_to_install=["numpy", option])
 
 
 @pytest.mark.parametrize("region", ["--endpoint=x", "-x", "a b", "$(id)", "a\nb"])
-def test_a_region_is_no_option(region):
+def test_an_option_as_a_region_is_refused(region):
     for make in (
         lambda: ExportModel(workspace="w", destination="s3://b/x", region=region),
         lambda: InitializeModel(workspace="w", storage_uri="s3://b/x", region=region),
@@ -141,7 +141,7 @@ def test_a_region_is_no_option(region):
 
 
 def test_values_reach_a_container_unchanged(cluster, unique, evidence):
-    """On a cluster: variables as they are written, arguments with Kubernetes' own expansion and nothing else."""
+    """On a cluster, variables are unchanged, and only Kubernetes expands arguments."""
     variables = "[os.environ[f'A{i}'] for i in range(int(sys.argv[1]))]"
     program = f"import json, os, sys; print(json.dumps([sys.argv[1:], {variables}]))"
     plain = [text for text in HOSTILE if "$(" not in text]
@@ -163,23 +163,23 @@ NAMES = ["..", "../../api/v1/secrets", "a/b", "a?watch=true", "a%2fb", "A", "", 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_lead_to_no_other_path(cluster, name):
-    """A namespace or a name is a part of a URL's path, and of no other."""
-    questions = [
+def test_an_invalid_name_is_refused_before_it_is_in_a_url(cluster, name):
+    """A namespace or a name is one part of a URL's path and cannot select another path."""
+    requests = [
         lambda: cluster.list_trainjobs(name),
         lambda: cluster.open_log("p", name, "c"),
         lambda: cluster.list_events(name, ""),
         lambda: cluster.pod_informer(name).add_event_handler("x", lambda _: None).close(),
     ]
     if name:
-        questions += [lambda: cluster.get_trainjob(name, "default"), lambda: cluster.open_log(name, "default", "c")]
-    for ask in questions:
+        requests += [lambda: cluster.get_trainjob(name, "default"), lambda: cluster.open_log(name, "default", "c")]
+    for send in requests:
         with pytest.raises(InvalidSpec, match="Kubernetes name"):
-            ask()
+            send()
 
 
-def test_our_sources_hold_no_shell():
-    """Besides ruff's rules (S602-S607, S506): no text of ours asks for one."""
+def test_the_sources_start_no_shell():
+    """No source of this project starts a shell; ruff checks this, too (S602-S607, S506)."""
     packages = (trainjob, trainjob_local, trainjob_migrate)
     paths = [path for package in packages for path in Path(package.__file__).parent.rglob("*.py")]
     shells = re.compile(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-")

@@ -1,4 +1,4 @@
-"""What is secret in a file is for its owner only, and what is temporary goes with the process."""
+"""Files with secrets are readable by their owner only, and temporary ones are deleted at exit."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ print(json.dumps({path.read_text(): oct(path.stat().st_mode & 0o777) for path in
 """
 
 
-def test_certificates_of_a_kubeconfig(tmp_path, evidence):
-    """The client needs them as files (kubernetes 30 to 36): only ours to read, and gone at the end."""
+def test_temporary_certificate_files_are_private_and_deleted_at_exit(tmp_path, evidence):
+    """The client writes the certificates of a kubeconfig to private files (kubernetes 30 to 36), deleted at exit."""
     parts = {"client-certificate-data": "certificate", "client-key-data": "key"}
     user = {name: base64.b64encode(text.encode()).decode() for name, text in parts.items()}
     authority = base64.b64encode(b"authority").decode()
@@ -52,23 +52,23 @@ def test_certificates_of_a_kubeconfig(tmp_path, evidence):
     )
     assert done.returncode == 0, done.stderr
     modes = json.loads(done.stdout)
-    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    remaining = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert modes == dict.fromkeys(("certificate", "key", "authority"), "0o600")
-    assert left == []
-    result = f"{len(modes)} files, modes {', '.join(sorted(set(modes.values())))}; {len(left)} left at the end"
+    assert remaining == []
+    result = f"{len(modes)} files, modes {', '.join(sorted(set(modes.values())))}; {len(remaining)} left at the end"
     evidence("security", check="certificates and keys of a kubeconfig, as files", result=result)
 
 
 @pytest.fixture
 def open_umask():
-    """Files are for everybody, unless who makes them says otherwise."""
+    """Set a umask with which everybody may read new files by default."""
     before = os.umask(0o000)
     yield
     os.umask(before)
 
 
 def readable_by_others(folder):
-    """Below a folder that others may enter: the files that they may read."""
+    """Return the files below a folder that other users may read."""
     if not folder.stat().st_mode & stat.S_IXOTH:
         return []
     inner = [path for path in folder.iterdir() if not path.is_symlink()]
@@ -77,8 +77,8 @@ def readable_by_others(folder):
 
 
 @pytest.mark.parametrize("state", ["new", "open to all"])
-def test_the_laptop_clusters_state(tmp_path, open_umask, evidence, state):
-    """Tokens, Secrets, what pods mounted and printed: in a new folder, or one that was there and is open to all."""
+def test_other_users_cannot_read_secrets_in_the_laptop_clusters_state(tmp_path, open_umask, evidence, state):
+    """Tokens, Secrets, mounted files and logs are private, in a new state folder and in one that is open to all."""
     if state == "open to all":
         (tmp_path / "state").mkdir(mode=0o777)
     mount = Volume(name="v", source={"secret": {"secretName": "s"}}, mount_path="/secret")

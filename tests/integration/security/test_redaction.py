@@ -1,4 +1,4 @@
-"""A secret is in no text of ours: not in errors, representations, outcomes, logs or what is created."""
+"""Secrets are not in errors, representations, outcomes, logs or created objects."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ WRITTEN = {
 }
 
 
-def with_env(place, name, value=SECRET):
-    """Return a manifest with a variable."""
+def with_env(component, name, value=SECRET):
+    """Return a manifest with a variable for the trainer or an initializer."""
     variable = {"env": [{"name": "A", "value": "1"}, {"name": name, "value": value}]}
     spec = (
         {"trainer": variable}
-        if place == "trainer"
-        else {"initializer": {place: {"storageUri": "hf://a/b", **variable}}}
+        if component == "trainer"
+        else {"initializer": {component: {"storageUri": "hf://a/b", **variable}}}
     )
     return {**WRITTEN, "spec": {**WRITTEN["spec"], **spec}}
 
@@ -102,30 +102,30 @@ REQUESTS = {
 
 
 def format_refusal(name):
-    """What Python prints of the error, with its class and where it comes from."""
+    """Return the error as Python prints it, with its class and its traceback."""
     with pytest.raises(InvalidSpec) as raised:
         REQUESTS[name]()
     return "".join(traceback.format_exception(raised.value)) + repr(raised.value)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_refused_and_not_repeated(name):
-    """Where a secret is in a request that is refused, it is not in what is said of it."""
+def test_a_refusal_does_not_show_the_secret(name):
+    """If a refused request contains a secret, the error does not show it."""
     assert SECRET not in format_refusal(name)
 
 
-def test_for_the_record(evidence):
+def test_evidence_of_all_refusals(evidence):
     refusals = [format_refusal(name) for name in REQUESTS]
     shown = sum(SECRET in text for text in refusals)
     result = f"{len(refusals)} ways of {len(REQUESTS)} refused, the value shown in {shown}"
     evidence("security", check="credentials given as plain values", result=result)
 
 
-def test_what_is_no_credential_is_taken():
+def test_a_value_that_is_no_credential_is_accepted():
     env = {"A": "git@host:x", "B": "https://host/a@b", "C": "user:password", "D": "ssh://git@host/x", "TOKENS": "5"}
     trainer = CustomTrainer(func=function, env=env, packages_to_install=["x @ git+ssh://git@host/y"])
     variables = build_trainjob(TrainJob(trainer=trainer), name="n", namespace="t")["spec"]["trainer"]["env"]
-    assert {one["name"]: one["value"] for one in variables} == env
+    assert {variable["name"]: variable["value"] for variable in variables} == env
     assert TrainJobManifest(manifest=with_env("trainer", "HF_TOKEN", "")).manifest
 
 
@@ -142,35 +142,37 @@ def test_a_connection_does_not_show_its_credentials(field):
     assert SECRET not in repr(Connection(**given)) + str(Connection(**given))
 
 
-def test_no_log_holds_a_token(laptop, tmp_path, caplog, evidence):
-    """With every logger at DEBUG, urllib3's and the client's included."""
+def test_no_log_contains_a_token(laptop, tmp_path, caplog, evidence):
+    """No logger at level DEBUG logs a token, including those of urllib3 and the client."""
     file = tmp_path / "token"
     file.write_text(laptop.token)
-    for token_file, patience in ((file, 5.0), (tmp_path / "wrong", 0.0)):
+    for token_file, retry_seconds in ((file, 5.0), (tmp_path / "wrong", 0.0)):
         (tmp_path / "wrong").write_text(SECRET)
         with contextlib.closing(
-            Cluster(Connection(server=laptop.server, token_file=str(token_file)), retry_seconds=patience)
+            Cluster(Connection(server=laptop.server, token_file=str(token_file)), retry_seconds=retry_seconds)
         ) as opened:
-            for name in ("", "urllib3", "client"):  # the client sets the latter two back when it is opened
+            for name in ("", "urllib3", "client"):  # opening the client resets the latter two
                 caplog.set_level(logging.DEBUG, logger=name)
             try:
                 opened.list_trainjobs("default")
                 opened.open_connection()
             except ClusterError as error:
-                told = "".join(traceback.format_exception(error))
-                assert "401" in told
-                assert SECRET not in told
+                shown = "".join(traceback.format_exception(error))
+                assert "401" in shown
+                assert SECRET not in shown
     assert caplog.records
     assert laptop.token not in caplog.text
     assert SECRET not in caplog.text
     assert "authorization" not in caplog.text.lower()
     evidence(
-        "security", check="every logger at DEBUG, tokens good and bad", result=f"{len(caplog.records)} records, none with a token"
+        "security",
+        check="every logger at DEBUG, tokens good and bad",
+        result=f"{len(caplog.records)} records, none with a token",
     )
 
 
-def test_a_server_with_a_password_is_not_shown_with_it():
-    """A kubeconfig may have one: it works, and its errors say `***`."""
+def test_the_password_in_a_servers_url_is_not_shown():
+    """A kubeconfig may have a server with a password; errors show `***` instead."""
     content = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],

@@ -1,4 +1,4 @@
-"""A server's certificate is checked, unless somebody says that it is not to be."""
+"""The client verifies a server's certificate, unless the connection disables this."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def port():
-    """The port of a server on 127.0.0.1 with a certificate that our own CA signed."""
+    """Return the port of a server on 127.0.0.1 with a certificate of the test CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
     with QuietServer(("127.0.0.1", 0), Handler) as server:
@@ -65,7 +65,7 @@ def kubeconfig(server, **cluster):
 
 
 def request_error(connection):
-    """What a request over this connection comes to: nothing, or the error."""
+    """Return the error of a request over this connection; empty if the request succeeds."""
     with contextlib.closing(Cluster(connection, retry_seconds=0.0)) as cluster:
         try:
             cluster.open_connection()
@@ -78,7 +78,7 @@ def to_base64(path):
     return base64.b64encode(path.read_bytes()).decode()
 
 
-def test_the_right_authority(port, evidence):
+def test_a_certificate_of_the_configured_authority_is_accepted(port, evidence):
     server = f"https://127.0.0.1:{port}"
     assert request_error(Connection(server=server, ca_file=str(CA))) == ""
     assert (
@@ -97,7 +97,7 @@ def test_the_right_authority(port, evidence):
     ],
     ids=["another authority", "no authority: the machine's own", "another host name"],
 )
-def test_a_certificate_that_is_not_good(port, host, authority, why, evidence):
+def test_an_invalid_certificate_is_rejected(port, host, authority, why, evidence):
     server = f"https://{host}:{port}"
     explicit = request_error(Connection(server=server, ca_file=str(authority or "")))
     given = {} if authority is None else {"certificate-authority-data": to_base64(authority)}
@@ -107,17 +107,17 @@ def test_a_certificate_that_is_not_good(port, host, authority, why, evidence):
     evidence("security", check=f"TLS: {why}", result="ClusterUnreachable, with the reason")
 
 
-@pytest.mark.parametrize("way", ["verify_tls=False", "insecure-skip-tls-verify"])
-def test_not_checked_when_asked_for_and_noted(port, way, evidence):
+@pytest.mark.parametrize("setting", ["verify_tls=False", "insecure-skip-tls-verify"])
+def test_disabled_verification_is_reported_with_a_warning(port, setting, evidence):
     server = f"https://127.0.0.1:{port}"
     skipping = Connection(kubeconfig_json=kubeconfig(server, **{"insecure-skip-tls-verify": True}))
-    connection = Connection(server=server, verify_tls=False) if way == "verify_tls=False" else skipping
+    connection = Connection(server=server, verify_tls=False) if setting == "verify_tls=False" else skipping
     with pytest.warns(InsecureRequestWarning, match=r"Unverified HTTPS request is being made to host '127\.0\.0\.1'"):
         assert request_error(connection) == ""
-    evidence("security", check=f"TLS: {way}", result="not checked, and a warning with every request")
+    evidence("security", check=f"TLS: {setting}", result="not checked, and a warning with every request")
 
 
-def test_checked_unless_asked_for():
+def test_certificates_are_verified_by_default():
     assert Connection().verify_tls is True
     assert "verify_tls" not in Connection(server="https://h").to_dict()
     assert Connection(server="https://h", verify_tls=False).to_dict()["verify_tls"] is False

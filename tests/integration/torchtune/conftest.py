@@ -18,7 +18,7 @@ import demo
 
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory):
-    """A folder with the tiny model and the tickets, as the demo's hub has them."""
+    """Return a folder with the tiny model and the tickets, as the demo's hub has them."""
     folder = tmp_path_factory.mktemp("hub")
     demo.make_hub(folder)
     return folder
@@ -26,13 +26,13 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def cpu_for_gpus():
-    """The environment of a training that uses a CPU instead of GPUs."""
+    """Return the environment of a training that uses a CPU instead of GPUs."""
     return {"PYTHONPATH": str(Path(__file__).parent / "as_on_gpus")}
 
 
 @pytest.fixture
 def workspace(hub, tmp_path):
-    """A folder with `model` and `dataset`, for use as a workspace."""
+    """Return a folder with `model` and `dataset`, for use as a workspace."""
     folder = tmp_path / "workspace"
     shutil.copytree(hub / "models" / "demo" / "tiny-llama", folder / "model")
     shutil.copytree(hub / "datasets" / "demo" / "tickets", folder / "dataset")
@@ -41,7 +41,7 @@ def workspace(hub, tmp_path):
 
 @pytest.fixture
 def run_training(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
-    """A function that runs a training and returns its outcome and its log."""
+    """Return a function that runs a training and returns its outcome and its log."""
 
     def run(name: str, config: TorchTuneConfig, *, model: str = "llama3.2-1b", **fields):
         lines: list[str] = []

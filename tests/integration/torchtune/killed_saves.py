@@ -45,9 +45,9 @@ class SavedTraining:
 
     def open_checkpointer(self, output: Path, **resumed: object) -> ResumableCheckpointer:
         files = {"checkpoint_files": ["model.safetensors"], **resumed}
-        made = ResumableCheckpointer(str(self.model), model_type="LLAMA3_2", output_dir=str(output), **files)
-        self.loaded = made.load_checkpoint()
-        return made
+        checkpointer = ResumableCheckpointer(str(self.model), model_type="LLAMA3_2", output_dir=str(output), **files)
+        self.loaded = checkpointer.load_checkpoint()
+        return checkpointer
 
     def resume_checkpointer(self, output: Path, epoch: int, files: tuple[str, ...]) -> ResumableCheckpointer:
         state = {"recipe_checkpoint": str(state_file(output, epoch).relative_to(output))}
@@ -75,12 +75,12 @@ class SavedTraining:
 
 
 def kill_at(point: int) -> Callable[[str, object], None]:
-    left = point
+    remaining = point
 
     def count(event: str, _: object) -> None:
-        nonlocal left
-        left -= event.startswith(FILE_EVENTS)
-        if left < 0 and event != "os.kill":
+        nonlocal remaining
+        remaining -= event.startswith(FILE_EVENTS)
+        if remaining < 0 and event != "os.kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
     return count
@@ -118,7 +118,7 @@ def kill_saves(save: Callable[[], None], restore: Callable[[], None]) -> Iterato
         if status not in (0, signal.SIGKILL):
             raise SystemExit(f"the save at point {point} ended with {status}")
         took = time.monotonic() - began
-        yield f"touch {point}"
+        yield f"file access {point}"
         point += 1
     for part in range(KILL_TIMES):
         restore()
@@ -126,25 +126,25 @@ def kill_saves(save: Callable[[], None], restore: Callable[[], None]) -> Iterato
         time.sleep(took * part / KILL_TIMES)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        yield f"moment {part}"
+        yield f"time {part}"
 
 
 def has_same_files(one: Path, other: Path) -> bool:
     names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
-    there = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
-    return names == there and filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
+    other_names = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
+    return names == other_names and filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
 
 
 def main(folder: Path, kind: str) -> None:
     run = SavedTraining(folder, adapter=kind == "lora")
     unbroken, before, output = folder / "unbroken", folder / "before", folder / "output"
-    for place, epochs in ((unbroken, EPOCHS), (before, KILLED_EPOCH)):
-        record_owner(place, "mine")
-        checkpointer = run.open_checkpointer(place)
+    for folder_of_run, epochs in ((unbroken, EPOCHS), (before, KILLED_EPOCH)):
+        record_owner(folder_of_run, "mine")
+        checkpointer = run.open_checkpointer(folder_of_run)
         for epoch in range(epochs):
             run.save(checkpointer, epoch)
 
-    def renew() -> None:
+    def restore() -> None:
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
 
@@ -152,19 +152,19 @@ def main(folder: Path, kind: str) -> None:
         run.save(run.open_checkpointer(output), KILLED_EPOCH)
 
     found: list[dict[str, object]] = []
-    for label in kill_saves(save, renew):
-        whole = find_last_complete_epoch(output, "mine", adapter=run.adapter)
-        if whole is None:
+    for label in kill_saves(save, restore):
+        last = find_last_complete_epoch(output, "mine", adapter=run.adapter)
+        if last is None:
             found.append({"kill": label, "epoch": None})
             continue
-        checkpointer = run.resume_checkpointer(output, whole.number, whole.files)
-        loaded = run.has_loaded_epoch(whole.number)
-        for later in range(whole.number + 1, EPOCHS):
+        checkpointer = run.resume_checkpointer(output, last.number, last.files)
+        loaded = run.has_loaded_epoch(last.number)
+        for later in range(last.number + 1, EPOCHS):
             run.save(checkpointer, later)
-        alike = all(
+        same_files = all(
             has_same_files(unbroken / f"epoch_{number}", output / f"epoch_{number}") for number in range(EPOCHS)
         )
-        found.append({"kill": label, "epoch": whole.number, "loaded": loaded, "alike": alike})
+        found.append({"kill": label, "epoch": last.number, "loaded": loaded, "same_files": same_files})
     print(json.dumps(found))
 
 

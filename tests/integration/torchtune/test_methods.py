@@ -1,4 +1,4 @@
-"""Each method with real TorchTune on the tiny model, and the names of all that TorchTune is asked for."""
+"""Each method with real TorchTune on the tiny model, and all names that requests pass to TorchTune."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainjob.frameworks.torchtune.recipes import select_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "examples/tickets"))
-from make_data import pair, tickets  # noqa: E402 - it lies there
+from make_data import pair, tickets  # noqa: E402 - the example is not installed
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 LORA = LoraConfig(lora_rank=16, lora_alpha=32)
@@ -48,7 +48,9 @@ def conversation(ticket, answer):
 
 
 @pytest.mark.parametrize("lora", [LORA, None], ids=["lora", "all-weights"])
-def test_a_better_answer_is_preferred(run_training, workspace, cpu_for_gpus, lora, evidence):
+def test_preference_tuning_makes_the_model_prefer_the_better_answer(
+    run_training, workspace, cpu_for_gpus, lora, evidence
+):
     write_rows(workspace, [dict(zip(("good", "bad"), pair(*row), strict=True)) for row in tickets()[:160]])
     config = tiny_config(
         preference_tuning=PreferenceTuning(beta=0.1),
@@ -61,7 +63,7 @@ def test_a_better_answer_is_preferred(run_training, workspace, cpu_for_gpus, lor
     outcome, _ = run_training("pairs", config, dataset_path="rows.json", env=cpu_for_gpus)
     outcome.raise_for_failure()
     losses = read_metric(workspace, "pairs", "loss")
-    assert losses[0] == pytest.approx(0.693, abs=0.01)  # log 2: it prefers nothing yet
+    assert losses[0] == pytest.approx(0.693, abs=0.01)  # log 2: the model prefers neither answer yet
     assert losses[-1] < 0.3
     assert list((workspace / "output/pairs/epoch_0").glob("model-*.safetensors"))
     evidence("features", row="TorchTune recipes", cell="real run")
@@ -98,7 +100,7 @@ print(json.dumps([int(numbers.min()), int(numbers.max()), float((away / scales.u
 """
 
 
-def test_a_model_that_learned_it_is_quantized(run_training, workspace, cpu_for_gpus):
+def test_a_model_from_quantization_aware_training_is_quantized(run_training, workspace, cpu_for_gpus):
     aware = tiny_config(epochs=1, quantization_aware=QuantizationAware(group_size=32))
     outcome, _ = run_training("aware", aware, env=cpu_for_gpus)
     outcome.raise_for_failure()
@@ -117,7 +119,7 @@ def test_a_model_that_learned_it_is_quantized(run_training, workspace, cpu_for_g
         run_program(READ_WEIGHTS, workspace / "output/small/model-8da4w.pt", trained).splitlines()[-1]
     )
     assert (lowest, highest) == (-8, 7)  # 4 bits
-    assert away <= 0.51  # of a step: each weight is the nearest of its group's 16
+    assert away <= 0.51  # in quantization steps: each weight is rounded to the nearest of its group's 16 values
 
 
 def test_conversations_are_learned(run_training, workspace):

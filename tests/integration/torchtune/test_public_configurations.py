@@ -1,6 +1,7 @@
-"""Fine-tunings that other people have published, said with our parameters and run with the tiny model.
+"""Published fine-tunings, expressed as requests of this project and run with the tiny model.
 
-Their figures are from the repositories that each names; model, data and the number of steps are the tiny ones here.
+The values are from the repository that the comment of each entry names. Model, data and number of steps are the tiny
+ones of these tests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "model": "llama3.2-3b",
         "overrides": ["checkpointer.checkpoint_files=[model.safetensors]"],
         "config": {"dtype": "fp32", "peft_config": LoraConfig(lora_rank=8), "epochs": 1},
-        "told": {"lora_rank": "8", "epochs": "1", "dtype": "fp32"},
+        "expected": {"lora_rank": "8", "epochs": "1", "dtype": "fp32"},
     },
     # evseevgrv/SignSGD_GoldenGate, fine_tuning/finetune.sh: LoRA on Llama 3.2 1B; a batch of 16 in two halves.
     "lora-1b": {
@@ -34,7 +35,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "learning_rate": 3e-2,
             "epochs": 3,
         },
-        "told": {
+        "expected": {
             "lora_rank": "32",
             "lora_alpha": "64",
             "gradient_accumulation_steps": "2",
@@ -42,16 +43,16 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "epochs": "3",
         },
     },
-    # Kyriection/DoRA, commonsense_reasoning/script/APOLLO_mini.sh: all weights of Llama 3.2 1B; their optimizer aside.
+    # Kyriection/DoRA, commonsense_reasoning/script/APOLLO_mini.sh: all weights of Llama 3.2 1B; not their optimizer.
     "full-1b": {
         "config": {"batch_size": 16, "learning_rate": 1e-4, "epochs": 3},
-        "told": {"batch_size": "16", "lr": "0.0001", "epochs": "3"},
+        "expected": {"batch_size": "16", "lr": "0.0001", "epochs": "3"},
     },
 }
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_fine_tuning(run_training, workspace, name):
+def test_a_published_fine_tuning_runs(run_training, workspace, name):
     given = PUBLISHED[name]
     config = tiny_config(*given.get("overrides", ()), max_steps_per_epoch=STEPS, **given["config"])
     outcome, _ = run_training(name, config, model=given.get("model", "llama3.2-1b"))
@@ -59,4 +60,4 @@ def test_a_published_fine_tuning(run_training, workspace, name):
     [log] = (workspace / "output" / name / "logs").glob("*.txt")
     assert len(log.read_text().splitlines()) == STEPS * config.epochs
     written = (workspace / "output" / name / "torchtune_config.yaml").read_text()
-    assert dict(re.findall(r"^ *(\w+): (\S+)$", written, re.MULTILINE)).items() >= given["told"].items()
+    assert dict(re.findall(r"^ *(\w+): (\S+)$", written, re.MULTILINE)).items() >= given["expected"].items()

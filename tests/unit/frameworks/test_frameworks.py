@@ -1,4 +1,4 @@
-"""A framework behind the abstract configuration, and the sources that its pod gets."""
+"""Conversion of configurations to a framework's class, and the sources packed for its pod."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class SdkConfig:
 
 
 @pytest.mark.parametrize("config", [{"epochs": 2}, SdkConfig(), TorchTuneConfig(epochs=2)])
-def test_a_configuration_of_any_form_is_torchtunes(config):
+def test_a_configuration_of_any_form_becomes_a_torchtune_config(config):
     assert FineTune(model="llama3.2-1b", workspace="w", config=config).config == TorchTuneConfig(epochs=2)
     assert BuiltinTrainer(config=config).config == TorchTuneConfig(epochs=2)
 
 
-def test_a_dump_and_a_fingerprint_hold_the_fields_of_the_frameworks_own_class():
+def test_dump_and_hash_include_the_fields_of_the_frameworks_class():
     steps = [FineTune(model="llama3.2-1b", workspace="w", config={"epochs": epochs}) for epochs in (2, 3)]
     assert [step.model_dump(exclude_defaults=True)["config"] for step in steps] == [{"epochs": 2}, {"epochs": 3}]
     assert len({spec_hash(step) for step in steps}) == 2
 
 
-def test_an_invalid_configuration_is_named_with_its_path():
+def test_an_error_names_the_full_path_of_the_field():
     with pytest.raises(InvalidSpec) as raised:
         FineTune(model="gpt-2", workspace="w", config={"epochs": 0, "epoch": 1})
     assert {problem.field for problem in raised.value.problems} == {"config.epochs", "config.epoch"}
@@ -54,7 +54,7 @@ def test_an_invalid_configuration_is_named_with_its_path():
         TrainJob(trainer={"config": {"epochs": 0}}, runtime="torchtune-llama3.2-1b")
 
 
-def test_nothing_trains_with_the_abstract_configuration():
+def test_the_base_class_of_configurations_is_refused():
     with pytest.raises(InvalidSpec, match="config"):
         FineTune(model="llama3.2-1b", workspace="w", config=FrameworkConfig())
 
@@ -64,7 +64,7 @@ def test_the_built_in_models_are_those_with_recipes():
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_packed_sources_need_nothing_that_is_not_packed(program):
+def test_packed_sources_import_only_packed_modules(program):
     command = program_command(program, *PROGRAMS[program])
     assert command == program_command(program, *PROGRAMS[program])
     with zipfile.ZipFile(io.BytesIO(zlib.decompress(base64.b64decode(command[3])))) as archive:

@@ -1,4 +1,4 @@
-"""When a training resumes an earlier attempt's last whole epoch, and when it begins anew."""
+"""Conditions under which a training resumes after the last complete epoch of an earlier attempt."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainjob import FineTune, InvalidSpec, LoraConfig, TorchTuneConfig
 from trainjob.manifest import build_trainjob, spec_hash, to_trainjob
 
 RUN = "0123456789abcdef-0123456789abcdef"
-# Stands for `tune`: tells what it was given.
+# Replaces `tune`: prints its arguments and PYTHONPATH.
 PRINT_ARGUMENTS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['PYTHONPATH']]))"
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    """One whose run has two whole epochs and a half one behind it."""
+    """Return a workspace with a run that saved two complete epochs and an incomplete one."""
     for name in (
         "model/config.json",
         "model/original/tokenizer.model",
@@ -45,7 +45,7 @@ def workspace(tmp_path):
 
 
 def run_program(workspace, *more, run=RUN, packed=()):
-    """What is told, the arguments that the command gets besides its own, and the packages it finds.
+    """Run the program; return its messages, the arguments that it added, and PYTHONPATH.
 
     `packed` is the command of another version's program.
     """
@@ -66,22 +66,22 @@ def run_program(workspace, *more, run=RUN, packed=()):
     environment = {**os.environ, "PYTHONPATH": "/theirs"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
-    *told, last = done.stdout.splitlines()
+    *messages, last = done.stdout.splitlines()
     words, packages = json.loads(last)
     assert words[0] == "own"
-    return told, words[1:], packages
+    return messages, words[1:], packages
 
 
 def start_training(workspace):
     run_program(workspace)
 
 
-CHECKPOINTER = "checkpointer._component_=trainjob.frameworks.torchtune.pod.checkpointer.WholeEpochsCheckpointer"
+CHECKPOINTER = "checkpointer._component_=trainjob.frameworks.torchtune.pod.checkpointer.ResumableCheckpointer"
 
 
-def test_the_last_whole_epoch_is_resumed(workspace):
-    told, words, packages = run_program(workspace)
-    assert told == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
+def test_the_last_complete_epoch_is_resumed(workspace):
+    messages, words, packages = run_program(workspace)
+    assert messages == [f"resumed from epoch 2: {workspace}/output/epoch_1 is complete"]
     shards = ",".join(f"epoch_1/model-0000{n}-of-00002.safetensors" for n in (1, 2))
     assert words == [
         CHECKPOINTER,
@@ -103,21 +103,23 @@ def test_the_last_whole_epoch_is_resumed(workspace):
 def test_the_epochs_of_an_earlier_version_are_resumed(workspace):
     (workspace / "output/recipe_state/run").unlink()
     states = [(path, path.read_text()) for path in (workspace / "output/recipe_state").glob("epoch_*.pt")]
-    told, [checkpointer], _ = run_program(workspace, packed=RECORDED_COMMANDS["resume"])  # it begins anew
-    assert (told, checkpointer) == ([], "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer")
+    # The earlier version's program starts from the beginning, and deletes the states.
+    messages, [checkpointer], _ = run_program(workspace, packed=RECORDED_COMMANDS["resume"])
+    assert messages == []
+    assert checkpointer == "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer"
     for path, text in states:
         path.write_text(text)
-    assert run_program(workspace)[0] == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
+    assert run_program(workspace)[0] == [f"resumed from epoch 2: {workspace}/output/epoch_1 is complete"]
 
 
 def test_an_adapter_is_resumed_with_its_schedule(workspace):
     (workspace / "output/epoch_1/adapter_model.pt").write_text("adapter")
-    told, words, _ = run_program(workspace, "--adapter")
-    assert told
+    messages, words, _ = run_program(workspace, "--adapter")
+    assert messages
     assert words[2:] == [
         "checkpointer.recipe_checkpoint=recipe_state/epoch_1.pt",
         "checkpointer.adapter_checkpoint=epoch_1/adapter_model.pt",
-        "lr_scheduler._component_=trainjob.frameworks.torchtune.pod.schedule.resumed_cosine",
+        "lr_scheduler._component_=trainjob.frameworks.torchtune.pod.schedule.get_resumed_cosine_schedule",
         "lr_scheduler.epochs=${epochs}",
         "lr_scheduler.epochs_done=2",
     ]
@@ -138,13 +140,13 @@ def change_file(path):
         lambda at: (at / "output/epoch_2/adapter_model.pt").write_text("another run's"),
         lambda at: [path.unlink() for path in (at / "output/recipe_state").glob("*.pt")],
     ],
-    ids=["other-model", "more-data", "nobody's", "shard-gone", "index-torn", "strange-adapter", "no-state"],
+    ids=["other-model", "more-data", "no-owner", "missing-shard", "cut-index", "foreign-adapter", "no-state"],
 )
-def test_what_is_not_this_runs_or_not_whole_is_not_resumed(workspace, change):
+def test_an_epoch_of_another_run_or_an_incomplete_one_is_not_resumed(workspace, change):
     change(workspace)
-    for _ in range(2):  # nor by the next attempt, as this one saves nothing
-        told, words, _ = run_program(workspace)
-        assert (told, words) == ([], [CHECKPOINTER])
+    for _ in range(2):  # the next attempt does not resume either, because this one saves nothing
+        messages, words, _ = run_program(workspace)
+        assert (messages, words) == ([], [CHECKPOINTER])
         assert not list((workspace / "output/recipe_state").glob("*.pt"))
 
 
@@ -164,7 +166,7 @@ def command_words(run=RUN, resume=True, workspace="w", **config):
     return trainer["command"], trainer["args"]
 
 
-def test_the_program_stands_before_the_command_that_it_completes():
+def test_the_program_precedes_the_command_of_torchtune():
     command, args = command_words(peft_config=LoraConfig())
     assert max(map(len, command)) <= 65_536  # Trainer 2.2's limit for an item
     assert command[0] == "python"
@@ -187,7 +189,7 @@ def test_the_program_stands_before_the_command_that_it_completes():
     ],
     ids=str,
 )
-def test_without_it_the_command_is_tunes_own(given):
+def test_without_resuming_the_command_is_tune(given):
     assert command_words(**given)[0] == ["tune"]
 
 
@@ -197,7 +199,7 @@ def test_several_nodes_do_not_resume():
     assert to_trainjob(step, run=RUN).trainer.command == ("tune",)
 
 
-def test_to_say_oneself_what_is_resumed_needs_a_word():
+def test_an_override_of_the_checkpoint_requires_resume_false():
     with pytest.raises(InvalidSpec) as caught:
         command_words(overrides=["resume_from_checkpoint=True"])
     [problem] = caught.value.problems
@@ -206,7 +208,7 @@ def test_to_say_oneself_what_is_resumed_needs_a_word():
     assert command_words(resume=False, overrides=["resume_from_checkpoint=True"])[0] == ["tune"]
 
 
-def test_runs_asked_for_before_there_was_resuming_are_still_the_same():
+def test_the_hash_of_requests_from_before_resuming_is_unchanged():
     step = {"model": "llama3.2-1b", "workspace": "w"}
     assert spec_hash(FineTune(**step)) == spec_hash(FineTune(**step, resume=True))
     assert spec_hash(FineTune(**step)) != spec_hash(FineTune(**step, resume=False))

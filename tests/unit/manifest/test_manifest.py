@@ -1,4 +1,4 @@
-"""What is sent: every kind of request against upstream's own models, TorchTune's table, and the names and hashes."""
+"""Manifests of every kind of request, checked with upstream's own models; names and hashes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_recipe_and_configuration(model, config, recipe, configuration):
     assert bool(rendezvous) == recipe.endswith("_distributed")
 
 
-def test_the_command_is_not_what_makes_the_plugin_choose():
+def test_the_command_does_not_make_the_plugin_choose_the_recipe():
     trainer = manifest(FineTune(model="llama3.2-1b", workspace="w"))["spec"]["trainer"]
     assert trainer["command"] == ["tune"]
     assert trainer["numNodes"] == trainer["numProcPerNode"] == 1
@@ -124,14 +124,14 @@ def test_arguments_of_a_fine_tuning():
     ]
 
 
-def test_trainings_that_share_a_workspace_write_and_are_exported_apart():
+def test_output_path_separates_trainings_that_share_a_workspace():
     tune = manifest(FineTune(model="llama3.2-1b", workspace="w", output_path="tries/$(X)/"))["spec"]["trainer"]
     assert "output_dir=/workspace/output/tries/$$(X)" in tune["args"]
     export = manifest(ExportModel(workspace="w", destination="s3://b/x", output_path="tries/$(X)/"))["spec"]["trainer"]
     assert export["args"][export["args"].index("--output") + 1] == "/workspace/output/tries/$$(X)"
 
 
-def test_a_dataset_of_ones_own_keeps_only_its_place():
+def test_an_override_of_the_dataset_keeps_only_its_path():
     words = tune_arguments(overrides=["dataset=torchtune.datasets.chat_dataset"])
     assert [word for word in words if word.startswith("dataset")] == [
         "dataset.data_dir=/workspace/dataset/data",
@@ -139,7 +139,7 @@ def test_a_dataset_of_ones_own_keeps_only_its_place():
     ]
 
 
-def test_the_builtin_way_leaves_recipe_and_paths_to_the_plugin():
+def test_a_builtin_training_leaves_recipe_and_paths_to_the_plugin():
     step = FineTune(model="llama3.2-1b", dataset="hf://org/name/sub/dir", model_initializer="hf://org/model")
     spec = manifest(step)["spec"]
     assert spec["runtimeRef"]["name"] == "torchtune-llama3.2-1b"
@@ -149,7 +149,7 @@ def test_the_builtin_way_leaves_recipe_and_paths_to_the_plugin():
     assert "runtimePatches" not in spec
 
 
-# -- upstream's own models as the judge -------------------------------------------------------------------------------
+# -- validation by upstream's own models -------------------------------------------------------------------------------
 
 placements = st.builds(
     Placement,
@@ -191,7 +191,7 @@ configs = st.builds(
     overrides=st.lists(st.sampled_from(["device=cpu", "a.b=c"]), max_size=2),
 )
 builtin_configs = configs.map(
-    # A TorchTune runtime has two GPUs of its own, for which there is no QLoRA recipe.
+    # A TorchTune runtime requests two GPUs itself, for which there is no QLoRA recipe.
     lambda c: c.model_copy(update={"num_proc_per_node": 1}) if c.peft_config and c.peft_config.is_qlora else c
 )
 containers = st.builds(
@@ -227,32 +227,32 @@ steps = st.one_of(
 
 
 @given(steps)
-def test_upstreams_models_take_it_and_lose_nothing(step):
+def test_upstreams_models_parse_the_manifest_without_loss(step):
     from kubeflow_trainer_api import models
 
     sent = manifest(step, labels={"a": "b"}, annotations={"c": "d"})
-    understood = models.TrainerV1alpha1TrainJob.from_dict(sent)
-    assert understood is not None
-    assert understood.to_dict() == sent
+    parsed = models.TrainerV1alpha1TrainJob.from_dict(sent)
+    assert parsed is not None
+    assert parsed.to_dict() == sent
     json.dumps(sent)
 
 
 @given(steps)
-def test_the_hash_is_of_the_request_only(step):
+def test_the_hash_depends_on_the_request_only(step):
     again = type(step).model_validate(step.model_dump())
     assert spec_hash(step) == spec_hash(again)
     assert spec_hash(step) == spec_hash(step.model_copy(update={"name": "other"}))
     assert len(spec_hash(step)) == 16
 
 
-def test_the_hash_tells_requests_apart():
+def test_different_requests_have_different_hashes():
     hashes = {spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": n})) for n in (1, 2, 3)}
     hashes.add(spec_hash(FineTune(model="llama3.2-3b", workspace="w", config={"epochs": 1})))
     assert len(hashes) == 4
 
 
-def test_the_hash_stays_over_releases():
-    """Changing this value makes running jobs of the release before be replaced on a retry."""
+def test_the_hash_is_the_same_in_every_release():
+    """If this value changed, a retry would replace running jobs of the previous release."""
     assert spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 1})) == "80753a7d376d0a37"
 
 
@@ -300,10 +300,10 @@ def test_a_queue_is_labels_of_the_trainjob():
     assert metadata["labels"] == {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "p"}
 
 
-def test_a_trainjob_can_be_left_to_multikueue():
+def test_a_trainjob_can_be_managed_by_multikueue():
     assert "managedBy" not in manifest(TrainJob())["spec"]
-    left = TrainJob(managed_by="kueue.x-k8s.io/multikueue", queue="q")
-    assert manifest(left)["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
+    job = TrainJob(managed_by="kueue.x-k8s.io/multikueue", queue="q")
+    assert manifest(job)["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
 
 
 @given(st.text(max_size=60), st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 99))
@@ -324,7 +324,7 @@ def test_label_values_fit(text):
     assert len(labels.label_value(text)) <= 63
 
 
-# -- code that travels -------------------------------------------------------------------------------------------------
+# -- functions and packed programs -------------------------------------------------------------------------------------
 
 
 def sample(greeting, times=1):
@@ -334,7 +334,7 @@ def sample(greeting, times=1):
         print(greeting, "$HOME", "`id`", '"quoted"', os.environ.get("WHO", "nobody"))
 
 
-def test_a_function_travels_unharmed(tmp_path):
+def test_a_function_is_sent_unchanged(tmp_path):
     command = function_command(CustomTrainer(func=sample, func_args={"greeting": "hé $(X) 'you'", "times": 2}))
     program = tmp_path / "program.py"
     program.write_bytes(base64.b64decode(command[3]))
@@ -342,7 +342,7 @@ def test_a_function_travels_unharmed(tmp_path):
     assert done.stdout == "hé $(X) 'you' $HOME `id` \"quoted\" nobody\n" * 2
 
 
-def test_functions_that_cannot_travel():
+def test_functions_that_cannot_be_sent_are_refused():
     outside = 3
 
     def closure():
@@ -355,7 +355,7 @@ def test_functions_that_cannot_travel():
         function_command(CustomTrainer(func=sample, func_args={"greeting": object()}))
 
 
-def test_packages_are_installed_from_where_one_says():
+def test_packages_are_installed_from_the_given_indexes():
     trainer = CustomTrainer(
         func=sample,
         func_args={"greeting": "hi"},
@@ -381,7 +381,7 @@ def test_the_packed_export_runs_with_python_alone(tmp_path):
     assert "--destination" in done.stdout
 
 
-def test_a_builtin_trainer_as_the_sdk_has_it():
+def test_a_builtin_trainer_has_the_command_tune_run():
     job = TrainJob(
         trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-llama3.2-1b", initializer=Initializer()
     )

@@ -1,4 +1,4 @@
-"""What each shape of the API is sent: pod patches, sizes, and what an older one is refused with which words."""
+"""Manifests in each dialect of the API: pod patches, node counts, and refusals of unsupported features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPEC_FIELDS = {
     Dialect.V2_2: COMMON | {"runtimePatches", "activeDeadlineSeconds"},
 }
 PATCHES = ("podSpecOverrides", "podTemplateOverrides", "runtimePatches")
-# What a pod patch may hold: PodSpecOverride, PodTemplateSpecOverride, PodSpecPatch of the same files.
+# Fields of a pod patch: PodSpecOverride, PodTemplateSpecOverride, PodSpecPatch of the same files.
 _POD = {
     "serviceAccountName",
     "nodeSelector",
@@ -62,7 +62,7 @@ def build_spec(step, dialect):
 
 
 def pod_patches(sent, dialect):
-    """Replicated job -> what its pods are patched with."""
+    """Return the pod patch of each replicated job, by its name."""
     if dialect is Dialect.V2_2:
         jobs = [
             job
@@ -75,11 +75,11 @@ def pod_patches(sent, dialect):
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_the_fields_of_the_spec_tell_the_dialect(dialect):
+def test_the_fields_of_the_spec_identify_the_dialect(dialect):
     assert detect_dialect(SPEC_FIELDS[dialect]) is dialect
 
 
-def test_a_cluster_that_does_not_tell_is_taken_for_the_newest():
+def test_a_cluster_without_published_fields_has_the_newest_dialect():
     assert detect_dialect(()) is Dialect.V2_2
 
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_does_not_tell_is_taken_for_the_newest():
         ),
     ],
 )
-def test_a_workspace(dialect, field, expected):
+def test_the_patch_for_a_workspace(dialect, field, expected):
     sent = build_spec(InitializeDataset(storage_uri="hf://a/b", workspace="claim"), dialect)
     assert sent[field] == expected
     assert [name for name in PATCHES if name in sent] == [field]
@@ -117,7 +117,7 @@ def test_a_workspace(dialect, field, expected):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_initializer_jobs_have_their_own_entries(dialect):
-    """Older webhooks want an entry's containers in all of its jobs, and 2.0 each job in one entry."""
+    """Older webhooks require the containers of an entry in all of its jobs; 2.0 allows each job in one entry only."""
     placement = Placement(node_selector={"zone": "a"}, service_account_name="trainer")
     step = FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://c/d", placement=placement)
     placed = {"nodeSelector": {"zone": "a"}, "serviceAccountName": "trainer"}
@@ -128,7 +128,7 @@ def test_initializer_jobs_have_their_own_entries(dialect):
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_a_stock_torchtune_runtime_runs_both_initializers_also_unnamed(dialect):
+def test_pods_of_both_initializers_of_a_stock_torchtune_runtime_are_patched(dialect):
     placement = Placement(node_selector={"zone": "a"})
     job = TrainJob(runtime="torchtune-llama3.2-1b", initializer=Initializer(model="hf://a/b"), placement=placement)
     assert set(pod_patches(build_spec(job, dialect), dialect)) == {"node", "dataset-initializer", "model-initializer"}
@@ -141,7 +141,7 @@ def test_without_a_patch_there_is_no_field_for_it(dialect):
     assert not set(PATCHES) & set(build_spec(TrainJob(placement=Placement()), dialect))
 
 
-def test_pods_of_the_newer_ones_take_affinity_and_pull_secrets():
+def test_newer_dialects_have_affinity_and_pull_secrets():
     placement = Placement(affinity={"nodeAffinity": {}}, image_pull_secrets=["pull"])
     for dialect in (Dialect.V2_1, Dialect.V2_2):
         pod = pod_patches(build_spec(TrainJob(placement=placement), dialect), dialect)["node"]
@@ -164,12 +164,12 @@ def test_pods_of_the_newer_ones_take_affinity_and_pull_secrets():
         ({"num_nodes": 1, "num_proc_per_node": 2}, Dialect.V2_1, 1, 2),
     ],
 )
-def test_older_webhooks_are_told_nodes_and_processes(config, dialect, nodes, processes):
+def test_older_webhooks_get_explicit_nodes_and_processes(config, dialect, nodes, processes):
     trainer = build_spec(builtin_job(**config), dialect)["trainer"]
     assert (trainer.get("numNodes"), trainer.get("numProcPerNode")) == (nodes, processes)
 
 
-def test_trainer_2_0_is_not_asked_about_a_model_that_its_list_lacks():
+def test_trainer_2_0_gets_no_process_count_for_a_model_missing_in_its_list():
     trainer = build_spec(builtin_job("llama3.2-3b", resources_per_node={"gpu": 2}), Dialect.V2_0)["trainer"]
     assert trainer["numNodes"] == 1
     assert "numProcPerNode" not in trainer
@@ -210,7 +210,7 @@ def test_the_claim_that_stock_torchtune_runtimes_need(runtime, dialect, claim):
     assert get_required_claim(TrainJob(runtime=runtime), dialect) == claim
 
 
-# -- what can't be said -------------------------------------------------------------------------------------------
+# -- unsupported features -----------------------------------------------------------------------------------------
 
 
 def job_with_initializer(**sources):
@@ -273,13 +273,13 @@ def s3_initializer(uri="s3://bucket/path"):
             builtin_job("llama3.2-3b", num_proc_per_node=2),
             "trainer.config.num_proc_per_node",
             "2",
-            "leave it out",
+            "omit it",
             "2.1",
         ),
         (builtin_job("qwen2.5-1.5b"), "runtime", "torchtune-qwen2.5-1.5b", "workspace", "2.1"),
     ],
 )
-def test_what_an_older_one_cannot_say(job, field, shown, missing, since):
+def test_an_older_dialect_refuses_a_newer_feature(job, field, shown, missing, since):
     for dialect in Dialect:
         if dialect.value >= since:
             build_spec(job, dialect)
@@ -289,11 +289,11 @@ def test_what_an_older_one_cannot_say(job, field, shown, missing, since):
         [problem] = raised.value.problems
         assert problem.field == field
         assert shown in problem.value
-        for words in (f"speaks API {dialect.value}", f"needs Trainer {since} or later", missing):
+        for words in (f"has API {dialect.value}", f"needs Trainer {since} or later", missing):
             assert words in problem.allowed
 
 
-def test_everything_that_cannot_be_said_is_named_at_once():
+def test_an_error_lists_all_unsupported_features():
     job = TrainJob(deadline=timedelta(hours=2), placement={"affinity": {"a": {}}, "image_pull_secrets": ["pull"]})
     with pytest.raises(InvalidSpec) as raised:
         build_spec(job, Dialect.V2_0)
@@ -304,11 +304,11 @@ def test_everything_that_cannot_be_said_is_named_at_once():
     }
 
 
-def test_usual_patterns_are_what_trainer_2_0_leaves_out_anyway():
+def test_default_ignore_patterns_are_accepted_for_trainer_2_0():
     build_spec(job_with_initializer(dataset="hf://a/b", model="hf://c/d"), Dialect.V2_0)
 
 
-# -- anything that can be said ------------------------------------------------------------------------------------
+# -- any supported request ----------------------------------------------------------------------------------------
 
 jobs = st.builds(
     TrainJob,
@@ -350,8 +350,8 @@ def test_only_fields_of_the_dialect_are_sent(job, dialect):
 
 
 @given(jobs, st.sampled_from(OLD))
-def test_what_a_newer_one_is_told_says_the_same(job, dialect):
-    """Where an older dialect can say it at all, the pods are patched alike."""
+def test_all_dialects_patch_the_pods_equally(job, dialect):
+    """If an older dialect supports a request, it patches the pods like the newest dialect."""
     try:
         older = build_spec(job, dialect)
     except InvalidSpec:

@@ -1,4 +1,4 @@
-"""What reaches the container is what a person wrote, and a function that can't work there is refused here."""
+"""Texts reach the container unchanged, and functions that would fail in the pod are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def build_spec(step):
 
 
 def expand_variables(text):
-    """What a container gets, without any variable known (Kubernetes, third_party/forked/golang/expansion)."""
+    """Expand a text like Kubernetes does for a container without variables.
+
+    Source: Kubernetes, third_party/forked/golang/expansion.
+    """
     return re.sub(r"\$\$|\$\([^)]*\)", lambda found: "$" if found[0] == "$$" else found[0], text)
 
 
@@ -76,7 +79,7 @@ def test_metadata_reaches_the_export_unchanged(text):
         ("costs $(PRICE)", '"costs $$(PRICE)"'),
     ],
 )
-def test_a_prompt_stays_a_text(prompt, argument):
+def test_a_prompt_reaches_torchtune_as_text(prompt, argument):
     dataset = TorchTuneInstructDataset(new_system_prompt=prompt, column_map={"input": "it's", "output": "a: b"})
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(dataset_preprocess_config=dataset))
     arguments = build_spec(step)["trainer"]["args"]
@@ -84,7 +87,7 @@ def test_a_prompt_stays_a_text(prompt, argument):
     assert 'dataset.column_map={input: "it\'s", output: "a: b"}' in arguments
 
 
-# -- the builtin way ---------------------------------------------------------------------------------------------------
+# -- builtin trainings -------------------------------------------------------------------------------------------------
 
 
 def test_environment_and_secret_reach_a_builtin_training():
@@ -121,7 +124,7 @@ def test_qlora_of_the_large_model_runs_in_several_processes():
     assert arguments[2:5] == ["lora_finetune_distributed", "--config", "llama3_3/70B_qlora"]
 
 
-def test_resources_have_the_names_that_kubernetes_knows():
+def test_resources_get_their_kubernetes_names():
     resources = {"CPU": 2, "storage": "1Gi", "gpu": 1, "vendor.example/NPU": 1}
     trainer = CustomTrainerContainer(resources_per_node=resources)
     assert build_spec(TrainJob(trainer=trainer))["trainer"]["resourcesPerNode"]["limits"] == {
@@ -136,7 +139,7 @@ def test_resources_have_the_names_that_kubernetes_knows():
 
 
 def annotated_function(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
-    """Uses names of its own only."""
+    """Use only local names."""
     import json
     from dataclasses import dataclass
 
@@ -180,12 +183,12 @@ def repeat_value(value: Any) -> Any:
         ({"a": [1.5]}, "0", 'trainjob result: {"a": [1.5]}\n'),
         ({"a": [1.5]}, "1", ""),
         (None, "0", ""),
-        (math.nan, "0", "what gives returned is not handed back, it must be a JSON value "),
-        (65_536, "0", "what gives returned is not handed back, it must be a JSON value of at most 65536 "),
+        (math.nan, "0", "the return value of repeat_value is not reported, it must be a JSON value "),
+        (65_536, "0", "the return value of repeat_value is not reported, it must be a JSON value of at most 65536 "),
     ],
     ids=["first-rank", "another-rank", "nothing", "no-json", "too-long"],
 )
-def test_what_a_function_returns_is_a_line_of_the_first_ranks_log(value, rank, line):
+def test_the_return_value_is_a_line_in_the_log_of_rank_0(value, rank, line):
     packed = function_command(CustomTrainer(func=repeat_value, func_args={"value": value}))[3]
     command = [sys.executable, "-I", "-c", base64.b64decode(packed)]
     done = subprocess.run(command, capture_output=True, text=True, env={"RANK": rank})
@@ -220,9 +223,9 @@ class ClassWithMethod:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (uses_its_module, "uses ast from around it"),
-        (uses_its_module_as_default, "uses sys from around it"),
-        (uses_its_module_inside, "uses spec_of from around it"),
+        (uses_its_module, "uses ast from its module"),
+        (uses_its_module_as_default, "uses sys from its module"),
+        (uses_its_module_inside, "uses build_spec from its module"),
         (async_function, "defined with `def`"),
         (ClassWithMethod, "defined with `def`"),
         (ClassWithMethod().method, "not a method"),
@@ -235,12 +238,12 @@ def test_functions_that_would_fail_in_the_cluster_are_refused(function, words):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"rows": [], "rate": 1}])
-def test_arguments_must_be_those_of_the_function(arguments):
-    with pytest.raises(InvalidSpec, match="must be what it takes"):
+def test_arguments_must_match_the_parameters_of_the_function(arguments):
+    with pytest.raises(InvalidSpec, match="must match its parameters"):
         function_command(CustomTrainer(func=annotated_function, func_args=arguments))
 
 
-def test_a_function_without_source_has_no_hash_but_a_reason():
+def test_the_hash_of_a_function_without_source_is_refused():
     with pytest.raises(InvalidSpec, match="source can't be read"):
         spec_hash(TrainJob(trainer=CustomTrainer(func=print)))
 

@@ -1,4 +1,4 @@
-"""Requests as people write them into files."""
+"""Parser of requests in YAML files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_problems(text):
     return [f"{problem.field} | {problem.value} | {problem.allowed}" for problem in caught.value.problems]
 
 
-def test_a_step_is_its_class_and_the_fields_as_in_python():
+def test_a_step_has_a_class_and_the_fields_of_the_python_class():
     [found] = parse_requests(STEP, "file.yaml")
     assert found == FineTune(
         model="llama3.2-1b",
@@ -54,50 +54,50 @@ def test_a_step_is_its_class_and_the_fields_as_in_python():
     )
 
 
-def test_both_kinds_in_one_file_and_a_name_for_the_only_one():
+def test_one_file_may_have_both_kinds_and_a_name_applies_to_a_single_request():
     first, second = parse_requests(f"---{MANIFEST}---\n---{STEP}", "file.yaml")
     assert isinstance(first, TrainJobManifest)
     assert isinstance(second, FineTune)
     assert [parse_requests(text, "file.yaml", name="mine")[0].name for text in (STEP, MANIFEST)] == ["mine", "mine"]
     document = {"step": "TrainJobManifest", "max_restarts": 3, "manifest": yaml.safe_load(MANIFEST)}
-    [whole] = parse_requests(yaml.safe_dump(document), "file.yaml", name="mine")
-    assert (whole.name, whole.max_restarts) == ("mine", 3)
+    [request] = parse_requests(yaml.safe_dump(document), "file.yaml", name="mine")
+    assert (request.name, request.max_restarts) == ("mine", 3)
 
 
-def test_the_file_of_the_page_is_a_chain():
+def test_the_example_file_in_the_docs_is_valid():
     page = Path(__file__).resolve().parents[3] / "docs" / "command.md"
     [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
-    told = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    documented = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     with pytest.raises(InvalidSpec) as caught:
         parse_requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
-    assert told
-    assert str(caught.value) == told[1]
+    assert documented
+    assert str(caught.value) == documented[1]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "file.yaml | nothing | write a TrainJob as for kubectl"),
         ("# only a comment\n---\n", "file.yaml | nothing | write a TrainJob as for kubectl"),
-        ("step: FineTun", "file.yaml: step | 'FineTun' | did you mean FineTune? there are InitializeDataset, "),
+        ("step: FineTun", "file.yaml: step | 'FineTun' | did you mean FineTune? allowed are InitializeDataset, "),
         ("[1]", "file.yaml | 'a list' | write a TrainJob as for kubectl"),
         ("step: TrainJob\ndeadline: soon", "file.yaml: deadline | 'soon' | write a whole number and s, m, h or d"),
         ("step: TrainJob\n1: 2", "file.yaml: 1 | 2 | there is no such field"),
         ("kind: TrainJob\non: 3", "file.yaml: true | 3 | "),
         ("kind: Pod", "file.yaml: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
-        ("step: TrainJob\nkept: 2026-11-22", "file.yaml | 'a dict' | only JSON values have a place in it"),
+        ("step: TrainJob\nkept: 2026-11-22", "file.yaml | 'a dict' | it must consist of JSON values"),
         (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),
         ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml: env | *** | there is no such field"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_file_line_and_field(text, told):
-    assert [line for line in parse_problems(text) if line.startswith(told)], parse_problems(text)
+def test_an_error_names_file_line_and_field(text, expected):
+    assert [line for line in parse_problems(text) if line.startswith(expected)], parse_problems(text)
     assert "hf_abc" not in str(parse_problems(text))
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_an_error_lists_all_problems_of_a_file():
     assert len(parse_problems("step: FineTune\n---\nstep: FineTun\n---\n{")) >= 3
 
 
@@ -110,7 +110,7 @@ VALUES = st.recursive(
 
 
 @given(st.text() | VALUES.map(yaml.safe_dump))
-def test_any_text_is_requests_or_told_in_our_words(text):
+def test_any_text_is_parsed_or_refused_with_invalid_spec(text):
     try:
         assert parse_requests(text, "file.yaml")
     except InvalidSpec as error:
@@ -118,13 +118,13 @@ def test_any_text_is_requests_or_told_in_our_words(text):
 
 
 @given(st.lists(st.sampled_from(["a: 1\n", "# b\n", "---\n", "--- c\n", "|\n ---\n", "----\n", "\n"])))
-def test_documents_are_the_whole_text_with_their_lines(parts):
+def test_splitting_keeps_the_whole_text_and_its_line_numbers(parts):
     text = "".join(parts)
     lines = text.splitlines(keepends=True)
     for line, document in split_documents(text):
         own = document.splitlines(keepends=True)
         assert lines[line - 1 : line - 1 + len(own)] == own
-    told = [
+    kept = [
         line for _, document in split_documents(text) for line in document.splitlines() if ":" in line or "c" in line
     ]
-    assert told == [line for line in text.splitlines() if ":" in line or "c" in line]
+    assert kept == [line for line in text.splitlines() if ":" in line or "c" in line]

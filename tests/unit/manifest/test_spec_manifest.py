@@ -1,4 +1,4 @@
-"""A TrainJob that is written already: what is read, refused, and added to it."""
+"""Requests with a complete TrainJob manifest: parsing, refusals and additions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ spec: {runtimeRef: {name: torch-distributed}}
 def test_a_manifest_is_a_dict_or_yaml_or_json():
     minimal = {**API, "spec": {"runtimeRef": {"name": "torch-distributed"}}}
     given = [TrainJobManifest(manifest=content) for content in (minimal, TEXT, json.dumps(minimal))]
-    assert [one.manifest for one in given] == [minimal] * 3
-    assert len({spec_hash(one) for one in given}) == 1
+    assert [job.manifest for job in given] == [minimal] * 3
+    assert len({spec_hash(job) for job in given}) == 1
 
 
-def test_only_its_name_and_marks_are_changed():
+def test_only_name_namespace_labels_and_annotations_are_changed():
     before = copy.deepcopy(WRITTEN)
     job = TrainJobManifest(manifest=WRITTEN)
     built = build_trainjob(to_trainjob(job), name="n", namespace="ns", labels={"l": "1"}, annotations={"x": "y"})
@@ -70,7 +70,7 @@ def test_our_labels_win_over_those_in_the_file():
         ({**API, "kind": "PyTorchJob", "spec": {}}, ["manifest.kind", "PyTorchJob", "TrainJob"]),
         ({**API}, ["manifest.spec.runtimeRef.name", "torch-distributed"]),
         ({**API, "spec": {"runtimeRef": "torch-distributed"}}, ["manifest.spec.runtimeRef.name"]),
-        ({**WRITTEN, "status": {}}, ["manifest.status", "leave it out"]),
+        ({**WRITTEN, "status": {}}, ["manifest.status", "remove it"]),
         ({**WRITTEN, "metadata": {"uid": "u", "finalizers": []}}, ["metadata.uid", "metadata.finalizers"]),
         ({**WRITTEN, "metadata": ["name"]}, ["manifest.metadata", "a mapping"]),
         (
@@ -82,7 +82,7 @@ def test_our_labels_win_over_those_in_the_file():
         (TEXT + "metadata: {labels: {day: 2026-01-01}}", ["manifest", "JSON"]),
     ],
 )
-def test_what_is_no_trainjob_is_refused(manifest, words):
+def test_a_manifest_that_is_not_a_trainjob_is_refused(manifest, words):
     with pytest.raises(InvalidSpec) as raised:
         TrainJobManifest(manifest=manifest)
     for word in words:
@@ -94,7 +94,7 @@ def test_what_is_no_trainjob_is_refused(manifest, words):
     [TrainJobManifest(manifest=WRITTEN), TrainJob(trainer=CustomTrainerContainer(image="i", env={"A": "1"}))],
     ids=["written", "made"],
 )
-def test_variables_come_beside_the_jobs_own_which_stay(job):
+def test_added_variables_do_not_replace_existing_ones(job):
     more = add_env(job, {"A": "2", "B": "$(A)"})
     env = build_trainjob(more, name="n", namespace="ns")["spec"]["trainer"]["env"]
     assert {variable["name"]: variable["value"] for variable in env} == {"A": "1", "B": "$$(A)"}

@@ -1,4 +1,4 @@
-"""A function that travels as text: read where it is written, run where only the text arrives."""
+"""Functions that are sent as source text, and run in a process that has only the text."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def uses_module_name():
     return pytest
 
 
-def test_the_text_runs_as_the_function_does():
+def test_the_text_of_a_function_runs_like_the_function():
     arguments = {"rows": [1, 2], "offset": 1}
-    there = CustomTrainer(func=function_from_source(function_source(sum_scaled)), func_args=arguments)
-    program = base64.b64decode(function_command(there)[3]).decode()
+    received = CustomTrainer(func=function_from_source(function_source(sum_scaled)), func_args=arguments)
+    program = base64.b64decode(function_command(received)[3]).decode()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "trainjob result: 7.0\n"
-    assert function_command(there) == function_command(CustomTrainer(func=sum_scaled, func_args=arguments))
+    assert function_command(received) == function_command(CustomTrainer(func=sum_scaled, func_args=arguments))
 
 
-def test_only_annotations_that_every_python_knows_travel_along():
+def test_only_annotations_with_builtin_types_are_sent():
     parameters = inspect.signature(function_from_source(function_source(sum_scaled))).parameters
-    kept = {name: one.annotation for name, one in parameters.items() if one.annotation is not one.empty}
+    kept = {name: item.annotation for name, item in parameters.items() if item.annotation is not item.empty}
     assert kept == {"scale": "float", "offset": "int"}
 
 
-def test_the_same_text_is_the_same_request_and_another_is_not():
+def test_the_hash_depends_on_the_text_of_the_function():
     def hash_of(source):
         return spec_hash(TrainJob(trainer=CustomTrainer(func=function_from_source(source))))
 
@@ -51,7 +51,7 @@ def test_the_same_text_is_the_same_request_and_another_is_not():
     assert hash_of(source) != hash_of(source.replace("2.0", "3.0"))
 
 
-def test_nothing_of_a_text_is_executed_here(tmp_path):
+def test_no_part_of_the_text_is_executed_by_the_receiver(tmp_path):
     mark = tmp_path / "mark"
     written = f"open({str(mark)!r}, 'w')"
     text = f"@{written}\ndef train(a: {written}, b={written}, *, c={written}) -> {written}:\n    {written}\n"
@@ -61,7 +61,7 @@ def test_nothing_of_a_text_is_executed_here(tmp_path):
     assert inspect.signature(function).bind(a=1)
 
 
-def test_arguments_are_checked_where_the_text_arrives():
+def test_the_receiver_checks_the_arguments():
     function = function_from_source(function_source(sum_scaled))
     for arguments in ({}, {"rows": [], "unknown": 1}):
         job = TrainJob(trainer=CustomTrainer(func=function, func_args=arguments))
@@ -70,13 +70,13 @@ def test_arguments_are_checked_where_the_text_arrives():
 
 
 @pytest.mark.parametrize("text", ["", "x = 1", "def f(:", "def f(): pass\ndef g(): pass", "class F: pass", "\0"])
-def test_what_is_no_function_is_refused(text):
+def test_a_text_that_is_not_one_function_is_refused(text):
     with pytest.raises(InvalidSpec, match=r"trainer\.func"):
         function_from_source(text)
 
 
-def test_a_function_that_could_not_run_there_is_refused_where_it_is_written():
-    with pytest.raises(InvalidSpec, match="uses pytest from around it"):
+def test_the_sender_refuses_a_function_that_uses_module_names():
+    with pytest.raises(InvalidSpec, match="uses pytest from its module"):
         function_source(uses_module_name)
 
 
@@ -107,21 +107,21 @@ def import_relative():
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (generate_one, "counts is not allowed; it yields: nothing of a generator runs when it is called"),
+        (generate_one, "generate_one is not allowed; it is a generator, whose code does not run"),
         (
             make_closure(2),
-            "closure is not allowed; it uses scale from around it: import it inside, or pass it in func_args",
+            "closure is not allowed; it uses scale from its module: import such names inside it, or pass their values in",
         ),
-        (import_relative, "it imports from the package around it, by dots: name that in full"),
+        (import_relative, "it has a relative import: import by the full name"),
     ],
 )
-def test_what_would_do_nothing_there_or_fail_is_refused(function, words):
-    """A generator's TrainJob was complete and had done nothing."""
+def test_a_function_that_would_fail_or_do_nothing_in_the_pod_is_refused(function, words):
+    """Without this check, the TrainJob of a generator function would complete without running its code."""
     with pytest.raises(InvalidSpec, match=words):
         function_command(CustomTrainer(func=function))
 
 
-def test_a_generator_inside_is_called_there():
+def test_a_generator_inside_the_function_works():
     program = base64.b64decode(function_command(CustomTrainer(func=use_generator))[3]).decode()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "trainjob result: [1]\n"
@@ -141,8 +141,9 @@ VALUES = st.recursive(
 
 @settings(max_examples=15)
 @given(st.lists(st.dictionaries(TEXT, VALUES, max_size=3), min_size=5, max_size=20))
-def test_arguments_arrive_as_they_were_given(several):
-    """Whatever characters are in them; several in one process, as each takes a moment to start."""
+def test_arguments_arrive_unchanged(several):
+    """Arguments with any characters arrive unchanged."""
+    # Several arguments are tested in one process, because a process takes a moment to start.
     arguments = {f"a{number}": given for number, given in enumerate(several)}
     command = function_command(CustomTrainer(func=return_arguments, func_args=arguments))
     program = base64.b64decode(command[3]).decode()
@@ -150,7 +151,7 @@ def test_arguments_arrive_as_they_were_given(several):
     assert parse_step_result(done.stdout) == {"result": arguments}
 
 
-def test_a_text_that_was_written_by_hand_may_be_indented():
+def test_the_text_may_be_indented():
     assert inspect.signature(function_from_source("\n    def train(a, *rest):\n        return a\n")).bind(1, 2)
 
 
@@ -159,14 +160,14 @@ def leave_reference_cycle():
 
     class Group:
         def __del__(self):
-            print("ended with the interpreter" if sys.is_finalizing() else "ended before")
+            print("freed at exit" if sys.is_finalizing() else "freed before exit")
 
     group = Group()
     group.itself = group
 
 
-def test_what_a_function_leaves_behind_ends_before_the_interpreter():
-    """A process group that is left to the interpreter's end aborted 4 of 40 trainings (PyTorch 2.13)."""
+def test_garbage_of_a_function_is_freed_before_the_interpreter_exits():
+    """A process group that was freed only at exit aborted 4 of 40 trainings (PyTorch 2.13)."""
     program = base64.b64decode(function_command(CustomTrainer(func=leave_reference_cycle))[3]).decode()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "ended before\n"
+    assert done.stdout == "freed before exit\n"

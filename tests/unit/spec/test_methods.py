@@ -1,4 +1,4 @@
-"""Preference tuning, distillation, quantization-aware training, quantization: what TorchTune is told and not."""
+"""Arguments of TorchTune for preference tuning, distillation, quantization-aware training and quantization."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_recipe_and_configuration(config, recipe, configuration):
     assert recipe_arguments(**config)[:4] == ["run", recipe, "--config", configuration]
 
 
-def test_preference_tuning_names_all_that_the_model_is():
+def test_preference_tuning_configures_the_model_completely():
     pairs = TorchTunePreferenceDataset(source="json", column_map={"chosen": "good", "rejected": "bad"})
     method = PreferenceTuning(beta=0.2, label_smoothing=0.1)
     found = recipe_arguments(
@@ -80,7 +80,7 @@ def test_preference_tuning_names_all_that_the_model_is():
     ]
 
 
-def test_without_adapters_the_reference_is_a_model_of_its_own():
+def test_without_adapters_the_reference_is_a_second_model():
     found = recipe_arguments("qwen2.5-1.5b", **DPO)
     assert [word for word in found if word.startswith("ref_")] == [
         "ref_checkpointer.checkpoint_dir=/workspace/model",
@@ -92,7 +92,7 @@ def test_without_adapters_the_reference_is_a_model_of_its_own():
     assert {"dataset=torchtune.datasets.preference_dataset", "dataset.source=parquet"} <= set(found)
 
 
-def test_the_teacher_is_named_like_the_model():
+def test_the_teacher_is_configured_like_the_model():
     found = recipe_arguments(**TEACHER, peft_config=LORA)
     assert [word for word in found if word.startswith(("teacher", "kd"))] == [
         "teacher_model=torchtune.models.llama3_2.llama3_2_3b",
@@ -102,15 +102,16 @@ def test_the_teacher_is_named_like_the_model():
         "kd_ratio=0.3",
     ]
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(**TEACHER, peft_config=LORA))
-    assert "/workspace/teacher/model" in to_trainjob(step, run="r").trainer.args  # another teacher: another training
+    assert (
+        "/workspace/teacher/model" in to_trainjob(step, run="r").trainer.args
+    )  # another teacher makes it another training
 
 
 def test_quantization_aware():
     method = {"quantization_aware": QuantizationAware(group_size=32)}
     assert {"quantizer.groupsize=32", "custom_sharded_layers=[]"} < set(recipe_arguments(**method))
-    assert "custom_sharded_layers=[]" not in recipe_arguments(
-        "llama3.3-70b", **method, num_proc_per_node=8
-    )  # it is not tied
+    # The embeddings of this model are not tied.
+    assert "custom_sharded_layers=[]" not in recipe_arguments("llama3.3-70b", **method, num_proc_per_node=8)
 
 
 def test_a_model_is_quantized_without_data():
@@ -121,7 +122,7 @@ def test_a_model_is_quantized_without_data():
         output_path="small",
         config=TorchTuneConfig(**QUANTIZED, dtype="fp32", overrides=("device=cpu",)),
     )
-    job = to_trainjob(step, run="r")  # nothing that a next attempt could go on from
+    job = to_trainjob(step, run="r")  # a quantization has nothing to resume
     assert job.trainer.command == ("tune",)
     assert job.trainer.args == (
         "run",
@@ -137,9 +138,8 @@ def test_a_model_is_quantized_without_data():
         "quantizer.groupsize=32",
         "device=cpu",
     )
-    assert (
-        recipe_arguments("llama3.3-70b", **QUANTIZED)[1] == "quantize"
-    )  # in one process, where its trainings need several
+    # It runs in one process, although trainings of this model need several.
+    assert recipe_arguments("llama3.3-70b", **QUANTIZED)[1] == "quantize"
 
 
 def test_conversations():
@@ -162,15 +162,15 @@ def test_conversations():
         ({"kind": "preference"}, TorchTunePreferenceDataset),
     ],
 )
-def test_rows_as_a_dict_have_a_kind(rows, kind):
+def test_a_dataset_given_as_a_dict_is_converted_by_its_kind(rows, kind):
     assert isinstance(TorchTuneConfig(dataset_preprocess_config=rows).dataset_preprocess_config, kind)
 
 
-def test_an_earlier_trainings_model_is_trained_on():
+def test_model_path_selects_the_model_of_an_earlier_training():
     step = FineTune(model="llama3.2-1b", workspace="w", model_path="tuned/", config=TorchTuneConfig(**DPO))
     found = to_trainjob(step).trainer.args
-    places = {"tokenizer.path": "/original/tokenizer.model", "checkpointer.checkpoint_dir": ""}
-    assert {f"{key}=/workspace/tuned{end}" for key, end in places.items()} < set(found)
+    paths = {"tokenizer.path": "/original/tokenizer.model", "checkpointer.checkpoint_dir": ""}
+    assert {f"{key}=/workspace/tuned{end}" for key, end in paths.items()} < set(found)
     assert "ref_checkpointer.checkpoint_dir=/workspace/tuned" in found
 
 
@@ -267,7 +267,7 @@ def distill(teacher, model="llama3.2-1b", **more):
         ),
     ],
 )
-def test_what_no_recipe_can_do_is_refused(make, field, value, allowed):
+def test_a_combination_without_a_recipe_is_refused(make, field, value, allowed):
     with pytest.raises(InvalidSpec) as caught:
         make()
     [problem] = caught.value.problems
@@ -276,6 +276,6 @@ def test_what_no_recipe_can_do_is_refused(make, field, value, allowed):
     assert allowed in problem.allowed
 
 
-def test_each_way_to_train_is_another_request():
+def test_each_method_changes_the_hash():
     ways = [{}, DPO, QAT, QUANTIZED, {"preference_tuning": PreferenceTuning(beta=0.2)}]
     assert len({spec_hash(fine_tune(**way)) for way in ways}) == len(ways)

@@ -1,4 +1,4 @@
-"""Taking from an inbox: a cancellation counts, whatever comes with it."""
+"""Waiting for an item of a queue, with a time-out or a cancellation."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from trainjob.lifecycle.queues import get_async, get_with_timeout
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-6, 5e-6, 2e-5])
 def test_a_short_timeout_ends(seconds):
-    """`SimpleQueue.get(timeout=...)` hangs in one of some thousand calls: this case hung with it on each CPython."""
+    """`SimpleQueue.get(timeout=...)` hangs in one of some thousand calls; with it, this test hung on every CPython."""
 
     def take():
         for _ in range(20_000):
             with pytest.raises(queue.Empty):
                 get_with_timeout(queue.SimpleQueue(), seconds)
 
-    taking = threading.Thread(target=take, daemon=True)
-    taking.start()
-    taking.join(60)
-    assert not taking.is_alive()
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
-def test_an_item_is_taken_also_without_time():
+def test_an_item_is_returned_with_a_timeout_of_zero():
     inbox = queue.SimpleQueue()
     inbox.put("changed")
     assert get_with_timeout(inbox, 0.0) == "changed"
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_at_any_turn_of_the_loop_it_is_cancelled_or_has_its_change(turns):
+def test_a_cancelled_task_is_cancelled_or_has_returned_the_item(turns):
     async def cancelled_after(turns: int) -> None:
         inbox: asyncio.Queue[str] = asyncio.Queue()
         task = asyncio.ensure_future(get_async(inbox, 60.0))
@@ -51,7 +51,7 @@ def test_at_any_turn_of_the_loop_it_is_cancelled_or_has_its_change(turns):
     asyncio.run(cancelled_after(turns))
 
 
-def test_nothing_is_lost_when_the_time_is_over():
+def test_no_item_is_lost_after_a_timeout():
     async def late() -> None:
         inbox: asyncio.Queue[str] = asyncio.Queue()
         with pytest.raises(asyncio.TimeoutError):

@@ -1,4 +1,4 @@
-"""Bad input is refused when it is written: which field, what was given, what is allowed."""
+"""Invalid requests are refused when they are created; errors name the field, the value and the rule."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def container(**fields):
             lambda: Initializer(dataset={"storage_uri": "hf://a/b", "revision": "v1"}),
             "dataset.revision",
             "v1",
-            "InitializeDataset and InitializeModel take a revision",
+            "run InitializeDataset or InitializeModel with a workspace",
         ),
         (lambda: container(env={"PET_NNODES": "2"}), "env.PET_NNODES", "2", "reserved"),
         (lambda: fine_tune(overrides=["optimizer=a=b"]), "overrides", "optimizer=a=b", "exactly one '='"),
@@ -99,16 +99,16 @@ def container(**fields):
             lambda: TrainJob(initializer=Initializer(dataset="hf://a/b")),
             "initializer",
             "Initializer",
-            "no initializer jobs",
+            "no initializer Jobs",
         ),
         (lambda: FineTune(model="llama3.2-1b"), "workspace", "None", "dataset and model_initializer"),
         (
             lambda: FineTune(model="llama3.2-1b", workspace="w", dataset="hf://a/b"),
             "workspace",
             "w",
-            "not both ways",
+            "not both",
         ),
-        (lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b"), "runtime", "None", "ships none"),
+        (lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b"), "runtime", "None", "ships no runtime"),
         (
             lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", queue="gpu-team"),
             "queue",
@@ -119,7 +119,7 @@ def container(**fields):
             lambda: TrainJob(trainer=BuiltinTrainer(), runtime="torchtune-qwen2.5-1.5b", queue="gpu-team"),
             "queue",
             "gpu-team",
-            "it would wait for ever",
+            "it would wait forever",
         ),
         (lambda: TrainJob(queue={"name": "", "priority_class": "high"}), "queue.name", "''", "at least 1 character"),
         (
@@ -199,7 +199,7 @@ def test_a_secret_value_is_refused_and_never_shown(make):
     assert SECRET not in str(raised.value)
 
 
-def test_every_broken_rule_is_told_at_once():
+def test_an_error_lists_every_broken_rule():
     with pytest.raises(InvalidSpec) as raised:
         FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 0, "batch_size": -2, "bogus": 1})
     assert {problem.field for problem in raised.value.problems} == {
@@ -258,7 +258,7 @@ class SdkBuiltin:
     config: SdkTorchTuneConfig
 
 
-def test_the_sdks_own_objects_are_accepted():
+def test_sdk_objects_are_accepted():
     config = SdkTorchTuneConfig(dtype=SdkDataType.BF16, epochs=2, peft_config=SdkLora(lora_rank=8))
     job = TrainJob(
         trainer=SdkBuiltin(config),
@@ -271,13 +271,13 @@ def test_the_sdks_own_objects_are_accepted():
     assert job.initializer.dataset.ignore_patterns == ("*.md",)
 
 
-def test_the_sdks_objects_with_credentials_are_not():
+def test_sdk_objects_with_credentials_are_refused():
     with pytest.raises(InvalidSpec, match="access_token"):
         Initializer(dataset=SdkHuggingFace("hf://a/b", access_token=SECRET))
 
 
 @given(st.text(max_size=30))
-def test_any_text_as_a_storage_uri_is_taken_or_refused_by_us(text):
+def test_any_storage_uri_is_accepted_or_refused_with_invalid_spec(text):
     try:
         step = InitializeDataset(workspace="w", storage_uri=text)
     except InvalidSpec as error:
@@ -286,7 +286,7 @@ def test_any_text_as_a_storage_uri_is_taken_or_refused_by_us(text):
         assert step.storage_uri.partition("://")[0] in ("hf", "s3")
 
 
-def test_functions_are_taken_as_they_are():
+def test_a_function_is_stored_unchanged():
     def train(rate):
         print(rate)
 

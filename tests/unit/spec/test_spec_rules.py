@@ -1,4 +1,4 @@
-"""Rules that a real Trainer 2.3 showed: what it refuses, and what it accepts and then never runs."""
+"""Rules found with a real Trainer 2.3: requests that it refuses, or accepts and then never runs."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def builtin_job(**config):
         (lambda: container(resources_per_node={"gpu": 1, "mig-1g.5gb": 1}), "resources_per_node", "mig", "one size"),
         (lambda: container(resources_per_node={"cpu": "-1"}), "resources_per_node.cpu", "-1", "500m"),
         (lambda: container(env={"A=B": "1"}), "env", "A=B", "printable ASCII"),
-        (lambda: container(env={"A": None}), "env.A", "None", "leave the variable out"),
+        (lambda: container(env={"A": None}), "env.A", "None", "omit the variable"),
         (lambda: container(image=""), "image", "''", "at least 1 character"),
-        # Accepted, and over at once: the Trainer's nanoseconds overflow.
+        # Accepted, but it ends immediately: the Trainer's nanoseconds overflow.
         (lambda: TrainJob(deadline=timedelta(days=300 * 365)), "deadline", "109500 days", "106580 days"),
-        # Refused by the server, with other words.
+        # Refused by the server, with another message.
         (lambda: container(args=["x" * 65_537]), "args", "65537 characters", "65536"),
         (lambda: container(args=["x"] * 129), "args", "129 items", "128"),
         (lambda: builtin_fine_tune(peft_config=QLORA), "config.peft_config.quantize_base", "True", "{'gpu': 1}"),
@@ -86,13 +86,13 @@ def builtin_job(**config):
             "x-torchtune",
             "WORD-llama3.2-1b",
         ),
-        # Accepted, and another training than the one that was asked for.
+        # Accepted, but the Trainer runs another training than the requested one.
         (lambda: fine_tune_on("torchtune-qwen2.5-1.5b", dataset="hf://a/b"), "runtime", "qwen", "WORD-llama3.2-1b"),
         (
             lambda: fine_tune_on("torchtune-llama3.2-1b", workspace="w"),
             "runtime",
             "torchtune-llama3.2-1b",
-            "leave it out",
+            "omit it",
         ),
         (
             lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", dataset_path="x"),
@@ -136,8 +136,8 @@ def builtin_job(**config):
         # The initializers' programs end with a traceback.
         (lambda: InitializeDataset(workspace="w", storage_uri="hf://alpaca"), "storage_uri", "alpaca", "NAME"),
         (lambda: Initializer(dataset="hf://alpaca"), "dataset.storage_uri", "hf://alpaca", "ORGANIZATION/NAME"),
-        (lambda: InitializeModel(workspace="w", storage_uri="hf://a/b/c"), "storage_uri", "a/b/c", "nothing behind"),
-        (lambda: Initializer(model="hf://a/b/"), "model.storage_uri", "hf://a/b/", "nothing behind"),
+        (lambda: InitializeModel(workspace="w", storage_uri="hf://a/b/c"), "storage_uri", "a/b/c", "without a path"),
+        (lambda: Initializer(model="hf://a/b/"), "model.storage_uri", "hf://a/b/", "without a path"),
         # The same folder, written differently.
         (lambda: ExportModel(workspace="w", destination="/workspace//model"), "destination", "//model", "another step"),
         (lambda: ExportModel(workspace="w", destination="/workspace/./output/x"), "destination", "output", "another"),
@@ -200,7 +200,7 @@ def test_allowed(make):
         ({"gpu": "2"}, 2),
         ({"amd.com/gpu": "4"}, 4),
         ({"mig-1g.5gb": "1"}, 0),
-        # Both spellings are one resource: the later one counts, as it does in the manifest.
+        # Both names are the same resource; the later value counts, as in the manifest.
         ({"nvidia.com/gpu": "2", "gpu": "1"}, 1),
     ],
 )
@@ -215,7 +215,7 @@ class SdkS3:
     secret_access_key: str | None = None
 
 
-def test_an_sdk_objects_keys_are_refused_by_name():
+def test_credentials_of_an_sdk_object_are_refused_by_field_name():
     with pytest.raises(InvalidSpec) as raised:
         Initializer(model=SdkS3("s3://b/m", secret_access_key=SECRET))
     [problem] = raised.value.problems
@@ -235,7 +235,7 @@ def fields_of(kind):
 
 
 @given(st.sampled_from([FineTune, InitializeModel, ExportModel, TrainJob, TorchTuneConfig, container]), st.data())
-def test_whatever_is_given_the_error_is_ours(kind, data):
+def test_invalid_fields_always_raise_invalid_spec(kind, data):
     given_fields = data.draw(fields_of(CustomTrainerContainer if kind is container else kind))
     try:
         kind(**given_fields)

@@ -1,4 +1,4 @@
-"""Workspaces and volumes: what may be asked, and what each shape of the API is sent."""
+"""Workspaces and volumes: validation, manifests in each dialect of the API, and hashes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dataset(*volumes, **fields):
     return InitializeDataset(**{"storage_uri": "hf://a/b", "workspace": "w", "volumes": volumes, **fields})
 
 
-# -- what may be asked ------------------------------------------------------------------------------------------------
+# -- validation -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def dataset(*volumes, **fields):
         (lambda: volume(mount_path="/a/../b"), "mount_path", "'/a/../b'", "'..'"),
         (lambda: volume(mount_path="/a:b"), "mount_path", "'/a:b'", "':'"),
         (lambda: volume(mount_path=""), "mount_path", "''", "absolute"),
-        (lambda: volume(sub_path="/a"), "sub_path", "'/a'", "in front"),
+        (lambda: volume(sub_path="/a"), "sub_path", "'/a'", "relative path"),
         (lambda: volume(sub_path="a/../../b"), "sub_path", "'a/../../b'", "'..'"),
         (Workspace, "claim", "''", "node_path"),
         (lambda: Workspace(sub_path="a"), "claim", "''", "node_path"),
-        (lambda: Workspace(claim="c", node_path="/d"), "node_path", "'/d'", "one of the two"),
+        (lambda: Workspace(claim="c", node_path="/d"), "node_path", "'/d'", "only one of claim and node_path"),
         (lambda: Workspace(node_path="d"), "node_path", "'d'", "absolute"),
         (lambda: Workspace(node_path="/d/.."), "node_path", "'/d/..'", "'..'"),
         (lambda: Workspace(claim="c", sub_path="../a"), "sub_path", "'../a'", "'..'"),
@@ -83,7 +83,7 @@ def dataset(*volumes, **fields):
             lambda: job(volume(), volume(source=EMPTY, mount_path="/b")),
             "volumes[1].name",
             "'data'",
-            "volumes[0] has that name and another source",
+            "volumes[0] has the same name and another source",
         ),
         (
             lambda: job(*(volume(mount_path=f"/m{number}") for number in range(16))),
@@ -139,7 +139,7 @@ def test_refused(make, field, value, allowed):
     assert allowed in problem.allowed
 
 
-def test_everything_that_does_not_fit_is_named_at_once():
+def test_an_error_lists_all_conflicts_of_the_volumes():
     with pytest.raises(InvalidSpec) as raised:
         job(volume(), volume(source=EMPTY), volume("b", mount_path="/b"), volume("b", mount_path="/b"))
     fields = ["volumes[1].mount_path", "volumes[1].name", "volumes[3].mount_path"]
@@ -166,16 +166,16 @@ def test_a_string_stands_for_the_workspaces_claim():
     assert (Workspace(claim="w").location, Workspace(node_path="/d/").location) == ("w", "/d")
 
 
-def test_a_source_is_a_copy_of_ones_own():
-    mine = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}}
-    asked = volume(source=mine)
-    mine["secret"]["items"].clear()
-    assert asked.source["secret"]["items"] == [{"key": "k", "path": "p"}]
+def test_a_source_is_copied():
+    source = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}}
+    created = volume(source=source)
+    source["secret"]["items"].clear()
+    assert created.source["secret"]["items"] == [{"key": "k", "path": "p"}]
 
 
 @given(st.text(st.sampled_from("/.:a\n"), max_size=9))
 def test_paths_are_normal_or_refused(text):
-    """What is taken means the same place in one spelling, and no two spellings pass as two mounts."""
+    """An accepted path is normalized, so that two spellings of a path cannot be two mounts."""
     try:
         path = volume(mount_path=text).mount_path
     except InvalidSpec:
@@ -198,7 +198,7 @@ def test_sub_paths_never_leave_the_volume(text):
     assert volume(sub_path=text).sub_path == path
 
 
-# -- what is sent -------------------------------------------------------------------------------------------------
+# -- manifests ----------------------------------------------------------------------------------------------------
 
 
 def patch_entries(step, dialect):
@@ -208,29 +208,29 @@ def patch_entries(step, dialect):
         patches = sent["runtimePatches"]
         assert len({patch["manager"] for patch in patches}) == len(patches)
         return [
-            (one["name"], one["template"]["spec"]["template"]["spec"])
+            (replicated["name"], replicated["template"]["spec"]["template"]["spec"])
             for patch in patches
-            for one in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+            for replicated in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         ]
     overrides = sent["podSpecOverrides" if dialect is Dialect.V2_0 else "podTemplateOverrides"]
     return [
-        (target["name"], one.get("spec", {key: part for key, part in one.items() if key != "targetJobs"}))
-        for one in overrides
-        for target in one["targetJobs"]
+        (target["name"], entry.get("spec", {key: part for key, part in entry.items() if key != "targetJobs"}))
+        for entry in overrides
+        for target in entry["targetJobs"]
     ]
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_workspace_and_volumes_are_in_one_patch(dialect):
     secret = {"secret": {"secretName": "s"}}
-    asked = job(
+    step = job(
         volume(sub_path="a/b", read_only=True),
         volume("keys", secret, "/keys"),
         workspace=Workspace(claim="w", sub_path="team"),
         placement={"node_selector": {"a": "b"}},
     )
-    [(step, pod)] = patch_entries(asked, dialect)
-    assert step == "node"
+    [(name, pod)] = patch_entries(step, dialect)
+    assert name == "node"
     assert pod["nodeSelector"] == {"a": "b"}
     assert pod["volumes"] == [
         {"name": "workspace", "persistentVolumeClaim": {"claimName": "w"}},
@@ -246,7 +246,7 @@ def test_workspace_and_volumes_are_in_one_patch(dialect):
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_a_folder_of_the_node_must_be_there(dialect):
+def test_a_folder_of_the_node_must_exist(dialect):
     [(_, pod)] = patch_entries(dataset(workspace=Workspace(node_path="/srv/data", sub_path="a")), dialect)
     assert pod["volumes"] == [{"name": "workspace", "hostPath": {"path": "/srv/data", "type": "Directory"}}]
     [container] = pod["containers"]
@@ -273,7 +273,7 @@ REPEATED_VOLUMES = (
 
 @pytest.mark.parametrize("dialect", [Dialect.V2_1, Dialect.V2_2])
 def test_a_volume_mounted_again_is_one_volume(dialect):
-    """The API's list of mounts has each volume once; what comes later is a patch, or an entry, of its own."""
+    """The API's list of mounts has each volume once, so each further mount is in its own patch or entry."""
     first, *more = [
         pod for _, pod in patch_entries(job(*REPEATED_VOLUMES, placement={"node_selector": {"a": "b"}}), dialect)
     ]
@@ -289,13 +289,13 @@ def test_trainer_2_0_mounts_a_volume_once():
     [problem] = raised.value.problems
     assert (problem.field, problem.value) == ("volumes", "'a, several times'")
     assert "needs Trainer 2.1 or later" in problem.allowed
-    assert "name of its own" in problem.allowed
+    assert "its own volume name" in problem.allowed
 
 
 @given(
     st.permutations([*REPEATED_VOLUMES, volume("e", CLAIM, "/e"), volume("e", CLAIM, "/f")]), st.sampled_from(Dialect)
 )
-def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
+def test_no_mount_is_lost_or_duplicated(volumes, dialect):
     try:
         pods = [pod for _, pod in patch_entries(job(*volumes, workspace="w"), dialect)]
     except InvalidSpec:
@@ -304,7 +304,7 @@ def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
     lists = [pod["containers"][0]["volumeMounts"] for pod in pods]
     assert all(len({mount["name"] for mount in mounts}) == len(mounts) for mounts in lists)
     paths = sorted((mount["name"], mount["mountPath"]) for mounts in lists for mount in mounts)
-    assert paths == sorted([("workspace", "/workspace"), *((one.name, one.mount_path) for one in volumes)])
+    assert paths == sorted([("workspace", "/workspace"), *((item.name, item.mount_path) for item in volumes)])
 
 
 # -- the hash -----------------------------------------------------------------------------------------------------
@@ -324,12 +324,12 @@ def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
         (job(), "fa345d4cd136f86d"),
     ],
 )
-def test_a_request_without_volumes_has_the_hash_it_had(step, expected):
-    """Recorded before there were volumes: another value makes running jobs of that release be replaced on a retry."""
+def test_the_hash_of_a_request_without_volumes_is_unchanged(step, expected):
+    """The hashes are those of the release before volumes; another hash would replace running jobs on a retry."""
     assert spec_hash(step) == expected
 
 
-def test_the_hash_tells_volumes_and_workspaces_apart():
+def test_volumes_and_workspaces_change_the_hash():
     requests = [
         job(),
         job(volume()),

@@ -11,7 +11,7 @@ from tests.support.export_runs import make_model, make_run
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A finished run of two epochs with its base model."""
+    """Return a workspace with a finished run of two epochs and its base model."""
     make_model(tmp_path / "workspace" / "model")
     make_run(tmp_path / "workspace" / "output")
     return tmp_path / "workspace"
@@ -19,7 +19,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_export(workspace: Path, tmp_path: Path) -> StartExport:
-    """A function that starts `python -m trainjob.programs.export` with upstream's libraries."""
+    """Return a function that starts the export program with upstream's libraries."""
 
     def start(destination: object, *more: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -35,7 +35,7 @@ def start_export(workspace: Path, tmp_path: Path) -> StartExport:
 
 @pytest.fixture
 def run_export(start_export: StartExport) -> RunExport:
-    """A function that runs the export to its end."""
+    """Return a function that runs the export to its end."""
 
     def run(destination: object, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_export(destination, *more, **env)

@@ -1,4 +1,4 @@
-"""The export as a program, run with the libraries of upstream's model-initializer image."""
+"""Command and environment of the export program, run with the libraries of upstream's model-initializer image."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def export_command(workspace: Path, destination: object, *more: str) -> list[str
 
 
 def export_environment(home: Path, **env: str) -> dict[str, str]:
-    here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    return {**BASE_ENVIRONMENT, **here, "AWS_EC2_METADATA_DISABLED": "true", **env}
+    common = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    return {**BASE_ENVIRONMENT, **common, "AWS_EC2_METADATA_DISABLED": "true", **env}

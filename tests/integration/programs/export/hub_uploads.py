@@ -112,9 +112,9 @@ class UploadHandler(HubHandler):
         host = self.headers["Host"]
         found = []
         for wanted in request["objects"]:
-            there = wanted["oid"] in self.uploads.lfs
+            exists = wanted["oid"] in self.uploads.lfs
             upload = {"actions": {"upload": {"href": f"http://{host}/lfs/{wanted['oid']}"}}}
-            found.append({**wanted, **({} if there else upload)})
+            found.append({**wanted, **({} if exists else upload)})
         self.send_json({"transfer": "basic", "objects": found})
 
     def _commit(self, match: re.Match[str], lines: list[dict[str, Any]]) -> None:

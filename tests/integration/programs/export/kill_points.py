@@ -38,12 +38,12 @@ def run_in_child(work: Callable[[], None]) -> int:
 
 def kill_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        left = point
+        remaining = point
 
         def count(event: str, _: object) -> None:
-            nonlocal left
-            left -= event.startswith(FILE_EVENTS)
-            if left < 0 and event != "os.kill":
+            nonlocal remaining
+            remaining -= event.startswith(FILE_EVENTS)
+            if remaining < 0 and event != "os.kill":
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
@@ -73,11 +73,11 @@ def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
 
     reset()
     assert run_in_child(export) == 0
-    wanted = read_tree(destination)
+    expected = read_tree(destination)
     earlier = read_tree(before) if before.exists() else {}
     # A reader sees the earlier export or the new one, complete. If folders cannot be swapped, the reader may see
     # neither.
-    allowed = [earlier, wanted] if swaps else [earlier, wanted, {}]
+    allowed = [earlier, expected] if swaps else [earlier, expected, {}]
     killed = 0
     while True:
         reset()
@@ -88,7 +88,7 @@ def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
         assert os.WTERMSIG(status) == signal.SIGKILL, status
         killed += 1
         assert run_in_child(export) == 0
-        assert read_tree(destination) == wanted
+        assert read_tree(destination) == expected
         assert {path.name for path in destination.parent.iterdir()} <= {destination.name, before.name}
     print(json.dumps({"killed": killed}))
 

@@ -21,7 +21,7 @@ from trainjob.programs.export.run_record import read_parameters
 from trainjob.programs.fetch.record import RecordWriter
 
 CHECKPOINT = Checkpoint(Path("epoch_3"), 3, "model", (), "bfloat16")
-FACTS = {
+METADATA = {
     "base_model": "hf://meta-llama/Llama-3.2-1B-Instruct",
     "dataset": "hf://acme/tickets/data",
     "parameters": {"epochs": 4, "optimizer.lr": 3e-3},
@@ -34,8 +34,8 @@ def parse_front_matter(card: str) -> dict[str, Any]:
     return found
 
 
-def test_it_names_what_the_hub_links_to() -> None:
-    card = model_card(CHECKPOINT, {"loss": 0.25}, FACTS)
+def test_the_card_names_base_model_and_dataset_for_the_hub() -> None:
+    card = model_card(CHECKPOINT, {"loss": 0.25}, METADATA)
     assert parse_front_matter(card) == {
         "library_name": "transformers",
         "base_model": "meta-llama/Llama-3.2-1B-Instruct",
@@ -51,26 +51,26 @@ def test_it_names_what_the_hub_links_to() -> None:
         "| dtype | bfloat16 |",
     ):
         assert row in card.splitlines()
-    assert card == model_card(CHECKPOINT, {"loss": 0.25}, FACTS)
+    assert card == model_card(CHECKPOINT, {"loss": 0.25}, METADATA)
 
 
-def test_what_is_not_on_the_hub_is_no_link() -> None:
+def test_a_base_model_outside_the_hub_is_not_in_the_front_matter() -> None:
     front = parse_front_matter(model_card(CHECKPOINT, {}, {"base_model": "s3://models/base", "dataset": 5}))
     assert set(front) == {"library_name", "tags"}
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()) | st.none()))
-def test_no_value_ends_the_front_matter_or_a_row(facts: dict[str, Any]) -> None:
-    card = model_card(CHECKPOINT, {}, facts)
+def test_no_value_ends_the_front_matter_or_a_row(metadata: dict[str, Any]) -> None:
+    card = model_card(CHECKPOINT, {}, metadata)
     assert set(parse_front_matter(card)) <= {"library_name", "base_model", "datasets", "tags"}
     rows = [line for line in card.split("\n") if line.startswith("|")]
     assert all(line.replace("\\\\", "").replace("\\|", "").count("|") == 3 for line in rows)
 
 
-def test_huggingface_hub_reads_it(workspace: Path, run_export: RunExport) -> None:
+def test_huggingface_hub_parses_the_card(workspace: Path, run_export: RunExport) -> None:
     make_adapter(workspace / "output" / "epoch_1")
     write_config(workspace / "output", epochs=2, adapter_only=True)
-    run_export(workspace / "export", "--manifest", json.dumps(FACTS))
+    run_export(workspace / "export", "--manifest", json.dumps(METADATA))
     code = (
         "import json, sys; from huggingface_hub import ModelCard;"
         "print(json.dumps(ModelCard.load(sys.argv[1]).data.to_dict()))"
@@ -82,13 +82,13 @@ def test_huggingface_hub_reads_it(workspace: Path, run_export: RunExport) -> Non
     assert found["datasets"] == ["acme/tickets"]
 
 
-def test_the_base_models_card_is_not_passed_off_as_this_models(workspace: Path, run_export: RunExport) -> None:
+def test_the_base_models_card_is_replaced(workspace: Path, run_export: RunExport) -> None:
     write(workspace / "output" / "epoch_1" / "README.md", "# Llama, by Meta")
     run_export(workspace / "export")
     assert "Meta" not in (workspace / "export" / "README.md").read_text()
 
 
-def test_where_dataset_and_model_were_fetched_from_is_known(workspace: Path, run_export: RunExport) -> None:
+def test_origins_of_dataset_and_model_are_in_manifest_and_card(workspace: Path, run_export: RunExport) -> None:
     RecordWriter(workspace / "model", "hf://org/base", "c0ffee", []).finish()
     RecordWriter(workspace / "dataset", "s3://data/tickets", "", []).finish()
     run_export(workspace / "export", "--dataset", str(workspace / "dataset"))
@@ -100,20 +100,20 @@ def test_where_dataset_and_model_were_fetched_from_is_known(workspace: Path, run
     assert not list((workspace / "export").glob(".*"))
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_who_asks_for_the_export_knows_better_and_half_a_fetch_nothing(
-    workspace: Path, run_export: RunExport, whole: bool
+@pytest.mark.parametrize("complete", [True, False])
+def test_given_metadata_overrides_a_record_and_an_incomplete_record_is_ignored(
+    workspace: Path, run_export: RunExport, complete: bool
 ) -> None:
-    journal = RecordWriter(workspace / "model", "hf://org/base", "c0ffee", [])
-    if whole:
-        journal.finish()
-    facts = {"base_model": "hf://org/other", "base_model_revision": "v2"} if whole else {}
-    run_export(workspace / "export", "--manifest", json.dumps(facts))
+    writer = RecordWriter(workspace / "model", "hf://org/base", "c0ffee", [])
+    if complete:
+        writer.finish()
+    metadata = {"base_model": "hf://org/other", "base_model_revision": "v2"} if complete else {}
+    run_export(workspace / "export", "--manifest", json.dumps(metadata))
     manifest = json.loads((workspace / "export" / "manifest.json").read_text())
-    assert manifest.get("base_model") == ("hf://org/other" if whole else None)
+    assert manifest.get("base_model") == ("hf://org/other" if complete else None)
 
 
-def test_parameters_are_those_that_describe_the_training(tmp_path: Path) -> None:
+def test_only_parameters_that_describe_the_training_are_read(tmp_path: Path) -> None:
     make_run(tmp_path)
     text = """\
 output_dir: /workspace/output

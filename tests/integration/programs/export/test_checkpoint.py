@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is exported, and which are refused."""
+"""Search for the checkpoint to export, and refusal of incomplete ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trainjob.errors import ExportError
 from trainjob.programs.export.checkpoint import find_checkpoint
 
 
-def test_the_highest_number_counts_not_the_last_name(tmp_path: Path) -> None:
+def test_the_highest_epoch_number_wins(tmp_path: Path) -> None:
     for epoch in (2, 9, 10):
         make_epoch(tmp_path, epoch)
     assert find_checkpoint(tmp_path).epoch == 10
 
 
-def test_an_earlier_longer_run_in_the_same_folder_is_not_taken(tmp_path: Path) -> None:
+def test_an_epoch_of_an_earlier_longer_run_is_not_exported(tmp_path: Path) -> None:
     make_epoch(tmp_path, 7)
     make_run(tmp_path, epochs=2)
     assert find_checkpoint(tmp_path).folder == tmp_path / "epoch_1"
@@ -34,14 +34,14 @@ def test_a_run_that_did_not_reach_its_last_epoch_is_refused(tmp_path: Path) -> N
 def test_an_epoch_from_before_the_run_is_refused_unless_the_run_resumed(tmp_path: Path) -> None:
     make_run(tmp_path, epochs=2)
     write_config(tmp_path, epochs=2, modified_at=time.time() + 60)
-    with pytest.raises(ExportError, match="epoch_1 is left from an earlier run"):
+    with pytest.raises(ExportError, match=r"an earlier run saved .*epoch_1: the last run"):
         find_checkpoint(tmp_path)
     write_config(tmp_path, epochs=2, modified_at=time.time() + 60, resumed=True)
     assert find_checkpoint(tmp_path).epoch == 1
 
 
 @pytest.mark.parametrize("found", ["nothing", "logs, notes.txt"])
-def test_an_output_without_a_checkpoint_is_refused_with_what_was_found(tmp_path: Path, found: str) -> None:
+def test_an_output_without_a_checkpoint_is_refused_with_a_listing(tmp_path: Path, found: str) -> None:
     if found != "nothing":
         (tmp_path / "logs").mkdir()
         write(tmp_path / "notes.txt", "")
@@ -50,7 +50,7 @@ def test_an_output_without_a_checkpoint_is_refused_with_what_was_found(tmp_path:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="is no folder"):
+    with pytest.raises(ExportError, match="is not a folder"):
         find_checkpoint(tmp_path / "output")
 
 
@@ -72,11 +72,11 @@ def test_weights_without_their_index_are_not_complete(tmp_path: Path) -> None:
 def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path, keep: int) -> None:
     shard = make_epoch(tmp_path, 0) / "model-00001-of-00001.safetensors"
     shard.write_bytes(shard.read_bytes()[:keep])
-    with pytest.raises(ExportError, match=r"is cut short|no readable safetensors"):
+    with pytest.raises(ExportError, match=r"is cut short|not a readable safetensors"):
         find_checkpoint(tmp_path)
 
 
-def test_pickled_weights_are_refused_with_the_setting_that_helps(tmp_path: Path) -> None:
+def test_pickled_weights_are_refused_with_advice(tmp_path: Path) -> None:
     write(tmp_path / "epoch_0" / "pytorch_model.bin.index.json", "{}")
     with pytest.raises(ExportError, match="safe_serialization=True"):
         find_checkpoint(tmp_path)
@@ -91,7 +91,7 @@ def test_shards_of_another_run_in_the_epoch_folder_do_not_count(tmp_path: Path) 
     ]
 
 
-def test_an_adapter_alone(tmp_path: Path) -> None:
+def test_a_checkpoint_with_only_an_adapter_is_found(tmp_path: Path) -> None:
     make_adapter(tmp_path / "epoch_0")
     found = find_checkpoint(tmp_path)
     assert (found.kind, found.dtype, [path.name for path in found.weights]) == (
@@ -115,6 +115,6 @@ def test_an_adapter_that_has_no_hugging_face_form_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("dtype", "name"), [("F32", "float32"), ("BF16", "bfloat16"), ("F16", "float16"), ("I8", "")])
-def test_the_dtype_is_what_was_saved(tmp_path: Path, dtype: str, name: str) -> None:
+def test_the_dtype_is_that_of_the_saved_weights(tmp_path: Path, dtype: str, name: str) -> None:
     make_epoch(tmp_path, 0, dtype=dtype)
     assert find_checkpoint(tmp_path).dtype == name

@@ -1,4 +1,4 @@
-"""Exports into a folder, by the program."""
+"""Exports into a folder, run as a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.programs.export.export_program import ROOT, RunExport
 from tests.support.export_runs import make_run, read_tree, write
 
 
-def test_the_folder_its_modes_and_its_manifest(workspace: Path, run_export: RunExport) -> None:
+def test_files_modes_and_manifest_of_an_export(workspace: Path, run_export: RunExport) -> None:
     target = workspace / "export"
     done = run_export(target, "--manifest", json.dumps({"base_model": "hf://demo/tiny", "run_key": "a/b"}))
     assert (done.returncode, done.stderr) == (0, "")
@@ -34,7 +34,7 @@ def test_the_folder_its_modes_and_its_manifest(workspace: Path, run_export: RunE
     assert (manifest["checkpoint"], manifest["metrics"]["loss"]) == ({"epoch": 1, "dtype": "float32"}, 0.25)
 
 
-def test_it_tells_each_file_and_ends_with_json(workspace: Path, run_export: RunExport) -> None:
+def test_the_log_has_a_line_for_each_file_and_ends_with_json(workspace: Path, run_export: RunExport) -> None:
     first, *files, last = run_export(workspace / "export").stdout.splitlines()
     assert first.startswith("export: model of epoch_1 (float32), 7 files, ")
     assert [line.split(" ")[1] for line in files] == [f"{n}/8" for n in range(1, 9)]
@@ -58,7 +58,7 @@ def test_a_file_uri_and_an_empty_folder(workspace: Path, run_export: RunExport) 
     assert (target / "model.safetensors").is_file()
 
 
-def test_another_run_replaces_an_earlier_export_whole(workspace: Path, run_export: RunExport) -> None:
+def test_another_run_replaces_an_earlier_export_completely(workspace: Path, run_export: RunExport) -> None:
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", shards=3)
     assert run_export(workspace / "export").returncode == 0
@@ -70,12 +70,12 @@ def test_another_run_replaces_an_earlier_export_whole(workspace: Path, run_expor
     assert sorted(path.name for path in workspace.iterdir()) == ["export", "model", "output"]
 
 
-def test_a_changed_file_in_an_export_is_put_right(workspace: Path, run_export: RunExport) -> None:
+def test_a_changed_file_in_an_export_is_restored(workspace: Path, run_export: RunExport) -> None:
     run_export(workspace / "export")
-    wanted = read_tree(workspace / "export")
-    write(workspace / "export" / "model.safetensors", "x" * len(wanted["model.safetensors"]))
+    expected = read_tree(workspace / "export")
+    write(workspace / "export" / "model.safetensors", "x" * len(expected["model.safetensors"]))
     run_export(workspace / "export")
-    assert read_tree(workspace / "export") == wanted
+    assert read_tree(workspace / "export") == expected
 
 
 def test_a_reader_always_finds_an_export_while_it_is_replaced(workspace: Path, run_export: RunExport) -> None:
@@ -99,19 +99,19 @@ def test_a_reader_always_finds_an_export_while_it_is_replaced(workspace: Path, r
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "manifest.json"])
-def test_a_folder_with_other_things_is_not_replaced(workspace: Path, run_export: RunExport, foreign: str) -> None:
+def test_a_folder_with_other_files_is_not_replaced(workspace: Path, run_export: RunExport, foreign: str) -> None:
     write(workspace / "export" / foreign, "{}")
     failed = run_export(workspace / "export")
     assert (failed.returncode, read_tree(workspace / "export")) == (1, {foreign: b"{}"})
     assert "name another" in failed.stderr
 
 
-@pytest.mark.parametrize("place", ["", "output", "model", "model/export", "output/epoch_1"])
-def test_a_destination_that_would_replace_what_is_read_is_refused(
-    workspace: Path, run_export: RunExport, place: str
+@pytest.mark.parametrize("folder", ["", "output", "model", "model/export", "output/epoch_1"])
+def test_a_destination_that_overlaps_the_sources_is_refused(
+    workspace: Path, run_export: RunExport, folder: str
 ) -> None:
     before = read_tree(workspace)
-    failed = run_export(workspace / place)
+    failed = run_export(workspace / folder)
     assert (failed.returncode, read_tree(workspace)) == (2, before)
     assert "destination" in failed.stderr
 
@@ -133,7 +133,7 @@ def test_wrong_arguments_are_exit_code_2(workspace: Path, run_export: RunExport,
     assert not (workspace / "export").exists()
 
 
-def test_an_unfinished_run_is_one_sentence_and_exit_code_1(workspace: Path, run_export: RunExport) -> None:
+def test_an_unfinished_run_is_reported_in_one_sentence_with_exit_code_1(workspace: Path, run_export: RunExport) -> None:
     shutil.rmtree(workspace / "output" / "epoch_1")
     failed = run_export(workspace / "export")
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -142,7 +142,7 @@ def test_an_unfinished_run_is_one_sentence_and_exit_code_1(workspace: Path, run_
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/mounts").exists(), reason="needs a folder nobody can write")
-def test_a_volume_that_cannot_be_written_is_one_sentence(run_export: RunExport) -> None:
+def test_a_read_only_volume_is_reported_in_one_sentence(run_export: RunExport) -> None:
     failed = run_export("/proc/export")
     assert failed.returncode == 1
     assert failed.stderr.startswith("export: failed: ")
@@ -150,9 +150,9 @@ def test_a_volume_that_cannot_be_written_is_one_sentence(run_export: RunExport) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("earlier", "how"), [(False, []), (True, []), (True, ["no-swap"])])
-def test_killed_anywhere_and_run_again_gives_the_same(
-    workspace: Path, run_export: RunExport, earlier: bool, how: list[str]
+@pytest.mark.parametrize(("earlier", "options"), [(False, []), (True, []), (True, ["no-swap"])])
+def test_an_export_killed_at_any_file_access_is_completed_by_the_next(
+    workspace: Path, run_export: RunExport, earlier: bool, options: list[str]
 ) -> None:
     target = workspace / "exports" / "model"
     if earlier:
@@ -164,7 +164,7 @@ def test_killed_anywhere_and_run_again_gives_the_same(
         (workspace / "later").rename(output)
     target.parent.mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("kill_points.py"), workspace, target, *how],
+        [sys.executable, Path(__file__).with_name("kill_points.py"), workspace, target, *options],
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'core' / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Google Cloud Storage: the ways to its credentials, and what is said of those that don't work."""
+"""Credentials of Google Cloud Storage: all supported forms, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_a_key_file_may_be_mounted(run_export: RunExport, store: GcsServer, tmp_
     assert "manifest.json" in store.read_prefix("models/tickets")
 
 
-def test_without_any_it_says_where_they_belong(run_export: RunExport, store: GcsServer) -> None:
+def test_missing_credentials_are_reported_with_advice(run_export: RunExport, store: GcsServer) -> None:
     failed = run_export(DESTINATION, "--endpoint", store.url, GCE_METADATA_HOST=store.url.removeprefix("http://"))
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
-    assert f"{DESTINATION}: no credentials that work (failed to load signing credential)" in failed.stderr
+    assert f"{DESTINATION}: no valid credentials (failed to load signing credential)" in failed.stderr
     assert "check GOOGLE_CREDENTIALS in the step's secret, or the pod's service account" in failed.stderr
 
 
-def test_an_access_token_that_is_not_taken_is_one_sentence(run_export: RunExport, store: GcsServer) -> None:
+def test_a_rejected_access_token_is_reported_in_one_sentence(run_export: RunExport, store: GcsServer) -> None:
     host, store.has_identity = store.url.removeprefix("http://"), True
 
     def expire(method: str, key: str, after: bool) -> None:
@@ -59,7 +59,7 @@ def test_an_access_token_that_is_not_taken_is_one_sentence(run_export: RunExport
 
 
 @pytest.mark.parametrize("content", ["/var/run/key.json", "[1]", '{"private_key": "the-private-key"}', "{" * 9999])
-def test_what_is_no_key_file_is_refused_and_not_shown(run_export: RunExport, store: GcsServer, content: str) -> None:
+def test_an_invalid_key_file_is_refused_and_not_shown(run_export: RunExport, store: GcsServer, content: str) -> None:
     failed = run_export(DESTINATION, "--endpoint", store.url, GOOGLE_CREDENTIALS=content)
     assert failed.returncode == 2
     assert "GOOGLE_CREDENTIALS: *** is not allowed; it must be the content of a key file" in failed.stderr
@@ -69,8 +69,9 @@ def test_what_is_no_key_file_is_refused_and_not_shown(run_export: RunExport, sto
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl to make a key with")
-def test_a_service_accounts_key_is_for_google_alone(start_export: StartExport, store: GcsServer) -> None:
-    """Who gives out the token is not for the key file to say (opendal 0.47), so it is only asked here, by a proxy."""
+def test_a_service_accounts_key_is_sent_to_google_only(start_export: StartExport, store: GcsServer) -> None:
+    """The token is requested from Google, and not from the `token_uri` of the key file."""
+    # opendal 0.47 ignores `token_uri`. The test observes the request at a proxy, because it must not reach Google.
     key = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True, text=True).stdout
     account = {"type": "service_account", "client_email": "a@b.iam.gserviceaccount.com", "private_key": key}
     account["token_uri"] = f"{store.url}/token"
@@ -82,11 +83,11 @@ def test_a_service_accounts_key_is_for_google_alone(start_export: StartExport, s
             GOOGLE_CREDENTIALS=json.dumps(account),
             HTTPS_PROXY=f"http://127.0.0.1:{proxy.getsockname()[1]}",
         )
-        asked, _ = proxy.accept()
-        with asked:
-            wanted = asked.recv(4096).split(b"\r\n")[0]
+        connection, _ = proxy.accept()
+        with connection:
+            request_line = connection.recv(4096).split(b"\r\n")[0]
         process.kill()
     shown = "".join(process.communicate(timeout=60))
-    assert wanted == b"CONNECT oauth2.googleapis.com:443 HTTP/1.1"
+    assert request_line == b"CONNECT oauth2.googleapis.com:443 HTTP/1.1"
     assert "PRIVATE KEY" not in shown
     assert store.requests == []

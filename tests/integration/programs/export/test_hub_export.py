@@ -1,4 +1,4 @@
-"""Exports to the Hugging Face hub, by the real client over the wire."""
+"""Exports to a loopback Hugging Face hub with the real client."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(("folder", "place"), [("", "models/org/name"), ("/v1/final", "models/org/name/v1/final")])
-def test_one_commit_makes_the_repository_the_folder(
-    workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads, folder: str, place: str
+@pytest.mark.parametrize(("folder", "path"), [("", "models/org/name"), ("/v1/final", "models/org/name/v1/final")])
+def test_one_commit_contains_the_whole_export(
+    workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads, folder: str, path: str
 ) -> None:
     run_export(workspace / "export")
     done = read_receipt(run_export(f"hf://org/name{folder}", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
-    assert read_tree(Path(hub.root) / place) == read_tree(workspace / "export")
+    assert read_tree(Path(hub.root) / path) == read_tree(workspace / "export")
     assert (len(uploads.commits), done["sent"], len(str(done["revision"]))) == (1, 8, 40)
 
 
@@ -55,7 +55,7 @@ def test_a_second_export_commits_nothing(run_export: RunExport, hub: HubServer, 
     assert len(uploads.commits) == 1
 
 
-def test_stale_files_go_in_the_same_commit_and_others_stay(
+def test_stale_files_are_deleted_in_the_same_commit_and_others_stay(
     workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads
 ) -> None:
     repository = Path(hub.root) / "models" / "org" / "name"
@@ -78,21 +78,21 @@ def test_stale_files_go_in_the_same_commit_and_others_stay(
 
 
 @pytest.mark.parametrize(
-    ("where", "after"), [("/lfs/", False), ("/lfs/", True), ("/commit/", False), ("/commit/", True)]
+    ("path_part", "after"), [("/lfs/", False), ("/lfs/", True), ("/commit/", False), ("/commit/", True)]
 )
-def test_killed_at_an_upload_or_the_commit_and_run_again_gives_the_same(
+def test_an_export_killed_at_an_upload_or_the_commit_is_completed_by_the_next(
     workspace: Path,
     start_export: StartExport,
     run_export: RunExport,
     hub: HubServer,
     uploads: Uploads,
-    where: str,
+    path_part: str,
     after: bool,
 ) -> None:
     process = start_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN)
 
     def kill(path: str, now: bool) -> None:
-        if where in path and now == after:
+        if path_part in path and now == after:
             os.kill(process.pid, signal.SIGKILL)
 
     uploads.hook = kill
@@ -101,13 +101,15 @@ def test_killed_at_an_upload_or_the_commit_and_run_again_gives_the_same(
     sent: list[str] = []
     uploads.hook = lambda path, now: sent.append(path) if path.startswith("/lfs/") and now else None
     read_receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
-    if after or where == "/commit/":
+    if after or path_part == "/commit/":
         assert sent == []  # the weights had arrived
     run_export(workspace / "export")
     assert read_tree(Path(hub.root) / "models" / "org" / "name") == read_tree(workspace / "export")
 
 
-def test_a_token_that_may_not_write_is_one_sentence_without_it(run_export: RunExport, hub: HubServer) -> None:
+def test_a_token_without_write_access_is_reported_in_one_sentence_and_not_shown(
+    run_export: RunExport, hub: HubServer
+) -> None:
     failed = run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN="hf_another_token")
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert "hf://org/name@main: access denied (403)" in failed.stderr

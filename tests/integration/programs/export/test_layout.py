@@ -1,4 +1,4 @@
-"""What the exported folder holds."""
+"""Files of an exported folder, and its manifest."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_several_shards_keep_their_names_and_index(tmp_path: Path) -> None:
     assert sorted(files) == sorted([*COMMON, *shards, "model.safetensors.index.json"])
 
 
-def test_adapters_beside_merged_weights_are_left_out(tmp_path: Path) -> None:
+def test_adapters_next_to_merged_weights_are_not_exported(tmp_path: Path) -> None:
     make_epoch(tmp_path / "output", 0, adapter=True)
     assert not [name for name in plan_by_path(tmp_path / "output", tmp_path / "no-model") if "adapter" in name]
 
 
-def test_an_adapter_alone_stays_an_adapter_that_names_its_base(tmp_path: Path) -> None:
+def test_an_exported_adapter_names_its_base_model(tmp_path: Path) -> None:
     make_adapter(tmp_path / "output" / "epoch_0")
     write_config(tmp_path / "output", epochs=1, adapter_only=True)
     files = plan_by_path(tmp_path / "output", make_model(tmp_path / "model"), "hf://meta-llama/Llama-3.2-1B")
@@ -63,8 +63,8 @@ def test_an_adapter_alone_stays_an_adapter_that_names_its_base(tmp_path: Path) -
     assert config == {"r": 8, "peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.2-1B"}
 
 
-def test_what_torchtune_did_not_copy_comes_from_the_base_model(tmp_path: Path) -> None:
-    """TorchTune leaves out files of more than 100 MB; here one is missing for the same effect."""
+def test_files_that_torchtune_did_not_copy_come_from_the_base_model(tmp_path: Path) -> None:
+    """TorchTune does not copy files of more than 100 MB; this test deletes a file for the same effect."""
     folder = make_epoch(tmp_path / "output", 0)
     (folder / "tokenizer.json").unlink()
     write(folder / "tokenizer_config.json", "changed by the run")
@@ -80,7 +80,7 @@ def test_what_torchtune_did_not_copy_comes_from_the_base_model(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
-def test_config_tells_the_dtype_that_was_saved(tmp_path: Path, key: str) -> None:
+def test_config_has_the_dtype_of_the_saved_weights(tmp_path: Path, key: str) -> None:
     folder = make_epoch(tmp_path / "output", 0, dtype="BF16")
     write(folder / "config.json", json.dumps({key: "float32", "vocab_size": 8}))
     config = json.loads(read_content(plan_by_path(tmp_path / "output", tmp_path / "none")["config.json"]))
@@ -98,7 +98,7 @@ def test_a_damaged_or_missing_config_is_refused(tmp_path: Path, damage: str) -> 
         plan_by_path(tmp_path / "output", tmp_path / "none")
 
 
-def test_metrics_are_the_last_of_the_newest_log(tmp_path: Path) -> None:
+def test_metrics_are_the_last_values_of_the_newest_log(tmp_path: Path) -> None:
     write(tmp_path / "logs" / "log_1.txt", "Step 9 | loss:9.0 lr:1.0 \n")
     write(tmp_path / "logs" / "log_2.txt", "Step 1 | loss:2.0 lr:0.5 \nStep 2 | loss:inf lr:0.25 \nhalf a li")
     assert read_metrics(tmp_path) == {"steps": 2, "loss": "inf", "lr": 0.25}
@@ -117,14 +117,14 @@ def test_the_manifest_is_the_same_every_time(tmp_path: Path) -> None:
     assert manifest["totals"] == {"files": len(one.files), "bytes": sum(file.size for file in one.files)}
 
 
-def test_facts_cannot_take_the_manifests_own_keys(tmp_path: Path) -> None:
+def test_metadata_cannot_override_the_manifests_own_keys(tmp_path: Path) -> None:
     make_epoch(tmp_path, 0)
     with pytest.raises(InvalidSpec, match="files"):
         build_content((), find_checkpoint(tmp_path), {}, {"files": {}})
 
 
 @given(st.text() | st.sampled_from(["../up", "/etc/passwd", "a/../../b", ".", "", "a/b", "a"]))
-def test_names_of_an_earlier_manifest_never_lead_out(name: str) -> None:
+def test_a_path_outside_the_destination_in_an_earlier_manifest_is_refused(name: str) -> None:
     content = json.dumps({"format": FORMAT, "files": [name]}).encode()
     if broken_rule(name, MANIFEST, PENDING_MANIFEST):
         with pytest.raises(ExportError, match="lists the file"):
@@ -134,6 +134,6 @@ def test_names_of_an_earlier_manifest_never_lead_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("foreign", [b"", b"{", b"[]", b'{"files": []}', b'{"format": "other", "files": []}'])
-def test_a_manifest_that_is_not_ours_is_refused(foreign: bytes) -> None:
+def test_a_manifest_that_no_export_wrote_is_refused(foreign: bytes) -> None:
     with pytest.raises(ExportError, match="no export wrote"):
         parse_manifest_files(foreign)

@@ -1,4 +1,4 @@
-"""Exports into object stores, over the wire: the same for every kind of them."""
+"""Exports into loopback object stores, the same tests for every kind of store."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return found
 
 
-def test_the_objects_are_those_of_the_folder(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
+def test_an_export_to_a_store_has_the_same_files_as_one_to_a_folder(
+    workspace: Path, run_export: RunExport, store: ObjectServer
+) -> None:
     run_export(workspace / "export")
     assert read_receipt(run_export(*export_arguments(store), **store.environment))["sent"] == 8
     assert store.read_prefix(DESTINATION) == read_tree(workspace / "export")
     manifest = json.loads(store.objects[f"{DESTINATION}/manifest.json"].data)
-    for name, facts in manifest["files"].items():
-        assert store.objects[f"{DESTINATION}/{name}"].metadata == {"sha256": facts["sha256"]}
+    for name, entry in manifest["files"].items():
+        assert store.objects[f"{DESTINATION}/{name}"].metadata == {"sha256": entry["sha256"]}
 
 
 def test_the_manifest_is_written_last(run_export: RunExport, store: ObjectServer) -> None:
@@ -61,7 +63,7 @@ def test_a_second_export_sends_nothing(run_export: RunExport, store: ObjectServe
     assert store.objects == before
 
 
-def test_only_what_changed_is_sent_and_what_is_stale_is_removed(
+def test_only_changed_files_are_sent_and_stale_ones_are_deleted(
     workspace: Path, run_export: RunExport, store: ObjectServer
 ) -> None:
     store.objects[f"{DESTINATION}/somebody.else"] = StoredObject(b"stays", {})
@@ -76,35 +78,35 @@ def test_only_what_changed_is_sent_and_what_is_stale_is_removed(
     assert store.read_prefix(DESTINATION) == {**read_tree(workspace / "export"), "somebody.else": b"stays"}
 
 
-def test_a_reader_never_finds_a_manifest_of_other_contents(
+def test_an_existing_manifest_always_matches_the_objects(
     workspace: Path, run_export: RunExport, store: ObjectServer
 ) -> None:
-    """After every request: a manifest that is there names exactly what is there."""
-    torn = []
+    """After every request, an existing manifest names exactly the existing objects and their content."""
+    mismatches = []
 
-    def look(method: str, key: str, after: bool) -> None:
+    def check(method: str, key: str, after: bool) -> None:
         found = store.read_prefix(DESTINATION)
         if after and "manifest.json" in found:
-            sealed = json.loads(found["manifest.json"])["files"]
-            sizes = {name: len(found.get(name, b"")) for name in sealed}
-            marks = {name: store.objects[f"{DESTINATION}/{name}"].metadata["sha256"] for name in sealed}
-            if any(facts != {"sha256": marks[name], "size": sizes[name]} for name, facts in sealed.items()):
-                torn.append((method, key))
+            entries = json.loads(found["manifest.json"])["files"]
+            sizes = {name: len(found.get(name, b"")) for name in entries}
+            digests = {name: store.objects[f"{DESTINATION}/{name}"].metadata["sha256"] for name in entries}
+            if any(entry != {"sha256": digests[name], "size": sizes[name]} for name, entry in entries.items()):
+                mismatches.append((method, key))
 
-    store.hook = look
+    store.hook = check
     for seed, shards in (("a", 1), ("b", 3), ("c", 2)):
         shutil.rmtree(workspace / "output")
         make_run(workspace / "output", seed=seed, shards=shards)
         read_receipt(run_export(*export_arguments(store), **store.environment))
-    assert torn == []
+    assert mismatches == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-store-acts", "before-the-store-answers"])
-def test_killed_at_any_request_and_run_again_gives_the_same(
+def test_an_export_killed_at_any_request_is_completed_by_the_next(
     workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer, after: bool
 ) -> None:
     run_export(workspace / "export")
-    wanted = read_tree(workspace / "export")
+    expected = read_tree(workspace / "export")
     later = workspace / "later"
     (workspace / "output").rename(later)
     make_run(workspace / "output", shards=2, seed="b")
@@ -130,11 +132,11 @@ def test_killed_at_any_request_and_run_again_gives_the_same(
         assert process.returncode == -signal.SIGKILL
         killed += 1
         read_receipt(run_export(*export_arguments(store), **store.environment))
-        assert store.read_prefix(DESTINATION) == wanted
+        assert store.read_prefix(DESTINATION) == expected
     assert killed >= 4
 
 
-def test_an_export_that_was_never_finished_leaves_nothing_behind(
+def test_files_of_an_unfinished_export_are_deleted_by_the_next(
     workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer
 ) -> None:
     shutil.rmtree(workspace / "output")
@@ -156,7 +158,7 @@ def test_an_export_that_was_never_finished_leaves_nothing_behind(
     assert store.read_prefix(DESTINATION) == read_tree(workspace / "export")
 
 
-def test_large_files_go_in_parts(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
+def test_large_files_are_uploaded_in_parts(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
     make_epoch(workspace / "output", 1, size=17 << 20)
     read_receipt(run_export(*export_arguments(store), **store.environment))
     assert store.requests.count(("PUT", f"{DESTINATION}/model.safetensors")) == 2
@@ -173,14 +175,16 @@ def test_a_foreign_manifest_is_not_replaced(run_export: RunExport, store: Object
     assert store.list_writes() == []
 
 
-@pytest.mark.parametrize(("place", "known", "says"), [(DESTINATION, False, ""), ("nowhere/v1", True, "no such bucket")])
-def test_a_refusal_is_one_sentence_without_secrets(
-    run_export: RunExport, store: ObjectServer, place: str, known: bool, says: str
+@pytest.mark.parametrize(
+    ("prefix", "known", "message"), [(DESTINATION, False, ""), ("nowhere/v1", True, "no such bucket")]
+)
+def test_a_refusal_is_reported_in_one_sentence_without_secrets(
+    run_export: RunExport, store: ObjectServer, prefix: str, known: bool, message: str
 ) -> None:
     env = store.credentials(valid=known)
-    failed = run_export(*export_arguments(store, place), **env)
+    failed = run_export(*export_arguments(store, prefix), **env)
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
-    assert f"{store.scheme}://{place}: {says}" in failed.stderr
+    assert f"{store.scheme}://{prefix}: {message}" in failed.stderr
     assert known or f"check {next(iter(env))} " in failed.stderr
     shown = failed.stdout + failed.stderr
     assert not any(secret in shown for secret in (*env.values(), "of-the-test"))
@@ -188,15 +192,15 @@ def test_a_refusal_is_one_sentence_without_secrets(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", [S3Server], indirect=True)
-def test_a_store_that_is_not_there_is_one_sentence(run_export: RunExport, store: ObjectServer) -> None:
-    with type(store)() as gone:
-        url = gone.url
+def test_an_unreachable_store_is_reported_in_one_sentence(run_export: RunExport, store: ObjectServer) -> None:
+    with type(store)() as stopped:
+        url = stopped.url
     failed = run_export(f"{store.scheme}://{DESTINATION}", "--endpoint", url, **store.environment)
     assert failed.returncode == 1
     assert "check the endpoint" in failed.stderr
 
 
-def test_what_arrived_before_a_kill_is_not_sent_again(
+def test_objects_uploaded_before_a_kill_are_not_sent_again(
     start_export: StartExport, run_export: RunExport, store: ObjectServer
 ) -> None:
     process = start_export(*export_arguments(store), **store.environment)
@@ -212,5 +216,5 @@ def test_what_arrived_before_a_kill_is_not_sent_again(
     arrived = {key for key in store.objects if not key.endswith(".pending.json")}
     store.requests.clear()
     sent = read_receipt(run_export(*export_arguments(store), **store.environment))["sent"]
-    assert sent <= 8 - len(arrived)  # others may have arrived while it was killed
+    assert sent <= 8 - len(arrived)  # more uploads may have completed during the kill
     assert arrived & set(store.sent_keys()) == set()

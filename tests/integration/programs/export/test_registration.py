@@ -1,4 +1,4 @@
-"""Registering an export in a Model Registry, over the wire, against the registry's published contract."""
+"""Registration of an export in a loopback Model Registry that checks the published OpenAPI contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainjob.programs.export.properties import to_properties
 from trainjob.spec import ExportModel, ModelRegistry, SecretReference, Workspace
 
 TOKEN = "registry-token-of-the-test"
-FACTS = {"base_model": "hf://org/base", "run_key": {"engine": "airflow", "run": "2026-11-21"}, "trainjob_uid": "u-1"}
+METADATA = {"base_model": "hf://org/base", "run_key": {"engine": "airflow", "run": "2026-11-21"}, "trainjob_uid": "u-1"}
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ Register = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def registry_arguments(registry: RegistryServer, **more: str) -> list[str]:
-    told = {"server": registry.url, "model": "tickets", "uri": "s3://models/tickets", **more}
-    return ["--registry", json.dumps(told), "--manifest", json.dumps(FACTS)]
+    entry = {"server": registry.url, "model": "tickets", "uri": "s3://models/tickets", **more}
+    return ["--registry", json.dumps(entry), "--manifest", json.dumps(METADATA)]
 
 
 @pytest.fixture
 def run_registration(workspace: Path, run_export: RunExport, registry: RegistryServer) -> Register:
-    """An export to a folder that is registered."""
+    """Return a function that exports to a folder and registers the export."""
 
     def run(env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         return run_export(workspace / "export", *registry_arguments(registry, **more), **(env or {}))
@@ -67,16 +67,20 @@ def test_model_version_and_artifact_are_registered(run_registration: Register, r
         "artifact_id": artifact["id"],
     }
     assert (version["author"], artifact["uri"]) == ("night shift", "s3://models/tickets")
-    [said] = registry.version_properties().values()
-    assert said["digest"] == done["manifest_sha256"]
-    assert {name: said[name] for name in said if name.startswith(("metrics.", "parameters."))} == {
+    [properties] = registry.version_properties().values()
+    assert properties["digest"] == done["manifest_sha256"]
+    assert {name: properties[name] for name in properties if name.startswith(("metrics.", "parameters."))} == {
         "metrics.steps": "8",
         "metrics.loss": 0.25,
         "metrics.lr": 0.1,
         "metrics.grad_norm": "nan",
         "parameters.epochs": "2",
     }
-    assert (said["base_model"], said["run_key.run"], said["trainjob_uid"]) == ("hf://org/base", "2026-11-21", "u-1")
+    assert (properties["base_model"], properties["run_key.run"], properties["trainjob_uid"]) == (
+        "hf://org/base",
+        "2026-11-21",
+        "u-1",
+    )
 
 
 def test_registering_again_changes_nothing(run_registration: Register, registry: RegistryServer) -> None:
@@ -97,7 +101,7 @@ def test_another_export_is_another_version_of_the_same_model(
     assert len(registry.version_properties()) == 2
 
 
-def test_a_version_that_is_another_export_is_refused_before_anything_is_sent(
+def test_a_version_of_another_export_is_refused_before_anything_is_sent(
     workspace: Path, run_registration: Register, registry: RegistryServer
 ) -> None:
     read_receipt(run_registration(version="v1"))
@@ -106,7 +110,7 @@ def test_a_version_that_is_another_export_is_refused_before_anything_is_sent(
     make_run(workspace / "output", seed="b")
     failed = run_registration(version="v1")
     assert failed.returncode == 1
-    assert "has a version v1 of tickets already, and it is another export" in failed.stderr
+    assert "has a version v1 of tickets already, and it belongs to another export" in failed.stderr
     assert "name another version" in failed.stderr
     assert (read_tree(workspace / "export"), json.dumps(registry.objects)) == (before, kept)
 
@@ -125,10 +129,11 @@ def test_a_failure_after_the_upload_is_retried_without_another_upload(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-registry-acts", "before-it-answers"])
-def test_killed_at_any_request_and_run_again_there_is_one_of_each(
+def test_a_registration_killed_at_any_request_is_completed_without_duplicates(
     workspace: Path, start_export: StartExport, run_registration: Register, registry: RegistryServer, after: bool
 ) -> None:
-    """At a search it is as it was after the last thing that was made."""
+    """Each object exists exactly once after the next registration."""
+    # Only POST requests are tested: a kill at a search leaves the state of the previous POST.
     for point in range(3):
         for kept in registry.objects.values():
             kept.clear()
@@ -136,8 +141,8 @@ def test_killed_at_any_request_and_run_again_there_is_one_of_each(
         process = start_export(workspace / "export", *registry_arguments(registry))
 
         def kill(method: str, path: str, now: bool, pid: int = process.pid, point: int = point) -> int:
-            made = sum(map(len, registry.objects.values()))
-            if method == "POST" and now == after and made == point + after:
+            created = sum(map(len, registry.objects.values()))
+            if method == "POST" and now == after and created == point + after:
                 os.kill(pid, signal.SIGKILL)
             return 0
 
@@ -149,10 +154,10 @@ def test_killed_at_any_request_and_run_again_there_is_one_of_each(
         assert [len(kept) for kept in registry.objects.values()] == [1, 1, 1]
 
 
-def test_an_answer_that_is_lost_and_one_that_says_later_are_asked_for_again(
+def test_a_request_is_repeated_after_503_without_duplicates(
     run_registration: Register, registry: RegistryServer
 ) -> None:
-    """What the registry did before it answered 503 is found, not made twice."""
+    """An object that the registry created before it answered 503 is found and not created again."""
     refused: set[tuple[str, str]] = set()
 
     def once(method: str, path: str, after: bool) -> int:
@@ -167,7 +172,9 @@ def test_an_answer_that_is_lost_and_one_that_says_later_are_asked_for_again(
     assert [len(kept) for kept in registry.objects.values()] == [1, 1, 1]
 
 
-def test_a_token_is_sent_and_a_wrong_one_not_shown(run_registration: Register, registry: RegistryServer) -> None:
+def test_the_token_is_sent_and_an_invalid_one_is_not_shown(
+    run_registration: Register, registry: RegistryServer
+) -> None:
     registry.token = TOKEN
     failed = run_registration({"REGISTRY_TOKEN": "another-token"})
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
@@ -176,7 +183,7 @@ def test_a_token_is_sent_and_a_wrong_one_not_shown(run_registration: Register, r
     read_receipt(run_registration({"REGISTRY_TOKEN": TOKEN}))
 
 
-def test_a_token_goes_nowhere_else(run_registration: Register, registry: RegistryServer) -> None:
+def test_the_token_is_not_sent_to_a_redirect_target(run_registration: Register, registry: RegistryServer) -> None:
     with RegistryServer() as other:
         registry.redirect_url = other.url
         registry.hook = lambda *_: 307
@@ -184,7 +191,7 @@ def test_a_token_goes_nowhere_else(run_registration: Register, registry: Registr
         assert other.requests == []
 
 
-def test_a_registry_that_is_not_there_is_one_sentence(
+def test_an_unreachable_registry_is_reported_in_one_sentence(
     workspace: Path, run_export: RunExport, refusing_url: str
 ) -> None:
     registration = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
@@ -194,9 +201,11 @@ def test_a_registry_that_is_not_there_is_one_sentence(
     assert not (workspace / "export").exists()
 
 
-def test_properties_have_the_contracts_types() -> None:
-    said = to_properties({"a": {"b": 1, "c": 2.5, "d": True}, "e": [1, "x"], "f": None, "g": "", "h": 10**12, "i": -0})
-    assert {name: list(typed.values())[1] for name, typed in said.items()} == {
+def test_properties_have_the_types_of_the_contract() -> None:
+    properties = to_properties(
+        {"a": {"b": 1, "c": 2.5, "d": True}, "e": [1, "x"], "f": None, "g": "", "h": 10**12, "i": -0}
+    )
+    assert {name: list(typed.values())[1] for name, typed in properties.items()} == {
         "a.b": "1",
         "a.c": 2.5,
         "a.d": True,
@@ -204,11 +213,11 @@ def test_properties_have_the_contracts_types() -> None:
         "h": "1000000000000",
         "i": "0",
     }
-    assert said["h"]["metadataType"] == "MetadataStringValue"
+    assert properties["h"]["metadataType"] == "MetadataStringValue"
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         (
             {"server": "registry.example.org"},
@@ -216,7 +225,7 @@ def test_properties_have_the_contracts_types() -> None:
         ),
         (
             {"server": "https://me:word@registry"},
-            "registry.server: *** is not allowed; it must hold no user and password",
+            "registry.server: *** is not allowed; it must contain no user and password",
         ),
         ({"server": "https://registry/?a=b"}, "the registry's address alone"),
         ({"model": ""}, "registry.model: '' is not allowed"),
@@ -226,30 +235,30 @@ def test_properties_have_the_contracts_types() -> None:
         ({"secret": "My Secret"}, "registry.secret: *** is not allowed; it must be the name of a Secret"),
     ],
 )
-def test_what_is_wrong_is_said_when_it_is_asked_for(fields: dict[str, str], says: str) -> None:
+def test_an_invalid_registry_is_refused_when_the_step_is_created(fields: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         ExportModel(
             workspace="w",
             destination="s3://b/x",
             registry={"server": "https://registry", "model": "tickets", **fields},  # type: ignore[arg-type]
         )
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("destination", "says"),
+    ("destination", "message"),
     [
         (
             "oci://registry/models/tickets",
-            "nothing in the step's image writes to a registry of images: give s3://…, gs://…",
+            "no program in the step's image can write to an image registry: give s3://…, gs://…",
         ),
         ("azure://models/tickets", "allowed are s3://… or gs://… or hf://…"),
     ],
 )
-def test_a_place_that_nothing_here_writes_to_is_refused(destination: str, says: str) -> None:
+def test_an_unsupported_destination_is_refused(destination: str, message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         ExportModel(workspace="w", destination=destination)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def build_trainer(step: ExportModel) -> dict[str, Any]:
@@ -257,12 +266,12 @@ def build_trainer(step: ExportModel) -> dict[str, Any]:
     return found
 
 
-def test_the_step_passes_a_reference_to_the_token_and_never_a_token() -> None:
+def test_the_step_passes_a_reference_to_the_token_and_not_the_token() -> None:
     secret = SecretReference(name="registry", keys={"REGISTRY_TOKEN": "token"})
     registry = ModelRegistry(server="https://registry/", model="tickets", version="v1", secret=secret)
     trainer = build_trainer(ExportModel(workspace="w", destination="s3://b/x", secret="s3", registry=registry))
-    told = json.loads(trainer["args"][trainer["args"].index("--registry") + 1])
-    assert told == {
+    entry = json.loads(trainer["args"][trainer["args"].index("--registry") + 1])
+    assert entry == {
         "server": "https://registry",
         "model": "tickets",
         "version": "v1",
@@ -282,7 +291,7 @@ def test_the_step_passes_a_reference_to_the_token_and_never_a_token() -> None:
         ({"node_path": "/data/tickets"}, "file:///data/tickets/export/v1"),
     ],
 )
-def test_a_place_on_the_workspace_is_told_by_its_claim(workspace: dict[str, str], uri: str) -> None:
+def test_a_path_on_the_workspace_is_registered_as_a_uri_of_its_volume(workspace: dict[str, str], uri: str) -> None:
     step = ExportModel(
         workspace=Workspace(**workspace),
         destination="/workspace/export/v1/",

@@ -1,4 +1,4 @@
-"""An exported model is the next job's base model: exports, then the laptop cluster's model initializer downloads it."""
+"""Exported models, downloaded again by the laptop cluster's initializers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def store() -> Iterator[S3Server]:
 @pytest.fixture
 def initialize(tmp_path: Path) -> Initialize:
     def run(kind: str, **env: str) -> subprocess.CompletedProcess[str]:
-        here = {"PYTHONPATH": str(IMAGES), "WORKSPACE": str(tmp_path / "next")}
+        paths = {"PYTHONPATH": str(IMAGES), "WORKSPACE": str(tmp_path / "next")}
         return subprocess.run(
             [PYTHON, "-m", f"pkg.initializers.{kind}"],
-            env={**export_environment(tmp_path), **here, **env},
+            env={**export_environment(tmp_path), **paths, **env},
             capture_output=True,
             text=True,
             timeout=60,
@@ -38,7 +38,7 @@ def initialize(tmp_path: Path) -> Initialize:
     return run
 
 
-def test_through_an_object_store(
+def test_a_model_exported_to_an_object_store_is_downloaded_unchanged(
     tmp_path: Path,
     workspace: Path,
     run_export: RunExport,
@@ -55,7 +55,9 @@ def test_through_an_object_store(
         evidence("features", row=row, cell="real run")
 
 
-def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport, initialize: Initialize) -> None:
+def test_a_model_exported_to_the_hub_is_downloaded_unchanged(
+    tmp_path: Path, workspace: Path, run_export: RunExport, initialize: Initialize
+) -> None:
     run_export(workspace / "export")
     (tmp_path / "hub" / "models").mkdir(parents=True)
     with upload_hub(tmp_path / "hub", Uploads("hf_token")) as hub:
@@ -66,11 +68,11 @@ def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport,
         name: content for name, content in read_tree(tmp_path / "next/model").items() if not name.startswith(".cache")
     }
     exported = read_tree(workspace / "export")
-    assert exported.pop("README.md")  # a model's initializer takes no cards
+    assert exported.pop("README.md")  # the initializer does not download model cards
     assert found == exported
 
 
-def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(
+def test_files_are_named_without_the_prefix_and_patterns_match_whole_keys(
     tmp_path: Path, initialize: Initialize, store: S3Server
 ) -> None:
     for key in ("data/train.parquet", "data/deep/b.parquet", "data/notes.txt", "database/x", "other"):
@@ -80,11 +82,11 @@ def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(
     assert read_tree(tmp_path / "next" / "dataset") == {
         "train.parquet": b"data/train.parquet",
         "deep/b.parquet": b"data/deep/b.parquet",
-        "base/x": b"database/x",  # a prefix is no folder: so it is upstream too
+        "base/x": b"database/x",  # the prefix is not a folder; upstream has the same behavior
     }
 
 
-def test_a_prefix_that_is_a_key_is_that_one_file(tmp_path: Path, initialize: Initialize, store: S3Server) -> None:
+def test_a_prefix_that_is_a_key_downloads_one_file(tmp_path: Path, initialize: Initialize, store: S3Server) -> None:
     store.objects["models/data/train.parquet"] = StoredObject(b"rows", {})
     env = {"ENDPOINT": store.url, **store.environment}
     assert initialize("dataset", STORAGE_URI="s3://models/data/train.parquet", **env).returncode == 0
@@ -92,16 +94,22 @@ def test_a_prefix_that_is_a_key_is_that_one_file(tmp_path: Path, initialize: Ini
 
 
 @pytest.mark.parametrize(
-    ("uri", "key", "says"),
+    ("uri", "key", "message"),
     [
-        ("s3://models/none", "access-key-of-the-test", "no object that is wanted; it has none"),
+        (
+            "s3://models/none",
+            "access-key-of-the-test",
+            "no object of s3://models/none matches the patterns; its objects: none",
+        ),
         ("s3://nowhere/none", "access-key-of-the-test", "no bucket nowhere"),
         ("s3://models/none", "another-key", "no access to s3://models/none"),
     ],
 )
-def test_a_failure_is_one_sentence(initialize: Initialize, store: S3Server, uri: str, key: str, says: str) -> None:
+def test_a_failure_is_reported_in_one_sentence(
+    initialize: Initialize, store: S3Server, uri: str, key: str, message: str
+) -> None:
     env = {"ENDPOINT": store.url, **store.environment, "ACCESS_KEY_ID": key}
     failed = initialize("model", STORAGE_URI=uri, **env)
     assert (failed.returncode, failed.stdout, len(failed.stderr.splitlines())) == (1, "", 1)
-    assert says in failed.stderr
+    assert message in failed.stderr
     assert key not in failed.stderr

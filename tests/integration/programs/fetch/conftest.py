@@ -25,7 +25,7 @@ RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]
 class RecordingHubHandler(HubHandler):
     """A hub handler that records requests, and can interrupt or damage them.
 
-    The hub lists the names in `listed` in addition to its files.
+    The hub lists the names in `extra_files` in addition to its files.
     """
 
     hook: ClassVar[Callable[[str], None]]
@@ -63,8 +63,8 @@ class RecordingHub(HubServer):
 
     def list_sent_files(self) -> list[str]:
         """Return the paths of the files whose content was requested."""
-        marks = [line.partition("/resolve/")[2] for line in self.handler_class.requests if line.startswith("GET ")]
-        return sorted(mark.partition("/")[2] for mark in marks if mark)
+        paths = [line.partition("/resolve/")[2] for line in self.handler_class.requests if line.startswith("GET ")]
+        return sorted(path.partition("/")[2] for path in paths if path)
 
 
 @pytest.fixture
@@ -78,24 +78,24 @@ def hub(tmp_path: Path) -> Iterator[RecordingHub]:
             path = tmp_path / "hub" / repository / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{repository} {file}")
-    state: dict[str, Any] = {"hook": staticmethod(lambda line: None), "damage": set(), "seen": []}
-    state |= {"ranges": [], "listed": []}
+    state: dict[str, Any] = {"hook": staticmethod(lambda line: None), "damaged_files": set(), "requests": []}
+    state |= {"ranges": [], "extra_files": []}
     handler = type("Handler", (RecordingHubHandler,), state)
     with RecordingHub(tmp_path / "hub", tokens={"demo/private": "hf_right"}, handler=handler) as server:
-        server.watched = handler
-        yield server  # type: ignore[misc]
+        server.handler_class = handler
+        yield server
 
 
 @pytest.fixture
 def start_fetch(tmp_path: Path) -> StartFetch:
-    """A function that starts `python -m trainjob.programs.fetch` with upstream's libraries."""
+    """Return a function that starts the fetch program with upstream's libraries."""
 
     def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
+        paths = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
         return subprocess.Popen(
             [PYTHON, "-m", "trainjob.programs.fetch", "--kind", kind, "--folder", tmp_path / "workspace" / kind],
-            env={**clean, **here, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
+            env={**clean, **paths, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -106,7 +106,7 @@ def start_fetch(tmp_path: Path) -> StartFetch:
 
 @pytest.fixture
 def run_fetch(start_fetch: StartFetch) -> RunFetch:
-    """A function that runs the fetch to its end."""
+    """Return a function that runs the fetch to its end."""
 
     def run(kind: str, uri: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_fetch(kind, uri, **env)

@@ -17,7 +17,7 @@ def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def read_contents(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file in a folder, except for notes."""
+    """Return the content of every file in a folder, except for hidden files and folders."""
     paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {name.as_posix(): path.read_bytes() for name, path in paths.items() if not name.parts[0].startswith(".")}
 

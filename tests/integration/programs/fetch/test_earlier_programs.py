@@ -1,4 +1,4 @@
-"""A TrainJob whose command holds a program of an earlier version is adopted, followed and concluded as any other."""
+"""Adoption of TrainJobs whose commands contain programs of an earlier version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def run_earlier_program(cluster, unique, monkeypatch):
-    """A function that creates a step's TrainJob with the earlier version's program, and adopts it with this one's."""
+    """Return a function that submits a step with the earlier program, and adopts its TrainJob."""
 
     def run(program, step):
         key, lines, progress = RunKey("test", "workflow", unique, "run-1"), [], []

@@ -1,4 +1,4 @@
-"""Fetching from object stores, over the wire: the same for every kind of them."""
+"""Fetches from loopback object stores, the same tests for every kind of store."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ def dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fetch_dataset(run_fetch, store):
-    def run(place=SOURCE, **env):
-        return run_fetch("dataset", f"{store.scheme}://{place}", ENDPOINT=store.url, **{**store.environment, **env})
+    def run(prefix=SOURCE, **env):
+        return run_fetch("dataset", f"{store.scheme}://{prefix}", ENDPOINT=store.url, **{**store.environment, **env})
 
     return run
 
 
-@pytest.mark.parametrize("place", [SOURCE, f"{SOURCE}/"])
-def test_every_object_below_the_prefix_goes_under_the_rest_of_its_key(fetch_dataset, dataset, place):
-    found = read_receipt(fetch_dataset(place))
+@pytest.mark.parametrize("prefix", [SOURCE, f"{SOURCE}/"])
+def test_every_object_below_the_prefix_is_stored_under_the_rest_of_its_key(fetch_dataset, dataset, prefix):
+    found = read_receipt(fetch_dataset(prefix))
     assert read_contents(dataset) == FILES
     assert (found["files"], found["fetched"], found["revision"]) == (3, 3, "")
     assert is_complete(dataset)
 
 
-def test_one_object_goes_under_its_name(fetch_dataset, dataset):
+def test_a_single_object_is_stored_under_its_name(fetch_dataset, dataset):
     read_receipt(fetch_dataset(f"{SOURCE}/more/test.parquet"))
     assert read_contents(dataset) == {"test.parquet": b"more rows"}
 
 
-def test_what_is_ignored_is_not_fetched(fetch_dataset, dataset):
+def test_ignored_objects_are_not_fetched(fetch_dataset, dataset):
     read_receipt(fetch_dataset(IGNORE_PATTERNS="*.md,more/*"))
     assert list(read_contents(dataset)) == ["train.parquet"]
 
 
-def test_what_is_there_is_not_fetched_again(fetch_dataset, store, dataset):
+def test_existing_files_are_not_fetched_again(fetch_dataset, store, dataset):
     first = read_receipt(fetch_dataset())
     store.requests.clear()
     assert read_receipt(fetch_dataset()) == {**first, "fetched": 0}
     assert {key for method, key in store.requests if method == "GET"} == {"models"}
 
 
-def test_only_what_changed_is_fetched_and_what_is_stale_is_removed(fetch_dataset, store, dataset):
+def test_only_changed_objects_are_fetched_and_stale_files_are_removed(fetch_dataset, store, dataset):
     read_receipt(fetch_dataset())
     (dataset / "own.txt").write_text("somebody's own")
     store.objects["models/tickets/v1/notes.md"] = StoredObject(b"# eston", {})  # of the same size
@@ -78,20 +78,20 @@ def test_only_what_changed_is_fetched_and_what_is_stale_is_removed(fetch_dataset
     }
 
 
-def test_another_prefix_takes_the_folder_over(fetch_dataset, dataset):
+def test_a_fetch_of_another_prefix_replaces_the_files(fetch_dataset, dataset):
     read_receipt(fetch_dataset())
     read_receipt(fetch_dataset("models/tickets/v10"))
     assert read_contents(dataset) == {"other": b"another version's"}
 
 
-def test_the_digest_that_an_export_left_is_checked(fetch_dataset, store, dataset):
+def test_the_digest_in_an_objects_metadata_is_checked(fetch_dataset, store, dataset):
     store.objects["models/tickets/v1/notes.md"] = StoredObject(b"# other", {"sha256": "0" * 64})
-    assert f"notes.md of {store.scheme}://{SOURCE} arrives damaged" in failure_message(fetch_dataset())
+    assert f"notes.md of {store.scheme}://{SOURCE} arrived damaged" in failure_message(fetch_dataset())
     assert not (dataset / "notes.md").exists()
     assert not is_complete(dataset)
 
 
-def test_an_object_that_changes_meanwhile_is_not_mixed(fetch_dataset, store):
+def test_an_object_that_changes_during_the_fetch_is_refused(fetch_dataset, store):
     def change(method, key, after):
         if method == "GET" and key.endswith("notes.md"):
             store.objects[key] = StoredObject(b"# eston", {})
@@ -100,16 +100,16 @@ def test_an_object_that_changes_meanwhile_is_not_mixed(fetch_dataset, store):
     assert "changed while it was fetched" in failure_message(fetch_dataset())
 
 
-def test_a_large_object_goes_on_where_it_was_broken_off(start_fetch, fetch_dataset, store, dataset):
+def test_a_killed_download_of_a_large_object_is_continued(start_fetch, fetch_dataset, store, dataset):
     content = os.urandom(1 << 20) * (LARGE >> 20)
     key = "models/large/weights.safetensors"
     store.objects[key] = StoredObject(content, {})
     ranges = []
     process = start_fetch("dataset", f"{store.scheme}://models/large", ENDPOINT=store.url, **store.environment)
 
-    def kill(method, asked, after):
-        if method == "GET" and asked == key and not after:
-            ranges.append(asked)
+    def kill(method, requested, after):
+        if method == "GET" and requested == key and not after:
+            ranges.append(requested)
             if len(ranges) == 3:
                 os.kill(process.pid, signal.SIGKILL)
 
@@ -121,12 +121,12 @@ def test_a_large_object_goes_on_where_it_was_broken_off(start_fetch, fetch_datas
     store.requests.clear()
     read_receipt(fetch_dataset("models/large"))
     assert read_contents(dataset) == {"weights.safetensors": content}
-    assert len([asked for method, asked in store.requests if (method, asked) == ("GET", key)]) == 1
+    assert len([name for method, name in store.requests if (method, name) == ("GET", key)]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-store-acts", "before-it-answers"])
-def test_killed_at_any_request_and_run_again_it_is_whole(start_fetch, fetch_dataset, store, dataset, after):
+def test_a_fetch_killed_at_any_request_is_completed_by_the_next(start_fetch, fetch_dataset, store, dataset, after):
     read_receipt(fetch_dataset())
     for point in range(1, len(store.requests)):
         for path in sorted(dataset.rglob("*"), reverse=True):
@@ -149,17 +149,17 @@ def test_killed_at_any_request_and_run_again_it_is_whole(start_fetch, fetch_data
 
 
 @pytest.mark.parametrize(
-    ("place", "known", "says"),
+    ("prefix", "known", "message"),
     [
         (SOURCE, False, ": "),
         ("nowhere/v1", True, ": no such bucket"),
-        ("models/none", True, " has no object that is wanted; it has none"),
+        ("models/none", True, " has no object to fetch; it has none"),
     ],
 )
-def test_a_refusal_is_one_sentence_without_secrets(fetch_dataset, store, place, known, says):
-    env = store.credentials(known=known)
-    failed = fetch_dataset(place, **env)
-    said = failure_message(failed)
-    assert f"{store.scheme}://{place}{says}" in said
-    assert known or f"check {next(iter(env))} " in said
-    assert not any(secret in failed.stdout + said for secret in (*env.values(), "of-the-test"))
+def test_a_refusal_is_reported_in_one_sentence_without_secrets(fetch_dataset, store, prefix, known, message):
+    env = store.credentials(valid=known)
+    failed = fetch_dataset(prefix, **env)
+    shown = failure_message(failed)
+    assert f"{store.scheme}://{prefix}{message}" in shown
+    assert known or f"check {next(iter(env))} " in shown
+    assert not any(secret in failed.stdout + shown for secret in (*env.values(), "of-the-test"))

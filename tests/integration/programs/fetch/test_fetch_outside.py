@@ -1,4 +1,4 @@
-"""Names and links that lead out of the folder: refused before anything changes, and never followed."""
+"""Names and links that lead outside the folder are refused before anything changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OUTSIDE_PATHS = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A workspace's folder that an earlier fetch filled, with files above it that are not its own."""
+    """Return a folder that an earlier fetch filled, with foreign files above it."""
     found = tmp_path / "workspace" / "model"
     RecordWriter(found, MODEL, "0" * 40, [RecordedFile("stale.txt", 5, "m", "ab")]).finish()
     (found / "stale.txt").write_text("stale")
@@ -52,44 +52,44 @@ def expected_rule(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", OUTSIDE_PATHS)
-def test_a_hub_that_lists_a_name_elsewhere(tmp_path, run_fetch, hub, folder, name):
-    hub.watched.listed.append(name.format(tmp_path=tmp_path))
+def test_a_name_outside_the_folder_in_a_hubs_listing_is_refused(tmp_path, run_fetch, hub, folder, name):
+    hub.handler_class.extra_files.append(name.format(tmp_path=tmp_path))
     before = read_all_paths(tmp_path)
-    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    message = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert read_all_paths(tmp_path) == before
-    assert "model demo/tiny lists the file " in said
-    assert expected_rule(name.format(tmp_path=tmp_path)) in said
-    assert hub.files_sent() == []
+    assert "model demo/tiny lists the file " in message
+    assert expected_rule(name.format(tmp_path=tmp_path)) in message
+    assert hub.list_sent_files() == []
 
 
 @pytest.mark.parametrize("server", [S3Server, GcsServer], ids=["s3", "gs"])
 @pytest.mark.parametrize(
     "name", ["../victim.json", "../../victim.json", "a\\b", "a/./b", f"{RECORD_FOLDER}/record.jsonl", "a.txt/b"]
 )
-def test_a_store_that_lists_a_name_elsewhere(tmp_path, run_fetch, folder, server, name):
+def test_a_name_outside_the_folder_in_a_stores_listing_is_refused(tmp_path, run_fetch, folder, server, name):
     before = read_all_paths(tmp_path)
     with server() as store:
         for key in (name, "a.txt"):
             store.objects[f"models/v1/{key}"] = StoredObject(b"evil", {})
-        said = failure_message(
+        message = failure_message(
             run_fetch("model", f"{store.scheme}://models/v1", ENDPOINT=store.url, **store.environment)
         )
         assert not any(key == "models/v1/a.txt" for _, key in store.requests)
-    assert f"{store.scheme}://models/v1 lists the file " in said
-    assert expected_rule(name) in said
+    assert f"{store.scheme}://models/v1 lists the file " in message
+    assert expected_rule(name) in message
     assert read_all_paths(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["../victim.json", "../../victim.json", "{tmp_path}/victim.json"])
-def test_a_record_that_names_a_file_elsewhere(tmp_path, run_fetch, hub, folder, name):
+def test_a_name_outside_the_folder_in_a_record_is_refused(tmp_path, run_fetch, hub, folder, name):
     line = json.dumps(asdict(RecordedFile(name.format(tmp_path=tmp_path), 4, "m", "ab")))
     with (folder / RECORD_FOLDER / "record.jsonl").open("a") as file:
         file.write(f"{line}\n")
     before = read_all_paths(tmp_path)
-    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    message = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert read_all_paths(tmp_path) == before
-    assert f"{folder}/{RECORD_FOLDER}/record.jsonl lists the file " in said
-    assert "remove this record" in said
+    assert f"{folder}/{RECORD_FOLDER}/record.jsonl lists the file " in message
+    assert "remove this record" in message
 
 
 @pytest.mark.parametrize("link", ["original", RECORD_FOLDER, f"{RECORD_FOLDER}/parts"])
@@ -99,19 +99,19 @@ def test_a_linked_folder_is_refused(tmp_path, run_fetch, hub, link):
     (model / link).parent.mkdir(parents=True, exist_ok=True)
     (model / link).symlink_to(outside)
     before = read_all_paths(tmp_path)
-    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    assert f"{model / link} is a symbolic link" in said
-    assert "remove the link" in said
+    message = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert f"{model / link} is a symbolic link" in message
+    assert "remove the link" in message
     assert not any(outside.iterdir())
     assert read_all_paths(tmp_path) == before
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path, run_fetch, hub):
+def test_a_folder_with_the_name_of_a_file_is_refused(tmp_path, run_fetch, hub):
     model = tmp_path / "workspace" / "model"
     (model / "config.json" / "own").mkdir(parents=True)
-    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    assert f"{model}/config.json is a folder, and a file belongs there" in said
-    assert "config.json" not in hub.files_sent()
+    message = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert f"{model}/config.json is a folder, but the fetch writes a file of this name" in message
+    assert "config.json" not in hub.list_sent_files()
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["another-content", "the-same-content"])

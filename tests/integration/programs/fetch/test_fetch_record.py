@@ -1,4 +1,4 @@
-"""What a folder's record says, whatever is in it."""
+"""The record of a fetched folder, also if it is damaged, and the progress lines of a fetch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trainjob.programs.fetch.record import RECORD_FOLDER, Record, RecordedFile, 
 RECORDED_FILE = RecordedFile("a/b", 3, "mark", "ab")
 
 
-def test_a_folder_is_whole_when_it_is_finished(tmp_path):
+def test_a_record_is_complete_only_after_finish(tmp_path):
     assert read_record(tmp_path) == Record()
-    journal = RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
-    journal.add(RecordedFile("c", 1, "m", "cd"))
+    writer = RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
+    writer.add(RecordedFile("c", 1, "m", "cd"))
     assert not read_record(tmp_path).complete
-    journal.finish()
+    writer.finish()
     found = read_record(tmp_path)
     assert (found.uri, found.revision, found.complete, list(found.files)) == ("hf://o/n", "c0ffee", True, ["a/b", "c"])
     RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
@@ -28,9 +28,9 @@ def test_a_folder_is_whole_when_it_is_finished(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_a_line_that_is_cut_short_counts_for_nothing(tmp_path, cut):
-    journal = RecordWriter(tmp_path, "hf://o/n", "", [RECORDED_FILE])
-    journal.finish()
+def test_a_line_that_is_cut_short_is_ignored(tmp_path, cut):
+    writer = RecordWriter(tmp_path, "hf://o/n", "", [RECORDED_FILE])
+    writer.finish()
     path = tmp_path / RECORD_FOLDER / "record.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     found = read_record(tmp_path)
@@ -39,7 +39,7 @@ def test_a_line_that_is_cut_short_counts_for_nothing(tmp_path, cut):
 
 
 @given(st.one_of(st.text(), st.lists(st.one_of(st.text(), st.integers(), st.none(), st.just({"format": "x"})))))
-def test_no_record_is_too_strange(tmp_path_factory, content):
+def test_any_damaged_record_is_incomplete(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("record")
     (folder / RECORD_FOLDER).mkdir()
     text = content if isinstance(content, str) else "\n".join(map(json.dumps, content))
@@ -47,19 +47,19 @@ def test_no_record_is_too_strange(tmp_path_factory, content):
     assert not read_record(folder).complete
 
 
-def test_bytes_that_arrive_are_told_meanwhile():
-    told, seen, arriving = [], threading.Event(), [0]
+def test_bytes_of_incomplete_files_are_reported_periodically():
+    lines, reported, partial_bytes = [], threading.Event(), [0]
 
-    def tell(line):
-        told.append(line)
+    def report(line):
+        lines.append(line)
         if "25 %" in line:
-            seen.set()
+            reported.set()
 
-    progress = FetchProgress([1_000_000, 3_000_000], tell, lambda: arriving[0], interval=0.01)
+    progress = FetchProgress([1_000_000, 3_000_000], report, lambda: partial_bytes[0], interval=0.01)
     with progress.report_periodically():
-        arriving[0] = 1_000_000
-        assert seen.wait(60)
-    assert "fetch: 1.0 MB of 4.0 MB (25 %)" in told
+        partial_bytes[0] = 1_000_000
+        assert reported.wait(60)
+    assert "fetch: 1.0 MB of 4.0 MB (25 %)" in lines
     progress.report_file("a", 1_000_000)
-    assert told[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
-    assert FetchProgress([], told.append, lambda: 0)._percent() == 100
+    assert lines[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
+    assert FetchProgress([], lines.append, lambda: 0)._percent() == 100

@@ -1,4 +1,4 @@
-"""The step that fetches: what is refused when it is asked for, and what its container is told."""
+"""Validation of the steps that fetch, and the variables and arguments of their containers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build_trainer(step):
 
 
 @pytest.mark.parametrize(
-    ("uri", "revision", "says"),
+    ("uri", "revision", "message"),
     [
         ("s3://b/x", "v1", "revision: 'v1' is not allowed; only a repository on the Hub has revisions"),
         ("hf://o/n", "", "it must be a branch, a tag or a commit"),
@@ -25,11 +25,11 @@ def build_trainer(step):
         ("hf://o/n", "a b", "it must be a branch, a tag or a commit"),
     ],
 )
-def test_a_revision_that_can_be_none_is_refused(uri, revision, says):
+def test_an_invalid_revision_is_refused(uri, revision, message):
     for step in (InitializeDataset, InitializeModel):
         with pytest.raises(InvalidSpec) as refused:
             step(storage_uri=uri, workspace="w", revision=revision)
-        assert says in str(refused.value)
+        assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["dataset", "model"])
@@ -38,7 +38,7 @@ def test_the_container_gets_upstreams_variables_and_the_revision(kind):
     trainer = build_trainer(
         step(storage_uri="hf://o/n", workspace="w", revision="refs/pr/1", ignore_patterns=["*.bin"])
     )
-    env = {one["name"]: one["value"] for one in trainer["env"]}
+    env = {variable["name"]: variable["value"] for variable in trainer["env"]}
     assert env == {"STORAGE_URI": "hf://o/n", "IGNORE_PATTERNS": "*.bin", "REVISION": "refs/pr/1"}
     assert trainer["args"] == ["--kind", kind, "--folder", f"/workspace/{kind}"]
     assert f"/{kind}-initializer:" in trainer["image"]
@@ -50,12 +50,12 @@ def test_the_container_gets_upstreams_variables_and_the_revision(kind):
 )
 def test_a_store_gets_its_own_keys_of_the_secret_and_no_revision(scheme, known):
     trainer = build_trainer(InitializeDataset(storage_uri=f"{scheme}://b/x", workspace="w", secret="s"))
-    assert "REVISION" not in [one["name"] for one in trainer["env"]]
-    keys = {one["valueFrom"]["secretKeyRef"]["key"] for one in trainer["env"] if "valueFrom" in one}
+    assert "REVISION" not in [variable["name"] for variable in trainer["env"]]
+    keys = {variable["valueFrom"]["secretKeyRef"]["key"] for variable in trainer["env"] if "valueFrom" in variable}
     assert keys == known
 
 
-def test_a_key_file_is_no_plain_value_and_its_path_is():
+def test_the_content_of_a_key_file_is_refused_as_a_plain_value_and_its_path_is_accepted():
     with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS: \*\*\* is not allowed; a credential must be a ref"):
         InitializeDataset(storage_uri="gs://b/x", workspace="w", env={"GOOGLE_CREDENTIALS": "{}"})
     mounted = {"GOOGLE_APPLICATION_CREDENTIALS": "/var/run/google/key.json"}

@@ -1,4 +1,4 @@
-"""A folder that an earlier version filled with `hf_hub_download(local_dir=...)` is picked up."""
+"""Fetches into folders that an earlier version filled with `hf_hub_download(local_dir=...)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.s3_server import S3Server
 
 MODEL = "hf://demo/tiny"
 COMMIT = "b0dcf92b70ec8c2ee5aa6ac56dd2be4deaf2fea4"
-# What it wrote for the repository of the fixture `hub`.
+# The record that the earlier version wrote for the repository of the fixture `hub`.
 RECORD = f"""\
 {{"format": "trainjob-fetch", "version": 1, "uri": "hf://demo/tiny", "revision": "{COMMIT}"}}
 {{"path": "config.json", "size": 28, "mark": "5da0286d0d479f116030116938b2583a9c3e4112", \
@@ -45,34 +45,34 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "workspace" / "model"
 
 
-def test_a_whole_folder_is_left_as_it_is(run_fetch, hub, model):
+def test_a_complete_folder_is_not_changed(run_fetch, hub, model):
     write_earlier_fetch(model, RECORD, "config.json", "model.safetensors", "original/tokenizer.model")
     before = read_all_paths(model)
     done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
     assert read_receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
     assert "fetch: all of it is there already" in done.stdout
-    assert hub.files_sent() == []
+    assert hub.list_sent_files() == []
     assert read_all_paths(model) == before
 
 
-def test_half_a_folder_keeps_its_files(run_fetch, hub, model):
-    """One file is recorded, one arrived before the kill could be recorded, one is missing."""
+def test_an_incomplete_folder_keeps_its_files(run_fetch, hub, model):
+    """One file is recorded, one was fetched but not yet recorded before the kill, and one is missing."""
     head, first, *_ = RECORD.splitlines(keepends=True)
     write_earlier_fetch(model, head + first + first[:20], "config.json", "original/tokenizer.model")
     assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
-    assert hub.files_sent() == ["model.safetensors"]
+    assert hub.list_sent_files() == ["model.safetensors"]
     assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
 
 
-def test_half_an_object_is_continued(tmp_path, run_fetch):
-    content, there = b"0123456789" * 2_000_000, 19_999_990
+def test_a_partial_object_is_continued(tmp_path, run_fetch):
+    content, existing = b"0123456789" * 2_000_000, 19_999_990
     with S3Server() as store:
         stored = store.objects["models/v1/weights.bin"] = StoredObject(content, {})
         mark = f'"{stored.md5.hex()}"'
         part = hashlib.sha256(f"v1/weights.bin {mark}".encode()).hexdigest()[:32]
         parts = tmp_path / "workspace/dataset/.trainjob-fetch/parts"
         parts.mkdir(parents=True)
-        (parts / part).write_bytes(content[:there])
+        (parts / part).write_bytes(content[:existing])
         read_receipt(run_fetch("dataset", "s3://models/v1", ENDPOINT=store.url, **store.environment))
         # A block has 8 MiB: fetching all of it would be three requests.
         assert store.requests.count(("GET", "models/v1/weights.bin")) == 1

@@ -1,4 +1,4 @@
-"""Fetching, exporting and registering as TrainJobs of a laptop cluster, with their credentials in Secrets."""
+"""Fetches, exports and registrations as TrainJobs of a laptop cluster, with credentials in Secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create_secret(laptop):
 
 @pytest.fixture
 def run_step(cluster, unique):
-    """Runs a step; what it handed back, its last progress and its lines."""
+    """Return a function that runs a step and returns its result, progress and log lines."""
 
     def run(step, name):
         lines, progress = [], []
@@ -48,7 +48,7 @@ def run_step(cluster, unique):
 
 
 @pytest.mark.parametrize("kind", [S3Server, GcsServer], ids=["s3", "gs"])
-def test_a_dataset_comes_from_an_object_store_and_not_twice(run_step, create_secret, unique, tmp_path, evidence, kind):
+def test_a_dataset_is_fetched_from_an_object_store_only_once(run_step, create_secret, unique, tmp_path, evidence, kind):
     rows = {"data/train.parquet": b"rows" * 9, "data/test.parquet": b"more rows"}
     with kind() as store:
         store.objects |= {f"models/tickets/{name}": StoredObject(data, {}) for name, data in rows.items()}
@@ -67,26 +67,24 @@ def test_a_dataset_comes_from_an_object_store_and_not_twice(run_step, create_sec
     evidence("features", row="S3 initializer", cell="real run")
 
 
-def test_a_model_goes_to_an_object_store(run_step, create_secret, unique, tmp_path, evidence):
+def test_a_model_is_exported_to_an_object_store(run_step, create_secret, unique, tmp_path, evidence):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
     workspace = Workspace(node_path=str(tmp_path))
     with GcsServer() as store:
         create_secret(unique, **{"key.json": store.environment["GOOGLE_CREDENTIALS"]})
-        # As a Secret is called that was made with --from-file=key.json.
+        # `kubectl create secret --from-file=key.json` creates a Secret with this key.
         secret = {"name": unique, "keys": {"GOOGLE_CREDENTIALS": "key.json"}}
         step = ExportModel(workspace=workspace, destination="gs://models/v1", endpoint=store.url, secret=secret)
-        told, _, lines = run_step(step, "export")
+        receipt, _, lines = run_step(step, "export")
         again, _, _ = run_step(step, "again")
         assert "manifest.json" in store.read_prefix("models/v1")
-    assert (told["sent"], again) == (8, {**told, "sent": 0})
+    assert (receipt["sent"], again) == (8, {**receipt, "sent": 0})
     assert not any("of-the-test" in line for line in lines)
     evidence("features", row="export", cell="real run")
 
 
-def test_a_model_is_registered_with_a_token_that_only_its_pod_knows(
-    run_step, create_secret, unique, tmp_path: Path, evidence
-):
+def test_a_model_is_registered_with_a_token_from_a_secret(run_step, create_secret, unique, tmp_path: Path, evidence):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
     with RegistryServer(token="registry-token") as registry:
@@ -101,11 +99,11 @@ def test_a_model_is_registered_with_a_token_that_only_its_pod_knows(
                 secret={"name": unique, "keys": {"REGISTRY_TOKEN": "token"}},
             ),
         )
-        told, _, lines = run_step(step, "export")
+        receipt, _, lines = run_step(step, "export")
     assert list(registry.version_properties()) == ["tickets/v1"]
-    assert registry.version_properties()["tickets/v1"]["digest"] == told["manifest_sha256"]
+    assert registry.version_properties()["tickets/v1"]["digest"] == receipt["manifest_sha256"]
     [artifact] = registry.objects["model_artifact"]
-    assert (artifact["uri"], artifact["id"]) == (f"file://{tmp_path}/export", told["registered"]["artifact_id"])
+    assert (artifact["uri"], artifact["id"]) == (f"file://{tmp_path}/export", receipt["registered"]["artifact_id"])
     assert registry.violations == []
     assert "registry-token" not in "".join(lines)
     evidence("features", row="model registry", cell="real run")

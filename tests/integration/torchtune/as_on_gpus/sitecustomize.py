@@ -26,7 +26,7 @@ def _patch_process_group(module: ModuleType) -> None:
 
 
 def _patch_tensor_cpu(module: ModuleType) -> None:
-    module.Tensor.cpu = lambda tensor, **how: tensor.clone(**how)
+    module.Tensor.cpu = lambda tensor, **options: tensor.clone(**options)
 
 
 _PATCHES = {
