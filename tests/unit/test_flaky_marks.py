@@ -1,4 +1,4 @@
-"""Cases that are marked flaky are few, and each says why and since when."""
+"""Tests of the rule that few cases are marked flaky, each with a reason and a date."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_marked_cases_are_found():
 
 
 @pytest.mark.parametrize("mark", ["", "()", '(reason="", since="2026-11-22")', '(reason="it races")'])
-def test_a_mark_without_its_reason_or_day_is_refused(mark):
+def test_a_mark_without_its_reason_or_date_is_refused(mark):
     with pytest.raises(ValueError, match="needs reason= and since="):
         list(find_flaky_cases(f"@pytest.mark.flaky{mark}\ndef test_a(): ...", "tests/test_a.py"))
 
 
-def test_a_module_is_not_marked():
+def test_a_mark_for_a_module_is_refused():
     with pytest.raises(ValueError, match="mark the test function itself"):
         list(
             find_flaky_cases('pytestmark = pytest.mark.flaky(reason="it races", since="2026-11-22")', "tests/test_a.py")

@@ -1,4 +1,4 @@
-"""DAG and pipeline files are parsed all day: what an import may cost, counted in modules, not in time."""
+"""Tests of the modules that an import loads, because engines parse DAG and pipeline files all day."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def find_heavy(modules: set[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules} & HEAVY
 
 
-def test_import_trainjob_loads_next_to_nothing():
+def test_importing_trainjob_loads_no_submodules():
     loaded = modules_loaded_by("import trainjob")
     assert not find_heavy(loaded)
     assert {module for module in loaded if module.startswith("trainjob.")} == set()
 
 
-def test_every_public_name_without_kubernetes():
+def test_the_public_names_do_not_load_kubernetes():
     loaded = modules_loaded_by("import trainjob; [getattr(trainjob, name) for name in trainjob.__all__]")
     assert "trainjob.client" in loaded
     assert not find_heavy(loaded)
 
 
-def test_the_packages_without_kubernetes():
+def test_the_packages_do_not_load_kubernetes():
     packages = [
         "errors",
         "spec",
@@ -60,6 +60,6 @@ def test_the_packages_without_kubernetes():
     )
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_an_unknown_name_raises_an_attribute_error():
     done = subprocess.run([sys.executable, "-c", "import trainjob; trainjob.nope"], capture_output=True, text=True)
     assert "module 'trainjob' has no attribute 'nope'" in done.stderr

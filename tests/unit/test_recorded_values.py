@@ -1,7 +1,7 @@
-"""Values that outlive a release: in clusters, databases, files, pods' logs and other people's scripts.
+"""Tests of the values that outlive a release: in clusters, databases, files, pod logs and scripts of users.
 
-They are compared with `recorded/values.json`. A new value is added to that file; one that is there stays, or old ones
-are still understood, and a test shows it.
+They are compared with `recorded/values.json`. New values are added to that file. A recorded value must not change,
+unless a test shows that the old value still works.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def current_values():
         "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
         "command": recorded_commands(),
         "record of a fetch": RECORD_FILE,
-        "handed back": {line: parse_step_result(line) for line in lines},
+        "handed back": {line: parse_step_result(line) for line in lines},  # serialized name
         "progress of a fetch": fetched.to_dict() if fetched else None,
     }
 
@@ -120,6 +120,6 @@ def is_preserved(recorded, now):
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_what_was_recorded_is_kept(name):
+def test_recorded_values_have_not_changed(name):
     now = json.loads(json.dumps(current_values()[name]))
     assert is_preserved(RECORDED[name], now), f"{name} was {RECORDED[name]}, and is {now}"

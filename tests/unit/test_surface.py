@@ -1,4 +1,4 @@
-"""What is public is a promise: these names, and a word on each."""
+"""Tests of the public names and their docstrings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainjob import client, errors, lifecycle, manifest, retention, spec, statu
 PACKAGES = (errors, spec, manifest, status, client, lifecycle, retention)
 
 
-def test_the_public_names_are_sorted_and_there():
+def test_the_public_names_are_sorted_and_exist():
     assert trainjob.__all__ == sorted(trainjob.__all__)
     assert all(getattr(trainjob, name) is not None for name in trainjob.__all__)
 
 
-def test_every_public_class_and_function_says_what_it_is():
+def test_every_public_class_and_function_has_a_docstring():
     for package in PACKAGES:
         for name in package.__all__:
             found = getattr(package, name)

@@ -1,4 +1,4 @@
-"""docs/versions.md names the versions that the lock files and the control planes' Go modules have."""
+"""Tests that docs/versions.md has the versions of the lock files and of the control planes' Go modules."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ def locked_version(environment, project):
 
 
 @pytest.mark.parametrize("trainer", CONTROL_PLANE_FOLDERS)
-def test_a_row_for_each_control_plane(trainer):
+def test_each_control_plane_has_a_row(trainer):
     folder = CONTROL_PLANE_FOLDERS[trainer]
     jobset = f"{folder}/jobset" if trainer == "2.2" else folder
-    row = f"| {go_module_version(folder, 'github.com/kubeflow/trainer/v2')} | {go_module_version(jobset, 'sigs.k8s.io/jobset')} |"
-    assert row in PAGE
+    trainer_version = go_module_version(folder, "github.com/kubeflow/trainer/v2")
+    jobset_version = go_module_version(jobset, "sigs.k8s.io/jobset")
+    assert f"| {trainer_version} | {jobset_version} |" in PAGE
 
 
-def test_the_versions_of_kubernetes_and_what_is_beside_it():
-    assert (
-        f"kube-scheduler {go_module_version('.', 'k8s.io/kubernetes')} with etcd {go_module_version('.', 'go.etcd.io/etcd/server/v3')}"
-        in PAGE
-    )
+def test_kubernetes_and_the_other_controllers_have_their_versions():
+    kubernetes, etcd = go_module_version(".", "k8s.io/kubernetes"), go_module_version(".", "go.etcd.io/etcd/server/v3")
+    assert f"kube-scheduler {kubernetes} with etcd {etcd}" in PAGE
     assert f"| Kueue | {go_module_version('versions/kueue', 'sigs.k8s.io/kueue')} |" in PAGE
     assert (
         f"Kubeflow Pipelines | {go_module_version('versions/argo', 'github.com/argoproj/argo-workflows/v4')} |" in PAGE
@@ -58,12 +57,12 @@ def test_the_versions_of_kubernetes_and_what_is_beside_it():
         ("kfp", "kubernetes", "kubernetes"),
     ],
 )
-def test_the_locked_libraries(environment, project, name):
+def test_the_libraries_have_their_locked_versions(environment, project, name):
     assert f"{name} {locked_version(environment, project)}" in PAGE
 
 
 @pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "providers/airflow", "components/kfp"])
-def test_the_pythons(folder):
+def test_each_package_has_its_python_versions(folder):
     text = (ROOT / folder / "pyproject.toml").read_text()
     name, lowest = (
         re.search(rf'^{key} = "(?:>=)?(\S+)"', text, re.MULTILINE)[1] for key in ("name", "requires-python")

@@ -1,4 +1,4 @@
-"""What is said of a cluster's facts, and what is advised."""
+"""Tests of the rows and the advice of `trainjob check` for the facts about a platform."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def check_rows(platform):
     return {row.name: (row.grade.value, row.text, row.advice) for row in check_namespace(platform, NOW)}
 
 
-def test_a_whole_platform():
+def test_a_healthy_platform_has_only_ok_rows():
     assert check_rows(HEALTHY_PLATFORM) == {
         "api server": ("ok", "https://cluster:6443 is Kubernetes v1.36.3; you are ann", ""),
         "trainer": ("ok", "Kubeflow Trainer 2.3.0", ""),
         "jobset": ("ok", "JobSet is installed", ""),
-        "permissions": ("ok", "all that is needed in namespace team", ""),
-        "webhook": ("ok", "the Trainer's webhook answers", ""),
-        "trainjob": ("ok", "one on the runtime torch-distributed would be accepted", ""),
+        "permissions": ("ok", "all required permissions are granted in namespace team", ""),
+        "webhook": ("ok", "the Trainer's webhook responds", ""),
+        "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
         "controller": ("ok", "the TrainJobs of the namespace have a status: 1", ""),
         "runtimes": ("ok", "torch-distributed", ""),
         "kueue": ("ok", "queues: gpu", ""),
@@ -85,108 +85,123 @@ WEBHOOK_DOWN = ServerUnavailable(
 )
 QUOTA_EXCEEDED = QuotaExceeded("can't create trainjobs in namespace team now: exceeded quota: few")
 NO_RUNTIME = AdmissionRefused('refused: ClusterTrainingRuntime.trainer.kubeflow.org "torch-distributed" not found: x')
-LATER = "upgrade Kubeflow Trainer to 2.2 or later; until then what needs one of these is refused"
-PODS_ADVICE = "see whether it runs, `kubectl get pods -n kubeflow-system`"
-GPUS = "with GPUs unless told otherwise"
-WEBHOOK_MISSING = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
+LACKS_FEATURES = "Kubeflow Trainer 2.1 lacks these features (each with the first version that has it): "
+LATER = "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
+PODS_ADVICE = "check whether it runs, `kubectl get pods -n kubeflow-system`"
+GPUS = "with GPUs by default"
+WEBHOOK_MISSING = "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang"
 OTHER = AdmissionRefused('admission webhook "other" denied the request: no')
 OLD_CLAIM = object_named("old", spec={"storageClassName": "fast"}, status={"phase": "Pending"})
-FRESH = object_named("new", metadata={"creationTimestamp": "2026-01-01T11:59:30Z"})
-SILENT = object_named("mute", metadata={"creationTimestamp": "2026-01-01T11:50:00Z"})
-HELD = object_named("held", status={"conditions": [{"type": "Active", "status": "False", "message": "it is stopped"}]})
+NEW_JOB = object_named("new", metadata={"creationTimestamp": "2026-01-01T11:59:30Z"})
+JOB_WITHOUT_STATUS = object_named("stuck", metadata={"creationTimestamp": "2026-01-01T11:50:00Z"})
+INACTIVE_QUEUE = object_named(
+    "held", status={"conditions": [{"type": "Active", "status": "False", "message": "it is stopped"}]}
+)
 CASES = {
-    "no name": ("api server", {"user": ""}, "ok", f"{SERVER} is Kubernetes v1.36.3; it does not tell who you are", ""),
-    "version untold": ("trainer", {"trainer": ""}, "ok", "Kubeflow Trainer 2.2 or later", ""),
-    "API untold": (
+    "no user name": (
+        "api server",
+        {"user": ""},
+        "ok",
+        f"{SERVER} is Kubernetes v1.36.3; it does not report your user name",
+        "",
+    ),
+    "no version published": ("trainer", {"trainer_version": ""}, "ok", "Kubeflow Trainer 2.2 or later", ""),
+    "no fields published": (
         "trainer",
         {"spec_fields": frozenset()},
         "unknown",
-        "its API is not told: it is taken for that of Trainer 2.2 or later",
+        "the server does not publish its fields; Trainer 2.2 or later is assumed",
         "",
     ),
     "Trainer 2.1": (
         "trainer",
-        {"trainer": "", "spec_fields": frozenset({"podTemplateOverrides"})},
+        {"trainer_version": "", "spec_fields": frozenset({"podTemplateOverrides"})},
         "warning",
-        "Kubeflow Trainer 2.1, which is old; each with the version that has it: deadline (activeDeadlineSeconds): 2.2",
+        f"{LACKS_FEATURES}deadline (activeDeadlineSeconds): 2.2",
         LATER,
     ),
     "no JobSet": (
         "jobset",
-        {"groups": GROUPS - {"jobset.x-k8s.io"}},
+        {"api_groups": GROUPS - {"jobset.x-k8s.io"}},
         "failed",
-        "JobSet is not installed: TrainJobs are accepted, and nothing runs",
+        "JobSet is not installed: TrainJobs are accepted, but never start",
         "install the version of JobSet that the Trainer's own manifests name",
     ),
-    "rights untold": ("permissions", {"denied": FORBIDDEN}, "unknown", "they can't be asked: no permission", ""),
+    "permissions unknown": (
+        "permissions",
+        {"denied_permissions": FORBIDDEN},
+        "unknown",
+        "they can't be checked: no permission",
+        "",
+    ),
     "no webhook": (
         "webhook",
-        {"refusal": None},
+        {"invalid_trial_error": None},
         "warning",
         WEBHOOK_MISSING,
-        "install the Trainer anew",
+        "reinstall the Trainer",
     ),
     "another webhook": (
         "webhook",
-        {"refusal": OTHER},
+        {"invalid_trial_error": OTHER},
         "unknown",
-        f"another rule came before the Trainer's webhook: {OTHER.message}",
+        f"another rule refused the request before the Trainer's webhook: {OTHER.message}",
         "",
     ),
     "webhook down": (
         "webhook",
-        {"refusal": WEBHOOK_DOWN},
+        {"invalid_trial_error": WEBHOOK_DOWN},
         "failed",
         WEBHOOK_DOWN.message,
-        f"no TrainJob can be created while it does not answer: {PODS_ADVICE}",
+        f"no TrainJob can be created while it does not respond: {PODS_ADVICE}",
     ),
-    "may not create": (
+    "no permission to create": (
         "webhook",
-        {"refusal": FORBIDDEN},
+        {"invalid_trial_error": FORBIDDEN},
         "unknown",
-        "it can't be tried without the right to create trainjobs",
+        "it can't be tested without the permission to create trainjobs",
         "",
     ),
     "no namespace": (
         "webhook",
-        {"refusal": NAMESPACE_MISSING},
+        {"invalid_trial_error": NAMESPACE_MISSING},
         "failed",
         NAMESPACE_MISSING.message,
-        "create the namespace, or name another one with --namespace",
+        "create the namespace, or select another one with --namespace",
     ),
     "quota": (
         "trainjob",
-        {"trial": QUOTA_EXCEEDED},
+        {"trial_result": QUOTA_EXCEEDED},
         "warning",
         QUOTA_EXCEEDED.message,
-        "wait for others to end, or have the quota raised",
+        "wait until other workloads have ended, or have the quota raised",
     ),
     "no stock runtime": (
         "trainjob",
-        {"trial": NO_RUNTIME},
+        {"trial_result": NO_RUNTIME},
         "failed",
         NO_RUNTIME.message,
-        "install the Trainer's runtimes, or name one that is there: runtime=...",
+        "install the Trainer's runtimes, or select an existing one with runtime=...",
     ),
     "a policy": (
         "trainjob",
-        {"trial": AdmissionRefused("policy: no")},
+        {"trial_result": AdmissionRefused("policy: no")},
         "failed",
         "policy: no",
-        "ask who set this rule up what it wants of a TrainJob",
+        "change the TrainJob to satisfy this rule, or contact the owner of the rule",
     ),
-    "silence": (
+    "no status": (
         "controller",
-        {"jobs": [FRESH, SILENT]},
+        {"jobs": [NEW_JOB, JOB_WITHOUT_STATUS]},
         "warning",
-        "nothing has become of mute in more than 60 s",
-        "`trainjob describe mute` says why, or see whether the Trainer runs, `kubectl get pods -n kubeflow-system`",
+        "the Trainer has not processed stuck for more than 60 s",
+        "run `trainjob describe stuck`, or check whether the Trainer runs, `kubectl get pods -n kubeflow-system`",
     ),
     "no runtimes": (
         "runtimes",
         {"runtimes": {"ClusterTrainingRuntime": []}},
         "failed",
-        "there are none",
+        "no runtimes exist",
         "install the Trainer's runtimes",
     ),
     "runtimes hidden": (
@@ -196,7 +211,7 @@ CASES = {
         "ClusterTrainingRuntimes can't be listed",
         "",
     ),
-    "runtimes in words": (
+    "runtimes with details": (
         "runtimes",
         {
             "runtimes": {
@@ -210,9 +225,9 @@ CASES = {
     ),
     "no Kueue": (
         "kueue",
-        {"groups": GROUPS - {"kueue.x-k8s.io"}},
+        {"api_groups": GROUPS - {"kueue.x-k8s.io"}},
         "ok",
-        "Kueue is not installed: TrainJobs start at once, and name no queue",
+        "Kueue is not installed: TrainJobs start immediately and can't use a queue",
         "",
     ),
     "queues hidden": ("kueue", {"queues": FORBIDDEN}, "unknown", "the queues of namespace team can't be listed", ""),
@@ -220,52 +235,52 @@ CASES = {
         "kueue",
         {"queues": []},
         "warning",
-        "namespace team has no LocalQueue: who names one waits for ever",
-        "name no queue, or have a LocalQueue made in this namespace",
+        "namespace team has no LocalQueue: a TrainJob that names a queue never starts",
+        "use no queue, or have a LocalQueue created in this namespace",
     ),
     "integration off": (
         "kueue",
-        {"queued": {"spec": {}}},
+        {"queued_trial_result": {"spec": {}}},
         "warning",
-        "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off",
+        "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled",
         "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
     ),
-    "queued untried": ("kueue", {"queued": REFUSED}, "ok", "queues: gpu", ""),
-    "queue held": (
+    "no queued trial": ("kueue", {"queued_trial_result": REFUSED}, "ok", "queues: gpu", ""),
+    "queue inactive": (
         "kueue",
-        {"queues": [QUEUE, HELD]},
+        {"queues": [QUEUE, INACTIVE_QUEUE]},
         "warning",
         "inactive: held: it is stopped",
-        "name a queue that is active, or wait",
+        "use an active queue, or wait",
     ),
-    "no storage told": (
+    "no storage API": (
         "storage",
-        {"groups": GROUPS - {"storage.k8s.io"}},
+        {"api_groups": GROUPS - {"storage.k8s.io"}},
         "unknown",
-        "the cluster tells no storage classes",
+        "the API server does not serve storage classes",
         "",
     ),
-    "storage hidden": ("storage", {"classes": FORBIDDEN}, "unknown", "storage classes can't be listed", ""),
+    "storage hidden": ("storage", {"storage_classes": FORBIDDEN}, "unknown", "storage classes can't be listed", ""),
     "no default": (
         "storage",
-        {"classes": [object_named("slow")]},
+        {"storage_classes": [object_named("slow")]},
         "warning",
-        "no storage class is the default (there are: slow): a claim that names none stays Pending",
+        "no storage class is the default (existing: slow): a claim without a storage class stays Pending",
         "give workspaces a storage class, or have one marked as the default",
     ),
-    "claims hidden": ("claims", {"claims": FORBIDDEN}, "unknown", "those of namespace team can't be listed", ""),
-    "claims in trouble": (
+    "claims hidden": ("claims", {"claims": FORBIDDEN}, "unknown", "the claims of namespace team can't be listed", ""),
+    "claims unusable": (
         "claims",
         {"claims": [OLD_CLAIM, object_named("gone", status={"phase": "Lost"})]},
         "warning",
         "not usable: old (Pending), gone (Lost)",
-        "`kubectl describe pvc` says why a claim is Pending; one whose volume is Lost has to be made anew",
+        "`kubectl describe pvc` shows why a claim is Pending; a claim that is Lost has to be created again",
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_one_thing_is_wrong(case):
+def test_each_problem_has_its_row_and_advice(case):
     name, change, *expected = case
     platform = replace(HEALTHY_PLATFORM, **change)
     assert check_rows(platform)[name] == tuple(expected)
@@ -273,9 +288,11 @@ def test_one_thing_is_wrong(case):
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"classes": FORBIDDEN}, {"groups": GROUPS - {"storage.k8s.io"}}], ids=["patient", "hidden", "untold"]
+    "change",
+    [{}, {"storage_classes": FORBIDDEN}, {"api_groups": GROUPS - {"storage.k8s.io"}}],
+    ids=["binds late", "classes hidden", "no storage API"],
 )
-def test_a_claim_that_may_wait_for_its_first_pod_is_as_it_should_be(change):
+def test_a_pending_claim_that_may_wait_for_its_first_pod_is_ok(change):
     claim = object_named(
         "w", spec={"storageClassName": "slow", "accessModes": ["ReadWriteOnce"]}, status={"phase": "Pending"}
     )
@@ -286,57 +303,61 @@ def test_a_claim_that_may_wait_for_its_first_pod_is_as_it_should_be(change):
     )
 
 
-def test_what_is_asked_of_a_trainer_is_not_told_without_one():
+def test_without_a_trainer_there_are_no_rows_about_its_features():
     platform = replace(HEALTHY_PLATFORM, spec_fields=None)
     found = check_rows(platform)
     assert found["trainer"] == (
         "failed",
-        "Kubeflow Trainer is not installed: no TrainJobs are served",
+        "Kubeflow Trainer is not installed: the cluster does not serve TrainJobs",
         "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
     )
     assert found.keys() == {"api server", "trainer", "jobset", "permissions", "kueue", "storage", "claims"}
 
 
-def test_where_the_webhook_is_down_the_trial_says_no_more():
-    assert "trainjob" not in check_rows(replace(HEALTHY_PLATFORM, refusal=WEBHOOK_DOWN, trial=WEBHOOK_DOWN))
+def test_a_webhook_that_is_down_hides_the_row_of_the_trial():
+    assert "trainjob" not in check_rows(
+        replace(HEALTHY_PLATFORM, invalid_trial_error=WEBHOOK_DOWN, trial_result=WEBHOOK_DOWN)
+    )
 
 
-def test_a_trainer_without_a_status_is_not_suspected():
-    """2.0 tells none before the end."""
-    old = replace(HEALTHY_PLATFORM, jobs=[SILENT], spec_fields=frozenset({"podSpecOverrides"}))
+def test_trainer_20_has_no_row_about_its_controller():
+    """Trainer 2.0 sets no status before the end of a TrainJob."""
+    old = replace(HEALTHY_PLATFORM, jobs=[JOB_WITHOUT_STATUS], spec_fields=frozenset({"podSpecOverrides"}))
     assert "controller" not in check_rows(old)
 
 
 @pytest.mark.parametrize(("dialect", "field"), FIELDS.items())
-def test_what_each_dialect_has_not_got(dialect, field):
+def test_older_dialects_list_the_features_that_they_lack(dialect, field):
     assert detect_dialect({field}) is dialect
-    grade, text, _ = check_rows(replace(HEALTHY_PLATFORM, trainer="", spec_fields=frozenset({field})))["trainer"]
+    grade, text, _ = check_rows(replace(HEALTHY_PLATFORM, trainer_version="", spec_fields=frozenset({field})))[
+        "trainer"
+    ]
     assert (grade, "deadline (activeDeadlineSeconds): 2.2" in text) == (
         ("ok", False) if dialect is Dialect.V2_2 else ("warning", True)
     )
     assert ("placement.affinity (affinity of pods): 2.1" in text) == (dialect is Dialect.V2_0)
 
 
-# -- rights ------------------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_is_what_the_manifests_grant():
-    within = {(right.group, right.resource, right.verb) for right in PERMISSIONS if not right.cluster_wide}
-    beyond = {(right.group, right.resource, right.verb) for right in PERMISSIONS if right.cluster_wide}
-    assert within == shipped_manifests.granted_rights("person")
-    assert beyond == shipped_manifests.granted_rights("cluster", "ClusterRole")
-    assert len(PERMISSIONS) == len(within) + len(beyond)
+def test_the_table_of_permissions_equals_the_grants_of_the_manifests():
+    in_namespace = {(each.group, each.resource, each.verb) for each in PERMISSIONS if not each.cluster_wide}
+    in_cluster = {(each.group, each.resource, each.verb) for each in PERMISSIONS if each.cluster_wide}
+    assert in_namespace == shipped_manifests.granted_rights("person")
+    assert in_cluster == shipped_manifests.granted_rights("cluster", "ClusterRole")
+    assert len(PERMISSIONS) == len(in_namespace) + len(in_cluster)
 
 
 @given(st.lists(st.sampled_from(PERMISSIONS), unique=True, min_size=1))
-def test_what_is_denied_is_told_with_what_it_costs_and_granted(denied):
-    denied = [right for right in PERMISSIONS if right in denied]
-    grade, text, advice = check_rows(replace(HEALTHY_PLATFORM, denied=denied))["permissions"]
-    assert grade == (Grade.FAILED if any(right.required for right in denied) else Grade.WARNING).value
-    assert text.startswith(f"you may not {format_permissions(denied)}. So: ")
-    assert all(right.consequence in text for right in denied)
-    assert ("manifests/person" in advice) == any(not right.cluster_wide for right in denied)
-    assert ("manifests/cluster" in advice) == any(right.cluster_wide for right in denied)
+def test_denied_permissions_are_listed_with_their_consequences_and_roles(denied):
+    denied = [each for each in PERMISSIONS if each in denied]
+    grade, text, advice = check_rows(replace(HEALTHY_PLATFORM, denied_permissions=denied))["permissions"]
+    assert grade == (Grade.FAILED if any(each.required for each in denied) else Grade.WARNING).value
+    assert text.startswith(f"you have no permission to {format_permissions(denied)}. Therefore: ")
+    assert all(each.consequence in text for each in denied)
+    assert ("manifests/person" in advice) == any(not each.cluster_wide for each in denied)
+    assert ("manifests/cluster" in advice) == any(each.cluster_wide for each in denied)
     granted = {
         (group, resource, verb, role["kind"] == "ClusterRole")
         for role in build_roles(denied, "ann", "team")
@@ -345,10 +366,10 @@ def test_what_is_denied_is_told_with_what_it_costs_and_granted(denied):
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == {(right.group, right.resource, right.verb, right.cluster_wide) for right in denied}
+    assert granted == {(each.group, each.resource, each.verb, each.cluster_wide) for each in denied}
 
 
-def test_a_service_account_is_bound_as_one():
+def test_a_service_account_is_bound_as_a_service_account():
     role, binding = build_roles(PERMISSIONS[:1], "system:serviceaccount:airflow:worker", "team")
     assert role["metadata"] == binding["metadata"] == {"name": "trainjob-missing", "namespace": "team"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "worker", "namespace": "airflow"}]

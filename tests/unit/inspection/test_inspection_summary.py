@@ -24,36 +24,36 @@ _OBJECTS = st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), _ANY
 
 
 @given(_OBJECTS, st.lists(_OBJECTS, max_size=2))
-def test_what_an_object_means_is_never_an_exception(job, others):
+def test_objects_with_any_content_are_summarized_without_an_exception(job, others):
     assert summarize(job, others).to_dict()["phase"] in [phase.value for phase in Phase]
     assert isinstance(spec_facts(job), dict)
     assert isinstance(step_facts(job), list)
     assert len(pod_facts(others)) == len(others)
     assert all(event["count"] > 0 for event in event_facts(others))
-    assert all(moment["time"] and moment["what"] for moment in build_timeline(job, others))
+    assert all(entry["time"] and entry["what"] for entry in build_timeline(job, others))
 
 
-def test_who_asked_is_told_by_the_labels_where_the_run_key_is_spoilt():
-    told = {labels.ENGINE: "kfp", labels.WORKFLOW: "tickets", labels.TASK: "train", labels.RUN: "r-1"}
-    job = {"metadata": {"labels": told, "annotations": {labels.RUN_KEY: "{"}}}
+def test_the_run_key_is_read_from_the_labels_if_its_annotation_is_invalid():
+    own_labels = {labels.ENGINE: "kfp", labels.WORKFLOW: "tickets", labels.TASK: "train", labels.RUN: "r-1"}
+    job = {"metadata": {"labels": own_labels, "annotations": {labels.RUN_KEY: "{"}}}
     assert summarize(job).run_key == RunKey("kfp", "tickets", "train", "r-1")
     assert str(summarize(job).run_key) == "kfp tickets.train r-1"
     assert summarize({"metadata": {}}).run_key is None
 
 
-def test_events_that_say_the_same_are_one_with_their_count_the_newest_first():
+def test_equal_events_are_merged_with_their_counts_newest_first():
     def event(reason, time, count=1, name="pod-a"):
         about = {"kind": "Pod", "name": name}
         meta = {"uid": f"{reason}-{time}-{name}", "creationTimestamp": time}
-        told = {"reason": reason, "message": "m", "type": "Warning", "lastTimestamp": time, "count": count}
-        return {"metadata": meta, "involvedObject": about, **told}
+        fields = {"reason": reason, "message": "m", "type": "Warning", "lastTimestamp": time, "count": count}
+        return {"metadata": meta, "involvedObject": about, **fields}
 
     old, new = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
     found = event_facts([event("A", old, 2), event("A", new, 3), event("B", old), event("B", old)])
-    assert [(one["reason"], one["count"], one["time"]) for one in found] == [("A", 5, new), ("B", 1, old)]
+    assert [(fact["reason"], fact["count"], fact["time"]) for fact in found] == [("A", 5, new), ("B", 1, old)]
 
 
-def test_the_story_is_told_in_the_order_in_which_it_was():
+def test_the_timeline_is_in_the_order_of_time():
     conditions = [
         {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": "2026-01-01T00:00:02Z"},
         {"type": "Complete", "status": "True", "reason": "Done", "lastTransitionTime": "2026-01-01T00:00:09Z"},
@@ -62,7 +62,7 @@ def test_the_story_is_told_in_the_order_in_which_it_was():
     labelled = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node"}}
     state = {"terminated": {"startedAt": "2026-01-01T00:00:09Z", "exitCode": 0}}
     pod = {"metadata": labelled, "status": {"containerStatuses": [{"name": "node", "state": state}]}}
-    assert [one["what"] for one in build_timeline(job, [pod])] == [
+    assert [entry["what"] for entry in build_timeline(job, [pod])] == [
         "created",
         "admitted, or resumed",
         "node: first container started",

@@ -1,4 +1,4 @@
-"""What a step's log says."""
+"""Tests of the lines that a progress log writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TUNE = JobReference("tune", "ml", "uid-1")
 
 
 class ClockedProgressLog:
-    """A progress_log with a clock of the test's own."""
+    """A progress log with a clock that the test controls."""
 
     def __init__(self):
         self.now, self.lines = 0.0, []
@@ -28,26 +28,26 @@ def log():
     return ClockedProgressLog()
 
 
-def test_log_lines_carry_their_rank_and_frames_are_left_out(log):
+def test_log_lines_have_their_rank_and_frames_are_omitted(log):
     log.progress_log.log_line(LogLine("node-1", "hello"))
     log.progress_log.log_line(LogLine("node-1", "1|3|Loss: 2.1: ...", frame=True))
     assert log.lines == ["[node-1] hello"]
 
 
-def test_a_fast_training_tells_at_most_one_line_a_second_and_its_end(log):
+def test_a_fast_training_logs_at_most_one_line_per_second_and_its_end(log):
     for step in range(1, 401):  # 4 s
         log.progress(step, 400, seconds=0.01)
     assert len(log.lines) <= 5
     assert "step 400/400 (100 %)" in log.lines[-1]
 
 
-def test_a_slow_training_tells_a_line_for_each_five_percent(log):
+def test_a_slow_training_logs_one_line_for_each_five_percent(log):
     for step in range(1, 401):  # each 5 % take 40 s
         log.progress(step, 400, seconds=2.0)
     assert 19 <= len(log.lines) <= 22
 
 
-def test_a_very_slow_training_or_one_of_unknown_length_still_tells_each_minute(log):
+def test_a_training_of_unknown_length_logs_one_line_per_minute(log):
     for step in range(1, 31):
         log.progress(step, None, seconds=20.0)
     assert len(log.lines) == 10

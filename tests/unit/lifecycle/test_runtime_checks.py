@@ -17,11 +17,11 @@ from trainjob.status.runtime_description import describe_runtime
 from trainjob_local.runtimes import stock_runtimes
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-STOCK = {one["metadata"]["name"]: describe_runtime(one) for one in stock_runtimes()}
+STOCK = {item["metadata"]["name"]: describe_runtime(item) for item in stock_runtimes()}
 
 
-def describe_runtime(*steps, policy="torch", framework=""):
-    """Steps are (replicated job, role, container)."""
+def build_runtime(*steps, policy="torch", framework=""):
+    """Return the description of a runtime with these steps: (replicated job, role, container)."""
     jobs = [
         {
             "name": name,
@@ -38,40 +38,40 @@ def describe_runtime(*steps, policy="torch", framework=""):
 
 
 def find_broken_rules(request, runtime, dialect=Dialect.V2_2):
+    """Return the broken rules and the warnings for a request on a runtime."""
     job = to_trainjob(request)
     manifest = build_trainjob(job, name="job", namespace="ml", dialect=dialect)
-    return [problem.allowed for problem in find_problems(job, manifest, runtime)], list(
-        find_warnings(manifest, runtime)
-    )
+    rules = [problem.allowed for problem in find_problems(job, manifest, runtime)]
+    return rules, list(find_warnings(manifest, runtime))
 
 
-MPI = describe_runtime(("node", "", "node"), ("launcher", "trainer", "node"), policy="mpi", framework="deepspeed")
-SOLO = describe_runtime(("solo", "trainer", "node"))
-MAIN = describe_runtime(("node", "trainer", "main"))
+MPI = build_runtime(("node", "", "node"), ("launcher", "trainer", "node"), policy="mpi", framework="deepspeed")
+SOLO = build_runtime(("solo", "trainer", "node"))
+MAIN = build_runtime(("node", "trainer", "main"))
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize(
     ("runtime", "rule"),
     [
-        (SOLO, "it has no replicated job node, which workspace, volumes or placement are to change; it has solo"),
+        (SOLO, "it has no replicated job node, which workspace, volumes or placement need; it has solo"),
         (MAIN, "its replicated job node has no container node; it has main"),
-        (MPI, "its trainer is the replicated job launcher, where workspace and volumes would be missing"),
+        (MPI, "its trainer is the replicated job launcher, which would not have the workspace and the volumes"),
         (
-            describe_runtime(),
-            "it has no replicated job node, which workspace, volumes or placement are to change; it has none",
+            build_runtime(),
+            "it has no replicated job node, which workspace, volumes or placement need; it has none",
         ),
     ],
     ids=["another job", "another container", "mpi", "empty"],
 )
-def test_a_workspace_needs_what_it_is_mounted_in(runtime, rule, dialect):
+def test_a_workspace_needs_the_replicated_job_and_container_that_mount_it(runtime, rule, dialect):
     found, _ = find_broken_rules(TrainJob(workspace="w"), runtime, dialect)
-    assert any(one.startswith(rule) for one in found), found
+    assert any(found_rule.startswith(rule) for found_rule in found), found
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_what_fits_is_let_through(dialect):
-    both = describe_runtime(("node", "trainer", "node"))
+def test_a_job_that_fits_its_runtime_has_no_problems(dialect):
+    both = build_runtime(("node", "trainer", "node"))
     for request in (
         TrainJob(workspace="w", placement=Placement(node_selector={"a": "b"})),
         TrainJob(trainer=CustomTrainerContainer(command=("true",), env={"A": "1"})),
@@ -90,17 +90,17 @@ def test_a_fine_tuning_fits_its_stock_runtime(name):
     assert find_broken_rules(step, STOCK[name]) == ([], [])
 
 
-def test_gpus_of_another_kind_are_doubted():
+def test_gpus_of_another_kind_than_the_runtimes_cause_a_warning():
     trainer = CustomTrainerContainer(image="i:1", resources_per_node={"amd.com/gpu": 1})
     runtime = Runtime(name="torchtune-llama3.2-1b")
-    found, [doubt] = find_broken_rules(TrainJob(trainer=trainer, runtime=runtime), STOCK["torchtune-llama3.2-1b"])
+    found, [warning] = find_broken_rules(TrainJob(trainer=trainer, runtime=runtime), STOCK["torchtune-llama3.2-1b"])
     assert found == []
-    assert "brings nvidia.com/gpu, of which resources_per_node says nothing" in doubt
+    assert "requests nvidia.com/gpu, which resources_per_node does not set" in warning
 
 
-def test_a_gang_with_initializers_is_never_whole():
+def test_a_gang_with_initializers_is_refused_because_it_can_never_start():
     job = TrainJob(trainer=CustomTrainerContainer(command=("true",)))
-    fetching = dataclasses.replace(STOCK["torchtune-llama3.2-1b"], gang="volcano")
-    [rule], _ = find_broken_rules(job, fetching)
-    assert rule.startswith("its gang (volcano) waits for the pods of all its steps at once, and dataset-initializer, ")
+    with_initializers = dataclasses.replace(STOCK["torchtune-llama3.2-1b"], gang="volcano")
+    [rule], _ = find_broken_rules(job, with_initializers)
+    assert rule.startswith("its gang (volcano) starts the pods of all its steps together, but dataset-initializer, ")
     assert find_broken_rules(job, dataclasses.replace(STOCK["torch-distributed"], gang="volcano")) == ([], [])

@@ -1,4 +1,4 @@
-"""Whether a TrainJob may go, over every state that one can be in."""
+"""Tests of the rules for deleting TrainJobs, for every state of a TrainJob."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOCK = {
     "kind": "TrainJob",
     "spec": {"runtimeRef": {"name": "torchtune-qwen2.5-1.5b"}},
 }
-IN_A_QUEUE = {
+QUEUED_JOB = {
     **STOCK,
     "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}},
     "spec": {"runtimeRef": {"name": "torch-distributed"}},
@@ -36,10 +36,13 @@ def hours_ago(hours):
 
 
 def job(state="active", created=10, ended=None, **annotations):
-    """`state`: active, complete, failed or going; times in hours ago."""
+    """Return a TrainJob in a state; the times are in hours ago.
+
+    The states are `active`, `complete`, `failed` and `terminating`.
+    """
     metadata = {"name": "tune", "namespace": "ml", "uid": "u", "creationTimestamp": hours_ago(created)}
     metadata["annotations"] = {f"trainjob.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
-    if state == "going":
+    if state == "terminating":
         metadata["deletionTimestamp"] = hours_ago(0)
     kind = {"complete": "Complete", "failed": "Failed"}.get(state)
     condition = {"type": kind, "status": "True", "lastTransitionTime": hours_ago(created if ended is None else ended)}
@@ -50,45 +53,45 @@ def action_of(trainjob, **lifetimes):
     return decide_action(trainjob, Lifetimes(**lifetimes), NOW).action
 
 
-def test_one_that_has_ended_stays_unless_somebody_says_how_long():
+def test_a_finished_job_is_retained_unless_a_lifetime_is_set():
     assert action_of(job("complete")) is SweepAction.RETAIN
     assert action_of(job("complete"), finished_for=9 * HOURS) is SweepAction.DELETE_UNLESS_CALLER_RUNS
     assert action_of(job("complete"), finished_for=11 * HOURS) is SweepAction.RETAIN
 
 
-def test_its_own_time_to_live_counts_and_only_that_of_its_end():
+def test_the_lifetime_of_the_job_itself_has_priority():
     assert action_of(job("complete", ttl_after_success="0s")) is SweepAction.DELETE_UNLESS_CALLER_RUNS
     assert action_of(job("complete", ttl_after_success="7d"), finished_for=HOURS) is SweepAction.RETAIN
     assert action_of(job("complete", ttl_after_failure="1h")) is SweepAction.RETAIN
     assert action_of(job("failed", ttl_after_failure="1h")) is SweepAction.DELETE_UNLESS_CALLER_RUNS
 
 
-def test_the_time_counts_from_the_end_or_from_when_it_was_last_taken_over():
+def test_the_lifetime_starts_at_the_end_or_at_the_last_adoption():
     assert action_of(job("complete", ended=1, ttl_after_success="2h")) is SweepAction.RETAIN
-    taken = (NOW - HOURS).isoformat()
-    assert action_of(job("complete", ttl_after_success="2h", adopted=taken)) is SweepAction.RETAIN
-    assert action_of(job("complete", ttl_after_success="30m", adopted=taken)) is SweepAction.DELETE_UNLESS_CALLER_RUNS
+    adopted = (NOW - HOURS).isoformat()
+    assert action_of(job("complete", ttl_after_success="2h", adopted=adopted)) is SweepAction.RETAIN
+    assert action_of(job("complete", ttl_after_success="30m", adopted=adopted)) is SweepAction.DELETE_UNLESS_CALLER_RUNS
 
 
-def test_one_at_work_goes_only_when_it_is_not_wanted_and_not_young():
+def test_an_unfinished_job_ends_only_if_it_is_old_enough_and_not_kept():
     assert action_of(job()) is SweepAction.END_IF_CALLER_ENDED
     assert action_of(job(created=0)) is SweepAction.RETAIN
     assert action_of(job(adopted=NOW.isoformat())) is SweepAction.RETAIN
     assert action_of(job(on_kill="keep")) is SweepAction.RETAIN
     assert action_of(job(on_kill="suspend")) is SweepAction.END_IF_CALLER_ENDED
-    held = job(on_kill="suspend")
-    held["spec"]["suspend"] = True
-    assert action_of(held) is SweepAction.RETAIN
+    suspended = job(on_kill="suspend")
+    suspended["spec"]["suspend"] = True
+    assert action_of(suspended) is SweepAction.RETAIN
 
 
 @pytest.mark.parametrize("text", ["soon", "7", "-1d", "1.5h", "1y", ""])
-def test_a_time_to_live_that_is_none_keeps_it_and_is_told(text):
-    decided = decide_action(job("complete", ttl_after_success=text), Lifetimes(), NOW)
-    assert decided.action is SweepAction.RETAIN
-    assert bool(decided.reason) == bool(text)
+def test_an_invalid_lifetime_retains_the_job_and_is_the_reason(text):
+    decision = decide_action(job("complete", ttl_after_success=text), Lifetimes(), NOW)
+    assert decision.action is SweepAction.RETAIN
+    assert bool(decision.reason) == bool(text)
 
 
-def test_one_that_was_left_as_failed_has_failed_and_goes_when_its_time_is_over():
+def test_a_job_marked_as_failed_is_deleted_after_its_lifetime():
     mark = format_failed_mark("RestartLimitExceeded", "it failed", "node", hours_ago(3))
     found = job(failed=mark, ttl_after_failure="2h")
     assert str(derive_verdict(found)) == "Failed [node] (RestartLimitExceeded: it failed)"
@@ -99,27 +102,27 @@ def test_one_that_was_left_as_failed_has_failed_and_goes_when_its_time_is_over()
     assert derive_verdict(found).phase is Phase.FAILED
 
 
-states = st.sampled_from(["active", "complete", "failed", "going"])
+states = st.sampled_from(["active", "complete", "failed", "terminating"])
 ages = st.integers(0, 100)
 
 
 @given(states, ages, ages, st.none() | ages, st.sampled_from([{}, {"on_kill": "keep"}, {"ttl_after_success": "50h"}]))
-def test_nothing_that_may_still_be_needed_goes(state, created, ended, finished_for, marks):
+def test_only_expired_jobs_and_old_unfinished_jobs_are_deleted(state, created, ended, finished_for, marks):
     found = job(state, created, min(ended, created), **marks)
     lifetime = None if finished_for is None else finished_for * HOURS
-    decided = action_of(found, finished_for=lifetime, active_for=HOURS)
-    if decided is SweepAction.DELETE_UNLESS_CALLER_RUNS:
+    action = action_of(found, finished_for=lifetime, active_for=HOURS)
+    if action is SweepAction.DELETE_UNLESS_CALLER_RUNS:
         assert state in ("complete", "failed")
         own = 50 if state == "complete" and "ttl_after_success" in marks else None
         assert min(ended, created) >= (own if own is not None else finished_for)
-    elif decided is SweepAction.END_IF_CALLER_ENDED:
+    elif action is SweepAction.END_IF_CALLER_ENDED:
         assert state == "active"
         assert created >= 1
         assert "on_kill" not in marks
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.none(), max_size=4))
-def test_no_annotation_breaks_it(annotations):
+def test_any_annotation_value_is_accepted(annotations):
     found = job("complete")
     names = [labels.TTL_AFTER_SUCCESS, labels.ADOPTED, labels.RUN_KEY, labels.ON_KILL, labels.EXPORTED]
     found["metadata"]["annotations"] = dict(zip(names, annotations, strict=False)) | annotations
@@ -128,7 +131,7 @@ def test_no_annotation_breaks_it(annotations):
     may_hold_a_model(found)
 
 
-def test_a_run_key_is_read_back_from_its_text():
+def test_a_run_key_is_restored_from_its_text():
     key = RunKey("airflow", "dag", "task", "run", "3", "http://here")
     assert RunKey.from_text(key.canonical) == key
     for text in ("", "{}", "[]", "null", '{"engine": 1}', key.canonical.replace('"3"', "3"), key.canonical[:-1]):
@@ -136,26 +139,26 @@ def test_a_run_key_is_read_back_from_its_text():
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=4000)))
-def test_a_duration_is_read_back_from_its_text(length):
+def test_a_duration_is_restored_from_its_text(length):
     whole = timedelta(seconds=int(length.total_seconds()))
     assert parse_duration(format_duration(length), "ttl") == whole
 
 
 @pytest.mark.parametrize(("text", "length"), [("90s", HOURS / 40), ("30m", HOURS / 2), ("7d", 168 * HOURS)])
-def test_durations_as_people_write_them(text, length):
+def test_durations_have_units(text, length):
     assert parse_duration(text, "ttl") == length
     assert format_duration(length) == text
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "1h30m", "-1d", " 1d", "1D", "99999999999d"])
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(InvalidSpec, match="7d"):
         parse_duration(text, "--finished-for")
 
 
-def test_the_wishes_are_annotations_and_no_part_of_the_request():
-    wishes = {"ttl_after_success": 48 * HOURS, "ttl_after_failure": 90 * timedelta(seconds=1)}
-    wishes |= {"on_kill": "keep", "on_failure": "keep"}
+def test_lifetimes_and_kill_actions_are_annotations_and_do_not_change_the_spec_hash():
+    options = {"ttl_after_success": 48 * HOURS, "ttl_after_failure": 90 * timedelta(seconds=1)}
+    options |= {"on_kill": "keep", "on_failure": "keep"}
     expected = {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "90s", labels.ON_KILL: "keep"}
     manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -168,9 +171,9 @@ def test_the_wishes_are_annotations_and_no_part_of_the_request():
         FineTune(model="llama3.2-1b", workspace="w"),
         ExportModel(workspace="w", destination="/workspace/export"),
     ):
-        told = plain.model_copy(update=wishes)
-        assert spec_hash(told) == spec_hash(plain)
-        built = build_trainjob(to_trainjob(told), name="n", namespace="ml")
+        with_options = plain.model_copy(update=options)
+        assert spec_hash(with_options) == spec_hash(plain)
+        built = build_trainjob(to_trainjob(with_options), name="n", namespace="ml")
         assert expected.items() <= built["metadata"]["annotations"].items()
         assert built["spec"] == build_trainjob(to_trainjob(plain), name="n", namespace="ml")["spec"]
 
@@ -187,12 +190,12 @@ def test_the_wishes_are_annotations_and_no_part_of_the_request():
         ),
         (lambda: TrainJob(runtime="torchtune-llama3.2-1b", on_kill="suspend"), ["on_kill", "torchtune-llama3.2-1b"]),
         (lambda: TrainJobManifest(manifest=STOCK, on_kill="suspend"), ["on_kill", "torchtune-qwen2.5-1.5b"]),
-        (lambda: TrainJobManifest(manifest=IN_A_QUEUE, on_failure="suspend"), ["on_failure", "queue gpu"]),
+        (lambda: TrainJobManifest(manifest=QUEUED_JOB, on_failure="suspend"), ["on_failure", "queue gpu"]),
         (lambda: TrainJob(on_kill="explode"), ["on_kill", "explode", "delete", "suspend", "keep"]),
         (lambda: TrainJob(ttl_after_success=timedelta(seconds=-1)), ["ttl_after_success", "-1 s", "negative"]),
     ],
 )
-def test_wishes_that_nobody_can_fulfil_are_refused(make, words):
+def test_kill_actions_and_lifetimes_that_cannot_be_applied_are_refused(make, words):
     with pytest.raises(InvalidSpec) as raised:
         make()
     assert [word for word in words if word not in str(raised.value)] == []
@@ -203,7 +206,7 @@ def test_wishes_that_nobody_can_fulfil_are_refused(make, words):
     [
         ("initializer-tune-1", "s3://b/p", "tune-1"),
         ("initializer-tune-1", "hf://o/n", "tune-1"),
-        ("initializer-tune-1", "/workspace/export", None),  # it would go with that claim
+        ("initializer-tune-1", "/workspace/export", None),  # the export would be deleted with that claim
         ("tickets", "s3://b/p", None),
     ],
 )
