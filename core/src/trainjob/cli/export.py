@@ -32,7 +32,7 @@ _REGION = typer.Option(help="Region of the bucket.")
 
 
 def export(
-    job_and_destination: Annotated[list[str], _JOB_AND_DESTINATION],
+    places: Annotated[list[str], _JOB_AND_DESTINATION],  # recorded in tests/unit/recorded/values.json
     workspace: Annotated[str, _WORKSPACE] = "",
     output_path: Annotated[str, _OUTPUT_PATH] = "",
     secret: Annotated[str, _SECRET] = "",
@@ -52,10 +52,10 @@ def export(
 
     Example: trainjob export tune-1a2b3c4d s3://models/tickets --secret s3
     """
-    *names, destination = job_and_destination
+    *names, destination = places
     if len(names) != (0 if workspace else 1):
         rule = "give a TrainJob and a destination, or --workspace and a destination"
-        raise InvalidSpec(Problem("[NAME] DESTINATION", repr(" ".join(job_and_destination)), rule))
+        raise InvalidSpec(Problem("[NAME] DESTINATION", repr(" ".join(places)), rule))
     console = terminal.error_console() if as_json else terminal.console()
     try:
         with terminal.open_cluster() as cluster:
