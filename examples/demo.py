@@ -88,7 +88,7 @@ def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
     }
     program = str(ROOT / ".venv" / "airflow" / "bin" / "airflow")
     if not (home / "ready").exists():
-        print("making Airflow's database", flush=True)
+        print("creating Airflow's database", flush=True)
         log = subprocess.run(
             [program, "db", "migrate"], env={**os.environ, **environment}, capture_output=True, text=True, check=False
         )
@@ -158,7 +158,9 @@ def exclusive_lock(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit(f"this demo runs already, in another process: {lock.relative_to(ROOT)} is held") from None
+            raise SystemExit(
+                f"another process is already running this demo: it holds the lock {lock.relative_to(ROOT)}"
+            ) from None
         yield
 
 
@@ -177,7 +179,7 @@ def main() -> None:
     ):
         shutil.rmtree(state, ignore_errors=True)
         hub = Path(folder)
-        print("making the tiny model and the tickets", flush=True)
+        print("creating the tiny model and the tickets", flush=True)
         make_hub(hub)
         scorer = Scorer(hub)
         stack.callback(scorer.stop)

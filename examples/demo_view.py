@@ -65,8 +65,8 @@ class ChainView:
     def __exit__(self, *_: object) -> None:
         for step in list(self._steps.values()):
             step.logs.finish(2.0)
-        for subscription in self._event_handlers:
-            subscription.close()
+        for handler in self._event_handlers:
+            handler.close()
         if self._console.is_terminal:
             self._bars.stop()
 
@@ -83,13 +83,13 @@ class ChainView:
         """Return (step, seconds from its creation to its end), in the order of creation."""
         return [(step.name, step.seconds) for step in self._steps.values() if step.seconds is not None]
 
-    def _on_job(self, change: ObjectEvent) -> None:
-        if change.object is None or change.deleted:
+    def _on_job(self, event: ObjectEvent) -> None:
+        if event.object is None or event.deleted:
             return
         with self._lock:
-            name, verdict = change.object["metadata"]["name"], derive_verdict(change.object)
-            self._jobs[name] = change.object
-            step = self._steps.get(name) or self._add(name, change.object)
+            name, verdict = event.object["metadata"]["name"], derive_verdict(event.object)
+            self._jobs[name] = event.object
+            step = self._steps.get(name) or self._add(name, event.object)
             self._show(step, verdict.phase.value + (f" {verdict.reason}" if verdict.phase is Phase.FAILED else ""))
             if verdict.phase is Phase.COMPLETE:
                 self._bars.update(step.progress_bar, completed=100)
@@ -104,13 +104,13 @@ class ChainView:
         self._steps[name] = _Step(title, bar, logs)
         return self._steps[name]
 
-    def _on_pod(self, change: ObjectEvent) -> None:
-        if change.object is None:
+    def _on_pod(self, event: ObjectEvent) -> None:
+        if event.object is None:
             return
         with self._lock:
-            step = self._steps.get(change.object["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
+            step = self._steps.get(event.object["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
         if step:
-            step.logs.observe(change)
+            step.logs.observe(event)
 
     def _on_log(self, name: str, line: LogLine) -> None:
         with self._lock:

@@ -45,7 +45,9 @@ def boosted_trees():
     @task
     def report(training):
         learned = training["result"]  # the value that rank 0 returned
-        print(f"{learned['accuracy']:.0%} of the points are told right, learned by {learned['workers']} workers")
+        print(
+            f"{learned['accuracy']:.0%} of the points are classified correctly, learned by {learned['workers']} workers"
+        )
         return learned
 
     report(train(rows=2000, rounds=20))

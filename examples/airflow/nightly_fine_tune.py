@@ -60,18 +60,18 @@ def nightly_fine_tune():
         [dataset, model] >> fine_tune >> export
 
 
-@dag(schedule=[TICKETS_MODEL], doc_md="Tells which model the night has made.")
+@dag(schedule=[TICKETS_MODEL], doc_md="Print which model the nightly run has exported.")
 def announce_model():
     @task(inlets=[TICKETS_MODEL])
     def announce(*, inlet_events):
         made = inlet_events[TICKETS_MODEL][-1].extra
-        print(f"{made['trainjob']} made {made['location']}, {made['digest']}, loss {made['metrics']['loss']:.3f}")
+        print(f"{made['trainjob']} exported {made['location']}, {made['digest']}, loss {made['metrics']['loss']:.3f}")
         return made
 
     announce()
 
 
-@dag(schedule=[EXPORTS], doc_md="Takes note of every export in the namespace, whoever made it.")
+@dag(schedule=[EXPORTS], doc_md="Print every export in the namespace, whichever program created it.")
 def register_models():
     @task
     def register(*, triggering_asset_events):

@@ -55,9 +55,9 @@ def promote_or_stop():
 
         @task.short_circuit
         def good_enough(evaluation, *, params):
-            right, asked = map(int, evaluation["result"]["exact_match"].split("/"))
-            print(f"{right} of {asked} answers are right")
-            return right / asked >= params["least_exact_match"]
+            right, total = map(int, evaluation["result"]["exact_match"].split("/"))
+            print(f"{right} of {total} answers are right")
+            return right / total >= params["least_exact_match"]
 
         evaluation = evaluate(SCRIPT.read_text())
         promote = ExportModelOperator(task_id="promote", workspace=workspace, destination=EXPORT)

@@ -53,7 +53,7 @@ def report(result: str):
     import json
 
     learned = json.loads(result)
-    print(f"{learned['accuracy']:.0%} of the points are told right, learned by {learned['workers']} workers")
+    print(f"{learned['accuracy']:.0%} of the points are classified correctly, learned by {learned['workers']} workers")
 
 
 @dsl.pipeline(name="boosted-trees")

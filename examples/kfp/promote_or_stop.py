@@ -32,8 +32,8 @@ def exact_match(script):
     [held_out] = Path(os.environ["HELD_OUT"]).glob("*.parquet")
     command = [sys.executable, "-c", script, os.environ["MODEL"], held_out]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    right, asked = map(int, json.loads(done.stdout)["exact_match"].split("/"))
-    return {"exact_match": right / asked, "asked": asked}
+    right, total = map(int, json.loads(done.stdout)["exact_match"].split("/"))
+    return {"exact_match": right / total, "total": total}
 
 
 @dsl.pipeline

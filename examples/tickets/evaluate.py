@@ -23,7 +23,7 @@ LONGEST_ANSWER = 12  # tokens
 
 
 def pad(rows: list[list[int]], value: int, *, left: bool) -> torch.Tensor:
-    """Pad the rows to one length, on the left (`left`, for generation) or on the right."""
+    """Pad the rows to one length, on the left (for generation) or on the right."""
     width = max(map(len, rows))
     gaps = ([value] * (width - len(row)) for row in rows)
     return torch.tensor([gap + row if left else row + gap for row, gap in zip(rows, gaps, strict=True)])
@@ -50,15 +50,15 @@ def main(folder: str, parquet: str) -> None:
 
         ids = pad(prompts, tokenizer.pad_token_id, left=True)
         mask = pad([[1] * len(prompt) for prompt in prompts], 0, left=True)
-        written = model.generate(
+        tokens = model.generate(
             ids,
             attention_mask=mask,
             max_new_tokens=LONGEST_ANSWER,
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
         )
-    said = tokenizer.batch_decode(written[:, ids.shape[1] :], skip_special_tokens=True)
-    right = sum(text == row["output"] for text, row in zip(said, rows, strict=True))
+    generated = tokenizer.batch_decode(tokens[:, ids.shape[1] :], skip_special_tokens=True)
+    right = sum(text == row["output"] for text, row in zip(generated, rows, strict=True))
     seconds = round(time.monotonic() - began, 2)
     score = {"exact_match": f"{right}/{len(rows)}", "loss": round(loss, 4), "seconds": seconds}
     print(json.dumps(score), flush=True)

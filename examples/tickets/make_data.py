@@ -49,8 +49,8 @@ def make_tickets() -> list[tuple[str, str]]:
 
 def preference_pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return the conversation with the answer, and the one with a useless answer."""
-    asked = {"role": "user", "content": ticket}
-    good, bad = ([asked, {"role": "assistant", "content": text}] for text in (answer, "I do not know."))
+    question = {"role": "user", "content": ticket}
+    good, bad = ([question, {"role": "assistant", "content": text}] for text in (answer, "I do not know."))
     return good, bad
 
 

@@ -40,7 +40,7 @@ class CodeBlock:
         line: number of the block's first line in it.
         language: the word after the fence; empty without one.
         text: the code.
-        reason: why no test runs it, from the comment `<!-- not run: reason -->` before it; empty if tests run it.
+        skip_reason: why no test runs it, from the comment `<!-- not run: reason -->` before it; empty if tests run it.
     """
 
     page: str

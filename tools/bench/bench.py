@@ -56,7 +56,7 @@ def _measure_parts(names):
 
 def _render_page(found):
     head = _INTRODUCTION.format(
-        date=date.today().isoformat(),  # noqa: DTZ011 - for people
+        date=date.today().isoformat(),  # noqa: DTZ011 - readers expect the local date
         machine=os.cpu_count(),
         python=platform.python_version(),
         airflow=version("apache-airflow"),

@@ -16,7 +16,7 @@ class Screen:
         self._lines, self._row, self._column = [""], 0, 0
 
     def feed(self, written: str) -> None:
-        """Process a text with complete control sequences."""
+        """Interpret a text with complete control sequences."""
         for token in _TOKEN.finditer(written):
             if plain := token["plain"]:
                 self._write(plain)

@@ -149,7 +149,7 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
     wait_until(lambda: is_port_free(after_others=False), 120)
     code, log = run_pipeline(laptop, "boosted_trees")
     assert code == 0, log[-8000:]
-    [right] = re.findall(r"(\d+)% of the points are told right, learned by 2 workers", log)
+    [right] = re.findall(r"(\d+)% of the points are classified correctly, learned by 2 workers", log)
     assert int(right) > 90
     evidence("features", row="XGBoost", cell="KFP example")
 

@@ -1,4 +1,4 @@
-"""The demos, as the README tells a stranger to run them: whole chains with real TorchTune, and nothing left behind."""
+"""The demos, run as the README describes: complete chains with the real TorchTune, which leave no processes behind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def find_demo_processes(mark: str) -> list[str]:
-    """Processes that a demo started: they have the mark in their environment, or its folder in their command."""
+    """Return the command lines of the processes that a demo started.
+
+    They have the mark in their environment, or the demo's folder in their command.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command, environment = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if mark.encode() in environment or str(ROOT / ".cache" / "demo").encode() in command:
             found.append(command.decode(errors="replace"))
@@ -56,14 +59,14 @@ def test_the_model_learns(engine, demo_mark):
     wait_until(lambda: not find_demo_processes(demo_mark))
 
 
-def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothing_running(demo_mark):
+def test_a_second_demo_is_refused_and_an_interrupted_demo_stops_its_processes(demo_mark):
     with subprocess.Popen([*DEMO, "kfp"], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if line.startswith("fine-tune") and "Running" in line:
                 assert find_demo_processes(demo_mark)
                 second = subprocess.run([*DEMO, "kfp"], capture_output=True, text=True)
                 assert (second.returncode, second.stdout) == (1, "")
-                assert "runs already" in second.stderr
+                assert "already running this demo" in second.stderr
                 os.kill(process.pid, signal.SIGINT)
                 break
         process.stdout.read()

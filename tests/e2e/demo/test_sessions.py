@@ -1,4 +1,4 @@
-"""The page of terminal sessions: what costs nothing to run again is as it says, and the rest has the shape it shows."""
+"""The page of terminal sessions: commands without a cluster print what the page shows, and the others its structure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "sessions"))
 
-from record import MIGRATE, PAGE, migrated, plain
-from screen import shown
+from record import MIGRATE, PAGE, record_migrate, replace_varying
+from screen import render
 
 SESSION = re.compile(r"^```console\n\$ (?P<typed>.+)\n(?P<text>(?:.*\n)*?)```$", re.M)
 
 
 @pytest.fixture(scope="module")
 def sessions():
-    return {one["typed"]: one["text"] for one in SESSION.finditer(PAGE.read_text(encoding="utf-8"))}
+    return {session["typed"]: session["text"] for session in SESSION.finditer(PAGE.read_text(encoding="utf-8"))}
 
 
-def test_what_needs_no_cluster_is_as_the_page_says(sessions):
-    again = {one["typed"]: one["text"] for one in SESSION.finditer(migrated())}
+def test_commands_without_a_cluster_print_what_the_page_shows(sessions):
+    again = {session["typed"]: session["text"] for session in SESSION.finditer(record_migrate())}
     assert len(again) == len(MIGRATE)
     assert {typed: sessions[typed] for typed in again} == again
 
 
-def test_every_command_that_shows_jobs_is_on_the_page(sessions):
+def test_the_page_shows_the_commands_that_observe_jobs(sessions):
     described = next(text for typed, text in sessions.items() if typed.startswith("trainjob describe "))
     for words in ("asked by    airflow ", "\nSteps\n", "\nPods\n", "\nStory\n"):
         assert words in described
@@ -37,11 +37,11 @@ def test_every_command_that_shows_jobs_is_on_the_page(sessions):
     assert "exact match: " in sessions["make demo"]
 
 
-def test_a_live_table_that_is_drawn_again_is_shown_once():
+def test_a_table_that_is_drawn_again_is_rendered_once():
     drawn = "\x1b[?25la  \x1b[1mold\x1b[0m\r\nb\r\n\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka  new\r\nb\r\n\x1b[?25h"
-    assert shown(drawn) == "a  new\nb\n"
+    assert render(drawn) == "a  new\nb\n"
 
 
-def test_what_differs_each_time_is_replaced():
-    told = "fine-tune-0f3c9a11-node-0-0-x7x2p  12s  2026-11-22T03:38:46Z"
-    assert plain(told) == "fine-tune-1a2b3c4d-node-0-0-x7k2m  5s  2026-01-01T00:00:00Z"
+def test_varying_texts_are_replaced():
+    output = "fine-tune-0f3c9a11-node-0-0-x7x2p  12s  2026-11-22T03:38:46Z"
+    assert replace_varying(output) == "fine-tune-1a2b3c4d-node-0-0-x7k2m  5s  2026-01-01T00:00:00Z"

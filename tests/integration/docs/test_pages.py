@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/ as they stand; those of each engine are in its own folder."""
+"""Code blocks of README.md and docs/, run as written; the blocks of each engine have tests in its own folder."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def blocks_of_language(language):
 
 
 def test_each_language_has_a_test():
-    """`text` is output; a block of a new language needs a test that runs it."""
+    """A block of a new language needs a test that runs it; `text` is output."""
     assert {block.language for block in ALL_BLOCKS} <= LANGUAGES
 
 
-def test_no_block_is_left_out():
+def test_no_block_is_skipped():
     assert Counter(block.page for block in ALL_BLOCKS if block.skip_reason) == {}
 
 
 @pytest.mark.parametrize("block", [block for block in python_blocks("core") if block not in RUN_ON_CLUSTER], ids=str)
-def test_python_runs(block, tmp_path):
+def test_python_blocks_run(block, tmp_path):
     run_python(block, tmp_path)
 
 
 @pytest.mark.parametrize("block", RUN_ON_CLUSTER, ids=str)
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
-def test_python_runs_on_a_cluster(block, laptop, tmp_path):
+def test_python_blocks_run_on_a_cluster(block, laptop, tmp_path):
     run_python(block, tmp_path, KUBECONFIG=str(laptop.kubeconfig))
 
 
@@ -59,13 +59,13 @@ def run_python(block, folder, **variables):
 
 
 @blocks_of_language("json")
-def test_json_is_json(block):
+def test_json_blocks_are_valid(block):
     json.loads(block.text)
 
 
 @blocks_of_language("yaml")
-def test_yaml_is_taken(block, tmp_path):
-    """TrainJobs and steps by `trainjob submit -o yaml`; a kustomization names folders of this repository."""
+def test_yaml_blocks_are_accepted(block, tmp_path):
+    """`trainjob submit -o yaml` accepts TrainJobs and steps; a kustomization names folders of this repository."""
     documents = list(yaml.safe_load_all(block.text))
     if documents[0].get("kind") == "Kustomization":
         assert all((ROOT / path.removeprefix("trainjob/")).is_dir() for path in documents[0]["resources"])
@@ -140,7 +140,7 @@ CHECKS = {
 
 
 @blocks_of_language("console")
-def test_console_commands_exist(block):
+def test_commands_of_console_blocks_exist(block):
     lines = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
     assert lines
     for line in lines:
@@ -163,6 +163,6 @@ def test_commands_in_running_text_exist(span):
 
 
 @pytest.mark.parametrize("arguments", [["sweeep"], ["sweep", "--finished"], ["migrate", "reprot", "jobs/"]])
-def test_an_unknown_command_or_option_is_found(arguments):
+def test_the_check_finds_unknown_commands_and_options(arguments):
     with pytest.raises(Exception, match="No such"):
         check_trainjob(arguments)

@@ -1,4 +1,4 @@
-"""What `make dist` left in dist/: each wheel has its licence, installs into a clean environment and imports there."""
+"""Distributions that `make dist` builds: each wheel has its licence, and can be installed and imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = {
     "airflow_provider_trainjob": "trainjob_airflow",
     "kfp_trainjob": "trainjob_kfp",
 }
-# What each distribution is installed with, and a program that shows that it works.
+# Extras with which each distribution is installed, and a program that uses it.
 USE_STATEMENTS = {
     "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
     "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
@@ -41,7 +41,7 @@ def find_wheel(distribution):
     return found
 
 
-def test_each_distribution_is_there_once():
+def test_each_distribution_exists_once():
     suffixes = {name: [] for name in PACKAGES}
     for path in DIST.iterdir():
         if path.name != ".gitignore":
@@ -72,25 +72,25 @@ def create_environment(folder, wheels):
 
 
 @pytest.mark.parametrize("distribution", PACKAGES)
-def test_wheel_installs_alone_and_works(distribution, tmp_path):
+def test_a_wheel_can_be_installed_alone_and_used(distribution, tmp_path):
     extras, program = USE_STATEMENTS[distribution]
-    # The core is given as a file as well, so that no other distribution of its name is taken from an index.
+    # The core is installed from its file, too: pip must not install another distribution of its name from an index.
     wheels = {find_wheel("trainjob"): "", find_wheel(distribution): extras}
     python = create_environment(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
     subprocess.run([python, "-I", "-c", program], cwd=tmp_path, check=True)
 
 
-def test_all_wheels_install_together_and_add_their_commands(tmp_path):
+def test_all_wheels_can_be_installed_together_and_add_their_commands(tmp_path):
     extras = {"trainjob": "[cli,local]"}
     python = create_environment(tmp_path, [f"{find_wheel(name)}{extras.get(name, '')}" for name in PACKAGES])
     command = [python, "-I", "-m", "trainjob"]
-    shown = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert {"local", "migrate"} <= {line.split()[1] for line in shown.splitlines() if line.startswith("│ ")}
+    output = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert {"local", "migrate"} <= {line.split()[1] for line in output.splitlines() if line.startswith("│ ")}
     for name in ("local", "migrate"):
         subprocess.run([*command, name, "--help"], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
 
 
-def test_core_alone_names_the_package_that_is_missing(tmp_path):
+def test_the_core_names_the_package_that_is_missing(tmp_path):
     python = create_environment(tmp_path, [f"{find_wheel('trainjob')}[cli]"])
     for arguments, package in (
         (["-c", "import trainjob.local"], "trainjob-local"),

@@ -1,4 +1,4 @@
-"""Each distribution promises the Pythons that `make versions` runs its tests on, and no others."""
+"""Metadata of each distribution: it lists the Python versions with which `make versions` runs its tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tomllib
 from tests.integration.packaging.versions import DISTRIBUTIONS, PYTHONS, ROOT, promised_pythons
 
 
-@pytest.mark.parametrize("folder", [folder for one in DISTRIBUTIONS for folder in one.folders])
+@pytest.mark.parametrize("folder", [folder for distribution in DISTRIBUTIONS for folder in distribution.folders])
 def test_requires_python_is_the_lowest_classifier(folder):
     promised = promised_pythons(folder)
     assert promised == list(PYTHONS[PYTHONS.index(promised[0]) :])

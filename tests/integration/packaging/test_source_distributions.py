@@ -1,4 +1,4 @@
-"""The source distribution of each member: its archive extracts safely; it has its licence, sources and nothing else."""
+"""Source distributions: each archive can be extracted safely, and contains only its licence and sources."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 MEMBERS = ("core", "laptop", "migrate", "providers/airflow", "components/kfp")
-BESIDE_SOURCES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+OTHER_FILES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
 
 @pytest.fixture(scope="module", params=MEMBERS)
 def member(request):
-    """Folder of a distribution, relative to the repository's root."""
+    """Return the folder of a distribution, relative to the repository's root."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def extracted_sources(member, tmp_path_factory):
-    """Folder into which the member's source distribution was extracted as pip does it."""
+    """Return the folder into which the source distribution was extracted, as by pip."""
     out = tmp_path_factory.mktemp("sdist")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", out]
     subprocess.run(command, cwd=ROOT / member, check=True, timeout=60)
@@ -50,16 +50,16 @@ def test_metadata_names_licence_and_readme(extracted_sources):
 
 
 def test_readme_has_no_relative_links(extracted_sources):
-    """A package index shows the README without the files beside it."""
+    """A package index shows the README without the other files of the repository."""
     links = re.findall(r"\]\(([^)]+)\)", (extracted_sources / "README.md").read_text("utf-8"))
     assert [link for link in links if not link.startswith("https://")] == []
 
 
-def test_holds_sources_and_nothing_else(extracted_sources, member):
+def test_archive_contains_only_sources(extracted_sources, member):
     assert [path for path in extracted_sources.rglob("*") if path.is_symlink()] == []
     found = {path.relative_to(extracted_sources).as_posix() for path in extracted_sources.rglob("*") if path.is_file()}
     files = (path for path in (ROOT / member / "src").rglob("*") if path.is_file())
     sources = (path for path in files if "__pycache__" not in path.parts)
-    beside = {path for path in found if not path.startswith("src/")}
-    assert found - beside == {path.relative_to(ROOT / member).as_posix() for path in sources}
-    assert beside - {"Containerfile"} == BESIDE_SOURCES
+    others = {path for path in found if not path.startswith("src/")}
+    assert found - others == {path.relative_to(ROOT / member).as_posix() for path in sources}
+    assert others - {"Containerfile"} == OTHER_FILES

@@ -73,7 +73,7 @@ def promised_pythons(folder: str) -> list[str]:
 
 
 class Environments:
-    """Creates environments below .venv/ with uv, and runs tests in them."""
+    """Environments below .venv/, which uv creates, and their tests."""
 
     def __init__(self, uv: str) -> None:
         self._uv = uv
@@ -94,13 +94,13 @@ class Environments:
         """Return an environment with the lowest direct dependencies that the distribution allows."""
         folder = self._create(f"lowest-{distribution.name}", python)
         # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: indirect dependencies
-        # are today's newest, as they are for a user who pins only our dependencies.
-        given, resolved = folder / "lowest.in", folder / "lowest.txt"
+        # have their newest versions, as for a user who pins only our dependencies.
+        direct, resolved = folder / "lowest.in", folder / "lowest.txt"
         lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_constraints]
-        given.write_text("\n".join(lines), "utf-8")
+        direct.write_text("\n".join(lines), "utf-8")
         self._run(
             *("pip", "compile", "--resolution", "lowest-direct", "--python", str(folder)),
-            *("--no-header", "--no-annotate", "-o", str(resolved), str(given)),
+            *("--no-header", "--no-annotate", "-o", str(resolved), str(direct)),
         )
         requirements = (*PYTEST_TOOLS, *distribution.test_requirements)
         self._run("pip", "install", "--exact", "--python", str(folder), "-r", str(resolved), *requirements)
@@ -163,9 +163,9 @@ def main() -> int:
     parser.add_argument("--distribution", choices=names, nargs="+", default=names)
     labels = [*PYTHONS, "lowest"]
     parser.add_argument("--with", choices=labels, nargs="+", default=labels, dest="selected")
-    given = parser.parse_args()
-    distributions = [one for one in DISTRIBUTIONS if one.name in given.distribution]
-    results = run_combinations(Environments(given.uv), distributions, given.selected)
+    options = parser.parse_args()
+    distributions = [each for each in DISTRIBUTIONS if each.name in options.distribution]
+    results = run_combinations(Environments(options.uv), distributions, options.selected)
     for name, result in results.items():
         print(f"{name:16} {result}")
     return int(any(result.startswith("FAILED") for result in results.values()))
