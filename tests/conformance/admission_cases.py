@@ -51,7 +51,10 @@ def denied(text: str) -> ResponseSummary:
 
 
 def undecodable(text: str) -> ResponseSummary:
-    """Return the response of the defaulting webhook that cannot decode a TrainJob; it has no reason."""
+    """Return the defaulting webhook's response to a TrainJob that it cannot decode.
+
+    The response has no reason.
+    """
     return ResponseSummary(400, "", DEFAULTER + text)
 
 
@@ -92,7 +95,10 @@ class AdmissionCase:
 def case(
     title: str, expected: ResponseSummary, /, *, since: Any = FIRST_VERSION, before: Any = NO_VERSION, **spec: Any
 ) -> AdmissionCase:
-    """Return the case of a TrainJob on torch-distributed with these spec fields, without those that are None."""
+    """Return the case of a TrainJob on torch-distributed with these spec fields.
+
+    Fields that are None are left out.
+    """
     job = train_job()
     job["spec"] = {name: value for name, value in {**job["spec"], **spec}.items() if value is not None}
     return AdmissionCase(title, job, expected, since, before)
@@ -108,7 +114,10 @@ def trainer_case(
 def dry_run_cases(
     client: Client, namespace: str, trainer: tuple[int, int], cases: Iterable[AdmissionCase], **query: Any
 ) -> tuple[dict[str, ResponseSummary], dict[str, ResponseSummary]]:
-    """Send the cases of this version as dry runs, and return the responses and the expected ones by title."""
+    """Send the cases of this version as dry runs, and return responses and expectations.
+
+    Both have the titles of the cases as keys.
+    """
     known = [one for one in cases if one.since <= trainer < one.before]
     query = {"dryRun": "All", **query}
     path = path_of("TrainJob", namespace)

@@ -85,7 +85,7 @@ def _control_plane(trainer: str) -> Backend:
 
 @contextmanager
 def _docker(name: str, folder: Path) -> Iterator[Target]:
-    """Start k3s with the Trainer's own chart, as the compose file in the folder k3s describes it."""
+    """Start k3s with the Trainer's own chart, as the compose file in `k3s` says."""
     if not shutil.which("docker"):
         raise BackendUnavailable("no container engine is installed")
     for question in ("info", "compose version"):

@@ -43,12 +43,15 @@ def find_container(jobset: Object, name: str = "node") -> Object:
 
 
 def read_environment(container: Object) -> dict[str, Any]:
-    """Return a container's environment variables in order: the values, or where they come from."""
+    """Return a container's variables in order: the values, or where they come from."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}
 
 
 def create_training_only_runtime(client: Client, namespace: str, stock_runtime: str, name: str) -> Object:
-    """Create a copy of a stock runtime without initializers and volumes, and return a reference to it."""
+    """Create a copy of a stock runtime that only trains, and return a reference to it.
+
+    The copy has no initializers and no volumes.
+    """
     spec = client.get("ClusterTrainingRuntime", None, stock_runtime)["spec"]
     node = next(job for job in spec["template"]["spec"]["replicatedJobs"] if job["name"] == "node")
     node.pop("dependsOn", None)
@@ -68,7 +71,7 @@ def gpu_resources(count: int, **more: str) -> Object:
 def create_scripted_runtime(
     client: Client, namespace: str, scripts: Mapping[str, str], *, retain_claim: bool = False
 ) -> Object:
-    """Create a runtime with the steps, order and volume of TorchTune's, whose steps run scripts.
+    """Create a runtime like TorchTune's, with its steps and volume, that runs scripts.
 
     Args:
         client: a client that may create runtimes.

@@ -89,7 +89,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Add row and column to each case, and drop the cases that do not apply to the selected back ends."""
+    """Add row and column to each case, and drop the cases that do not apply."""
     for item in items:
         if backend := _backend(item):
             item.user_properties += [("backend", backend), ("title", case_title(item))]
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _backend(item):
-    """Return the back end of a case: empty if none applies, None if the test is no case of the suite."""
+    """Return the back end of a case: empty if none applies, None if it is no case."""
     parameters = getattr(item, "callspec", None) and item.callspec.params
     if not parameters or "target" not in parameters:
         return None
@@ -149,7 +149,10 @@ def namespace(client, unique):
 
 @pytest.fixture
 def gate(target, tmp_path):
-    """Return a file and a shell command that waits for it, or for 10 s if pods cannot read this machine's files."""
+    """Return a file, and a shell command that waits for the file.
+
+    If pods cannot read the files of this machine, the command waits for 10 s.
+    """
     file = tmp_path / "gate"
     return file, f"while [ ! -e {file} ]; do sleep 0.05; done" if target.pods_are_processes else "sleep 10"
 
@@ -173,7 +176,10 @@ def job_group(cluster, unique):
 
 @pytest.fixture
 def record_feature(target, evidence):
-    """Return a function that records for docs/features.md that a real control plane accepted a feature's objects."""
+    """Return a function that records for docs/features.md that a feature was tested.
+
+    Only real control planes count: they have accepted the objects of the feature.
+    """
 
     def record(*rows):
         for row in rows if target.backend.startswith("controlplane") else ():

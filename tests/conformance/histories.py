@@ -12,7 +12,7 @@ from tests.support.trainjobs import counters, is_finished
 def watch_states(
     client: Client, trainjob: Object, condition: Callable[[Object], Any] = is_finished, *, seconds: float = 100
 ) -> list[Object]:
-    """Return the states of a TrainJob after `trainjob`, up to the first one that fulfills the condition.
+    """Return the states of a TrainJob after `trainjob`, until the condition holds.
 
     Args:
         client: a client that may watch TrainJobs.
@@ -31,7 +31,10 @@ def watch_states(
 
 
 def counter_states(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
-    """Return the counters of these states without repetitions, starting with the first that has any."""
+    """Return the counters of these states without repetitions.
+
+    The result starts with the first state that has any counters.
+    """
     result: list[dict[str, dict[str, int]]] = []
     for found in map(counters, states):
         if found and (not result or result[-1] != found):
@@ -49,6 +52,9 @@ def job_counter_states(states: Iterable[Object], name: str = "node") -> list[dic
 
 
 def is_subsequence(seen: list[dict[str, int]], expected: Iterable[dict[str, int]]) -> bool:
-    """Return whether these counters occur in this order; a watch can miss states that last only a moment."""
+    """Return whether these counters occur in the expected order.
+
+    A watch can miss states that last only a moment.
+    """
     rest = iter(expected)
     return all(any(one == state for state in rest) for one in seen)

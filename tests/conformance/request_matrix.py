@@ -166,7 +166,10 @@ def _build_later(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
 
 
 def tuning_requests() -> Iterator[Request]:
-    """Yield preference tuning, distillation and quantization, each also as a run whose next attempt resumes."""
+    """Yield preference tuning, distillation and quantization.
+
+    Each is also a request of a run, whose next attempt resumes.
+    """
     teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
     ways: dict[str, dict[str, Any]] = {
         "plain": {},
@@ -230,7 +233,7 @@ def _train(rate: float = 0.1, words: tuple[str, ...] = ("a $(b)",)) -> None:
 
 
 def trainer_requests() -> Iterator[Request]:
-    """Yield functions and containers with every option, with and without workspace and initializers."""
+    """Yield functions and containers with every option, workspace and initializer."""
     function = CustomTrainer(
         func=_train, func_args={"rate": 0.5}, packages_to_install=("six",), pip_index_urls=("https://p.example/simple",)
     )

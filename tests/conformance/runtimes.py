@@ -53,13 +53,16 @@ def never_restarted_job(name: str = "node", script: str = "true", **job_spec: An
 
 
 def create_own_runtime(client: Client, namespace: str, *jobs: Object, **jobset_spec: Any) -> Object:
-    """Create the runtime `own`, and return a TrainJob's reference to it, as `train_job` takes it."""
+    """Create the runtime `own`, and return a TrainJob's reference to it.
+
+    The reference has the arguments of `train_job`.
+    """
     template = {"spec": {**jobset_spec, "replicatedJobs": list(jobs)}}
     return create_runtime(client, namespace, {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": template})
 
 
 def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN_RUNTIME["runtime"]) -> Object:
-    """Create a runtime, wait until the Trainer knows it, and return a TrainJob's reference to it.
+    """Create a runtime that the Trainer knows, and return a reference to it.
 
     The Trainer's webhook looks runtimes up in a cache, which receives a new one a moment later.
     """

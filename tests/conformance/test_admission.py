@@ -289,14 +289,14 @@ def test_trainjobs(client, namespace, target, cases):
 
 @pytest.mark.since("2.2")
 def test_patches(client, namespace, target):
-    """In a runtimePatch the manager's name is checked and variables are rejected. Missing targets are accepted."""
+    """A runtimePatch with an invalid manager or with variables is rejected; a missing target is accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, PATCHES)
     assert found == expected
 
 
 @pytest.mark.before("2.2")
 def test_overrides(client, namespace, target):
-    """In podTemplateOverrides missing jobs and variables are rejected. Missing containers are accepted."""
+    """podTemplateOverrides with variables or for a missing job are rejected; a missing container is accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, OVERRIDES)
     assert found == expected
 

@@ -103,10 +103,10 @@ def test_health_is_public_and_discovery_needs_a_user(restricted_client, anonymou
 
 @pytest.mark.parametrize("token_text", ["nonsense", "two words", "for others"])
 def test_wrong_tokens_are_unauthorized(client, namespace, token_text):
-    """An invalid token, or a token for another audience, gets 401, even for paths that need no authentication."""
+    """An invalid token, or a token for another recipient, gets 401, even for paths without authentication."""
     create_account(client, namespace)
-    other_audience = token_text == "for others"
-    token = create_token(client, namespace, audiences=["https://example.org"]) if other_audience else token_text
+    for_others = token_text == "for others"
+    token = create_token(client, namespace, audiences=["https://example.org"]) if for_others else token_text
     with closing(client.with_token(token)) as stranger:
         for path in (path_of("TrainJob", namespace), "/version", "/nope"):
             assert error_of(stranger.request("GET", path)) == UNAUTHORIZED

@@ -113,7 +113,7 @@ def test_the_next_attempt_waits_for_terminating_objects(client, namespace, clust
     with ThreadPoolExecutor(1) as pool:
         submission = pool.submit(submit_script, cluster, namespace, "sleep 600", before_create=before_create)
         with pytest.raises(WaitTimeout, match="still being deleted"):
-            submit_script(cluster, namespace, "sleep 600", patience=0.5)
+            submit_script(cluster, namespace, "sleep 600", timeout=0.5)
         assert client.find("TrainJob", namespace, first.name) is None
         client.remove_finalizers(kind, namespace, name)
         second = submission.result(300)
@@ -136,7 +136,7 @@ def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
         assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
         submission = pool.submit(submit_script, cluster, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
-            submit_script(cluster, namespace, "sleep 600", patience=0.5)
+            submit_script(cluster, namespace, "sleep 600", timeout=0.5)
         client.remove_finalizers("TrainJob", namespace, first.name)
         second = submission.result(300)
     assert second.uid != first.uid
@@ -174,7 +174,7 @@ def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, na
     with ThreadPoolExecutor(1) as pool:
         submission = pool.submit(submit_script, cluster, namespace, script)
         with pytest.raises(WaitTimeout, match="still being deleted"):
-            submit_script(cluster, namespace, script, patience=0.5)
+            submit_script(cluster, namespace, script, timeout=0.5)
         assert cluster.get_trainjob(first.name, namespace)["spec"]["suspend"] is True
         end.touch()
         second = submission.result(300)

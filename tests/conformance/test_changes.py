@@ -74,7 +74,7 @@ def test_replace_without_a_version(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_concurrent_writes(client, namespace, kind):
-    """Of concurrent requests that create one name or replace one version, one succeeds and the others get 409."""
+    """If many requests create one name or replace one version, one succeeds and the others get 409."""
     with ThreadPoolExecutor(6) as pool:
         path = path_of(kind, namespace)
         codes = list(pool.map(lambda _: client.request("POST", path, idle_object(kind, "a")).code, range(6)))

@@ -25,7 +25,10 @@ SPEC = '{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"20G
 
 
 def read_creation_failure(client, namespace, target):
-    """Return the message of the event that the TrainJob `job` has no JobSet; empty up to Trainer 2.2."""
+    """Read the event that says why the TrainJob `job` has no JobSet.
+
+    The message is empty up to Trainer 2.2.
+    """
     event = wait_for_warning(client, namespace, "job", "TrainJobResourcesCreationFailed")
     assert client.find("JobSet", namespace, "job") is None
     message = event["message"].removeprefix("TrainJob resources reconciliation failed: ")
@@ -36,7 +39,7 @@ def read_creation_failure(client, namespace, target):
 
 
 def assert_jobset_refused(client, namespace, target, reason):
-    """Assert that there is no JobSet, for this reason."""
+    """Check that there is no JobSet, for this reason."""
     message = read_creation_failure(client, namespace, target)
     assert message == (DENIED + reason if target.trainer >= (2, 3) else "")
 
@@ -100,7 +103,7 @@ def test_claim_lifetime(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_claim_is_deleted_at_the_deadline(client, namespace):
-    """At the deadline the claim is deleted with all its data."""
+    """The claim and its data are deleted at the deadline."""
     slow = create_scripted_runtime(client, namespace, {"dataset-initializer": "exec sleep 600"})
     client.create(train_job(activeDeadlineSeconds=1, suspend=True, **slow), namespace)
     client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
@@ -112,7 +115,7 @@ def test_claim_is_deleted_at_the_deadline(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_retained_claim(client, namespace, target):
-    """With whenDeleted Retain the claim has no owner and is kept. Then the same name gets no JobSet again."""
+    """With whenDeleted Retain, the claim has no owner and is kept. Then the same name gets no JobSet again."""
     job = train_job(**create_scripted_runtime(client, namespace, {}, retain_claim=True))
     client.create(job, namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)

@@ -21,7 +21,10 @@ OLD_TOKEN = (
 
 @pytest.fixture
 def uncached_control_plane(target, tmp_path):
-    """Start a control plane whose API server has no watch cache; return a client and the URL of its etcd."""
+    """Start a control plane without a watch cache in its API server.
+
+    The fixture is a client and the URL of etcd.
+    """
     trainer = "{}.{}".format(*target.trainer)
     with (
         ControlPlane(tmp_path, trainer=trainer, apiserver_args=["--watch-cache=false"]) as cluster,
@@ -31,7 +34,7 @@ def uncached_control_plane(target, tmp_path):
 
 
 def compact_etcd(etcd, revision):
-    """Compact etcd: drop all revisions before this one."""
+    """Remove all revisions before this one from etcd."""
     order = {"revision": str(revision), "physical": True}
     assert urllib3.request("POST", f"{etcd}/v3/kv/compaction", json=order, timeout=60).status == 200
 

@@ -69,7 +69,7 @@ def test_a_rule_of_the_failure_policy(client, namespace):
 
 
 def test_success_after_a_restart(client, namespace):
-    """After a restart of all Jobs the job can be Complete. Only its JobSet shows the restart."""
+    """A job can be Complete after a restart of all Jobs. Only its JobSet shows the restart."""
     script = "test $ATTEMPT = 1"
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
     node = never_restarted_job("node", script)

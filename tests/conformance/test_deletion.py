@@ -61,7 +61,7 @@ def test_pods_get_sigterm(client, namespace):
 
 
 def test_the_name_is_in_use_until_everything_is_deleted(client, namespace):
-    """With a foreground deletion the name is in use until the JobSet is deleted: creating it again gets 409."""
+    """With a foreground deletion, the name is in use until the JobSet is deleted: creating it again gets 409."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     client.add_finalizer("JobSet", namespace, "job")

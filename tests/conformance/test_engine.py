@@ -152,7 +152,7 @@ def test_deadline(cluster, key):
 
 @pytest.mark.before("2.2")
 def test_no_deadline_before_2_2(client, cluster, namespace, key):
-    """Before 2.2 a request with a deadline is rejected with the version that has deadlines. Nothing is created."""
+    """A deadline before 2.2 is rejected with the version that has deadlines. Nothing is created."""
     with pytest.raises(InvalidSpec, match=r"deadline.*2\.1.*2\.2"):
         submit(cluster, shell("true", deadline=timedelta(seconds=1)), key)
     assert client.list("TrainJob", namespace) == []

@@ -58,7 +58,7 @@ def create_large_runtime(client, namespace):
 
 
 def find_refusals(client, namespace, target, requests):
-    """Return, by label, the errors of the builder, and those of the server for the other requests."""
+    """Return the builder's errors, and the server's errors for the other requests."""
     ours, theirs = {}, {}
     for label, make in requests:
         try:
@@ -81,7 +81,7 @@ def has_several_processes(size, *, fetched):
 
 
 def list_without_recipe(*, fetched):
-    """Yield model, method and size of each request without a TorchTune recipe, written by hand."""
+    """Yield model, method and size for which TorchTune has no recipe."""
     for model in MODELS:
         for method in METHODS:
             for size in SIZES:
@@ -112,7 +112,10 @@ def test_fine_tuning_with_initializers(client, namespace, target, record_feature
 
 
 def build_by_hand(model, method, size):
-    """Return the TrainJob of a rejected request; it is complete, so that Trainer 2.1 checks it."""
+    """Return the TrainJob of a rejected request.
+
+    It is complete, so that Trainer 2.1 validates it.
+    """
     runtime = (
         {"runtime": LARGE_RUNTIME.name, "kind": LARGE_RUNTIME.kind}
         if model == "llama3.3-70b"
@@ -158,7 +161,7 @@ def is_unsupported_deadline(option, target):
 
 
 def check_refusals(client, namespace, target, requests, refused):
-    """Assert that the builder rejects exactly the labels that `refused` selects, and the server none."""
+    """Check that the builder rejects the selected labels only, and the server none."""
     ours, theirs = find_refusals(client, namespace, target, requests())
     assert theirs == {}
     expected = sorted(label for label, _ in requests() if refused(label.split()))

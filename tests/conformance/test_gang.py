@@ -31,7 +31,7 @@ def create_shipped_runtime(client, namespace, name, *steps):
 
 
 def create_gang(client, namespace, name, reference):
-    """Create a job on two nodes, and return its PodGroup's spec and the marks of one of its pods."""
+    """Create a job on two nodes; return its PodGroup's spec and the marks of a pod."""
     client.create(train_job("true", trainer={"numNodes": 2}, name=name, **reference), namespace)
     path = group_path(name, namespace, name)
     created = wait_until(lambda: (response := client.request("GET", path)).ok and response.body, 300)

@@ -20,7 +20,10 @@ def request_log(client, namespace, pod, **query):
 
 @pytest.fixture
 def ended_pod(client, namespace, gate):
-    """Return the name of a finished pod that wrote two lines more than a second apart, and a part of a line."""
+    """Return the name of a finished pod with three lines in its log.
+
+    The first line is more than a second older than the others, and the last one has no line end.
+    """
     file, wait = gate
     client.create(shell(f"echo one; {wait}; echo two; printf three"), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
@@ -130,7 +133,7 @@ def test_log_of_an_unscheduled_pod(client, namespace):
 
 
 def test_several_containers(client, namespace):
-    """In a pod with several containers the request must name one."""
+    """A log request for a pod with several containers must name one."""
     pod = unschedulable_pod("several")
     pod["spec"]["containers"] = [
         {"name": name, "image": IMAGE, "command": ["echo", name]} for name in ("first", "second")

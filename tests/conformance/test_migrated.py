@@ -38,7 +38,10 @@ def convert_cases(namespace, target):
 
 
 def create_runtimes(client, namespace, conversions):
-    """Create the generated runtimes, and wait until the webhook, which receives them in order, knows the last."""
+    """Create the generated runtimes, and wait until the webhook knows all of them.
+
+    The webhook receives them in order, so the last one is enough.
+    """
     runtimes = [one.runtime for one in conversions if one.runtime]
     if not runtimes:
         return
@@ -60,7 +63,10 @@ def list_warnings(client, namespace, name):
 
 
 def has_jobset(conversion):
-    """Return whether this cluster's Trainer creates a JobSet: the job has no other managedBy and no gang."""
+    """Return whether this cluster's Trainer creates a JobSet for a conversion.
+
+    It does not if the job has another managedBy or needs a gang scheduler.
+    """
     is_gang = "podGroupPolicy" in (conversion.runtime or {"spec": {}})["spec"]
     return conversion.train_job["spec"].get("managedBy") != MANAGED_ELSEWHERE and not is_gang
 
@@ -103,7 +109,10 @@ def v1_job(kind, specs, container, replicas, line):
 
 
 def run_converted(client, namespace, target, job):
-    """Run a converted job to its success, and return the lines of its pods by replicated job and rank."""
+    """Run a converted job to its success, and return the log lines of its pods.
+
+    The keys are replicated job and rank.
+    """
     conversion = convert(job, dialect=dialect_of(target))
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])

@@ -16,7 +16,10 @@ COMMAND = ["python", "train.py"]
 
 
 def jobs_by_field():
-    """Return one job for each field of a pod and of a container, and one job with nearly all fields."""
+    """Return one job for each field of a pod and of a container.
+
+    Another job has nearly all fields.
+    """
     found = {f"pod {field}": pytorch_job(command=COMMAND, pod={field: value}) for field, value in POD.items()}
     for field, value in CONTAINER.items():
         pod = VOLUMES if field.startswith("volume") else None

@@ -27,7 +27,7 @@ STOCK = ("deepspeed-distributed", "mlx-distributed")
 
 @pytest.fixture
 def runtime(client, namespace):
-    """Create a runtime like deepspeed-distributed whose nodes need no SSH server, and return it."""
+    """Create a runtime like deepspeed-distributed whose nodes need no SSH server."""
     spec = client.get("ClusterTrainingRuntime", None, "deepspeed-distributed")["spec"]
     for job in spec["template"]["spec"]["replicatedJobs"]:
         (one,) = job["template"]["spec"]["template"]["spec"]["containers"]

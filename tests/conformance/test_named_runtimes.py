@@ -32,7 +32,7 @@ INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 def test_stock_runtime_descriptions(cluster):
     """Name, framework, plugin, steps and devices of the stock runtimes are read correctly."""
-    found = {one.name: one for one in cluster.runtimes.all("ClusterTrainingRuntime", cluster.namespace)}
+    found = {one.name: one for one in cluster.runtimes.list_all("ClusterTrainingRuntime", cluster.namespace)}
     torch, tune = found["torch-distributed"], found["torchtune-llama3.2-1b"]
     assert cluster.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
     assert (torch.framework, torch.policy, torch.initializers) == ("torch", "torch", ())

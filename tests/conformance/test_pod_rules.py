@@ -42,7 +42,7 @@ REPLACEMENTS = {
 
 
 def pod_rule(title, text, container=None, pod=None, job=None):
-    """Return a case: title, Job spec, and the error message, which is empty if the Job is accepted."""
+    """Return a case: title, Job spec, and error message, empty if it is accepted."""
     own = {"name": "node", "image": "x", **(container or {})}
     spec = {"restartPolicy": "Never", "containers": [own], **(pod or {})}
     body = {"template": {"spec": spec}, **(job or {})}

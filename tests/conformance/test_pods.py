@@ -14,7 +14,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def jobset_metadata(item, place="labels"):
-    """The JobSet's labels or annotations, without their prefix."""
+    """Return the labels or annotations of a JobSet, without their prefix."""
     prefix = "jobset.sigs.k8s.io/"
     found = item["metadata"].get(place) or {}
     return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}

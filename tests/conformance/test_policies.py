@@ -39,7 +39,7 @@ def create_shipped_runtime(client, namespace):
 
 @pytest.fixture
 def run_script(cluster, unique):
-    """Return a function that runs a script on a runtime, and returns its outcome and its log lines."""
+    """Return a function that runs a script, and returns its outcome and log lines."""
 
     def run(runtime: Runtime, script: str, nodes: int = 1, **more: Any) -> tuple[Any, list[str]]:
         lines: list[str] = []

@@ -15,7 +15,7 @@ EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}
 
 
 def dry_run_example(client, namespace, example, **query):
-    """Send an example as a dry run, after its runtime is created if it has one, and return the response."""
+    """Create the example's runtime if it has one, and dry-run its TrainJob."""
     if runtime := example.get("runtime"):
         jobs = [replicated_job(name) for name in runtime["steps"]]
         if runtime.get("plain"):
@@ -38,7 +38,7 @@ def test_number_of_examples():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_strict_validation(client, namespace, target, name):
-    """With fieldValidation=Strict a published TrainJob gets the code that its file names for this version."""
+    """With fieldValidation=Strict, a published TrainJob gets the code that its file names for this version."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example, fieldValidation="Strict")
     assert found.code == example["strict"][format_version(target)], found.message

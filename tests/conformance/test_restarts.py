@@ -29,7 +29,7 @@ def has_restarted(pod):
 
 
 def test_restart_in_place(client, namespace):
-    """By default a failed container restarts in its pod. The job keeps running, and can succeed."""
+    """A failed container restarts in its pod by default. The job keeps running, and can succeed."""
     node = replicated_job(
         "node", "echo run $JOB_COMPLETION_INDEX; test -e /data/second || { touch /data/second; exit 4; }"
     )
@@ -71,7 +71,7 @@ def test_default_backoff_limit(client, namespace):
 
 
 def test_failed_pod_without_restarts(client, namespace):
-    """With restartPolicy Never a failed pod is kept, with exit code and log, until the job is deleted."""
+    """With restartPolicy Never, a failed pod is kept, with exit code and log, until the job is deleted."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "echo out; echo err >&2; exit 3"))
     client.create(train_job(**runtime), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
@@ -85,7 +85,7 @@ def test_failed_pod_without_restarts(client, namespace):
 
 
 def test_replacement_of_a_failed_pod(client, namespace):
-    """With restartPolicy Never and a backoffLimit a failed pod is replaced. All pods are kept."""
+    """With restartPolicy Never and a backoffLimit, a failed pod is replaced. All pods are kept."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3", backoffLimit=1))
     client.create(train_job(**runtime), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)

@@ -41,13 +41,13 @@ UNRELATED_RESOURCES = [
 
 @pytest.fixture
 def manifest(request):
-    """Return the manifest of Airflow, which has the most rights, unless a test names another one."""
+    """Return the manifest of the test; by default Airflow's, which has most rights."""
     return getattr(request, "param", "airflow")
 
 
 @pytest.fixture
 def restricted_token(client, namespace, manifest):
-    """Return the token of a service account with the manifest's Roles, once its rights are in force."""
+    """Return the token of a service account whose Roles are in force."""
     return shipped_manifests.create_restricted_token(client, namespace, manifest)
 
 
@@ -134,7 +134,7 @@ def test_submission_to_cancellation(cluster, unique):
 
 
 def test_failure_report(cluster, unique):
-    """With this Role a failure is reported with its exit code and last lines."""
+    """A failure is reported with its exit code and last lines with this Role."""
     reference = submit(cluster, script_job("echo why >&2; exit 3"), RunKey("conformance", "role", unique, "run-1"))
     outcome = wait(cluster, reference, limits=Limits(max_restarts=0))
     assert (outcome.exit_code, outcome.log_tail) == (3, ("why",))
@@ -167,6 +167,6 @@ def test_workspace_claim(cluster, namespace):
 
 
 def test_other_namespace(cluster, unique):
-    """Without a Role in a namespace the engine raises PermissionDenied."""
+    """Without a Role in a namespace, the engine raises PermissionDenied."""
     with pytest.raises(PermissionDenied, match='in the namespace "default"'):
         submit(cluster, script_job("true"), RunKey("conformance", "role", unique, "run-1"), namespace="default")

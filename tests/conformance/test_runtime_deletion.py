@@ -26,7 +26,10 @@ def running_job(client, namespace, gate):
 
 
 def delete_runtime(client, namespace):
-    """Delete the runtime, and wait until the Trainer's webhook, which looks runtimes up in a cache, knows that."""
+    """Delete the runtime, and wait until the Trainer's webhook knows that.
+
+    The webhook looks runtimes up in a cache.
+    """
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     job, change = path_of("TrainJob", namespace, "job"), {"metadata": {"labels": {"a": "b"}}}
     wait_until(lambda: client.request("PATCH", job, change, dryRun="All").code == 403)
@@ -47,7 +50,7 @@ def test_the_job_of_a_deleted_runtime_keeps_running(client, namespace, running_j
 @pytest.mark.since("2.3")
 @pytest.mark.usefixtures("running_job")
 def test_foreground_deletion_without_the_runtime(client, namespace):
-    """Without its runtime a job's foreground deletion never ends. A background deletion ends it."""
+    """Without its runtime, a job's foreground deletion never ends. A background deletion ends it."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.wait_until_deleted("JobSet", namespace, "job")

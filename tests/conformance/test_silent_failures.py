@@ -56,7 +56,10 @@ def is_only_active(job):
 
 
 def scheduling_failure(pod):
-    """Return reason and message why a pod is not scheduled; None if it is, or if the scheduler has not seen it."""
+    """Return reason and message why a pod is not scheduled.
+
+    The result is None if it is scheduled, or if the scheduler has not seen it.
+    """
     found = [one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
     return (found[0]["reason"], found[0]["message"]) if found and found[0]["status"] == "False" else None
 
@@ -90,7 +93,7 @@ def test_unbound_claims(client, namespace):
 
 
 def test_scheduling_gates(client, namespace, target):
-    """A pod with a scheduling gate waits without an event. Its condition PodScheduled has the reason SchedulingGated."""
+    """A pod with a scheduling gate waits without an event. The reason of its PodScheduled is SchedulingGated."""
     create_job(client, namespace, target, "job", None, {"schedulingGates": [{"name": "example.org/gate"}]})
     pod = client.wait_for("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}=job")
     assert scheduling_failure(pod) == ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
@@ -134,7 +137,7 @@ def test_missing_secrets(client, namespace, target):
 
 
 def test_missing_image(client, namespace, target):
-    """An image that can't be pulled shows only in the container's state ImagePullBackOff and events of the pod."""
+    """Only the container's state ImagePullBackOff and the pod's events show an image that cannot be pulled."""
     create_job(client, namespace, target, "job", {"image": "does-not-exist.invalid/x:1"})
     query = {"labelSelector": f"{JOBSET}=job"}
     client.wait_for("Pod", namespace, "", lambda one: waiting_reason(one)[0] == "ImagePullBackOff", **query)
@@ -152,7 +155,7 @@ def test_missing_image(client, namespace, target):
     ids=["secret", "configmap"],
 )
 def test_missing_volumes(client, namespace, target, source, text):
-    """A volume of a missing Secret or ConfigMap shows only in an event FailedMount; the container just waits."""
+    """Only an event FailedMount shows a volume of a missing Secret or ConfigMap. The container just waits."""
     create_job(client, namespace, target, "job", None, pod_with_volume(**source))
     event = wait_for_event(client, namespace, "Pod", "job-node-0-0-", "FailedMount")
     assert text in event["message"]
@@ -162,7 +165,7 @@ def test_missing_volumes(client, namespace, target, source, text):
 
 
 def test_missing_service_account(client, namespace, target):
-    """A missing service account is an event of the Job; there is no pod, jobsStatus is all zeros."""
+    """A missing service account causes an event of the Job. There is no pod, and jobsStatus is all zeros."""
     create_job(client, namespace, target, "job", None, {"serviceAccountName": "nope"})
     event = wait_for_event(client, namespace, "Job", "job-node-0", "FailedCreate")
     why = f'error looking up service account {namespace}/nope: serviceaccount "nope" not found'
@@ -174,7 +177,7 @@ def test_missing_service_account(client, namespace, target):
 
 @pytest.mark.differs("laptop", "there are no ResourceQuotas: a local cluster has one user")
 def test_quota(client, namespace, target):
-    """A pod beyond the namespace's quota is an event of the Job; there is no pod, jobsStatus is all zeros."""
+    """A pod beyond the namespace's quota causes an event of the Job. There is no pod, and jobsStatus is all zeros."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.wait_for("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))

@@ -1,4 +1,4 @@
-"""The runtimes that every cluster with Trainer has, described by hand: what a TrainJob that names one can count on."""
+"""The stock runtimes of every cluster with Trainer, described by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def labels(target, framework):
 
 
 def summarize_steps(runtime):
-    """What matters of each step, without what the API server fills in."""
+    """Return the relevant fields of each step, without the API server's defaults."""
     rows = []
     for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
         pod = job["template"]["spec"]["template"]["spec"]
@@ -43,7 +43,7 @@ def summarize_steps(runtime):
     return rows
 
 
-def test_torch_distributed(client, target):
+def test_torch_distributed_runtime(client, target):
     """torch-distributed has one step, `node`, with PyTorch's own image and no command."""
     runtime = client.get("ClusterTrainingRuntime", None, "torch-distributed")
     assert runtime["metadata"]["labels"] == labels(target, "torch")
@@ -53,8 +53,8 @@ def test_torch_distributed(client, target):
 
 
 @pytest.mark.parametrize("name", TORCHTUNE_RUNTIMES.values())
-def test_torchtune(client, target, name):
-    """TorchTune's runtimes fetch a dataset and a model, then train on two GPUs, all three on one volume."""
+def test_torchtune_runtimes(client, target, name):
+    """TorchTune's runtimes fetch a dataset and a model, then train on two GPUs. All three steps share a volume."""
     repository, config, tokenizer = MODELS[name]
     runtime = client.get("ClusterTrainingRuntime", None, name)
     own = target.trainer >= (2, 2)
@@ -98,15 +98,15 @@ def test_torchtune(client, target, name):
     assert runtime["spec"]["template"]["spec"].get("volumeClaimPolicies") == policies
 
 
-def test_others(client, target):
-    """Nothing else is called torch: further runtimes are for other frameworks."""
+def test_no_other_torch_runtimes(client, target):
+    """No other runtime's name starts with torch; further runtimes are for other frameworks."""
     found = {one["metadata"]["name"] for one in client.list("ClusterTrainingRuntime", None)}
     assert {name for name in found if name.startswith("torch")} == {"torch-distributed", *MODELS}
 
 
 @pytest.mark.since("2.2")
-def test_jax_and_xgboost(client, target):
-    """jax-distributed and xgboost-distributed are like torch-distributed, with policies and images of their own."""
+def test_jax_and_xgboost_runtimes(client, target):
+    """jax-distributed and xgboost-distributed resemble torch-distributed, with their own policies and images."""
     images = {"jax": "nvcr.io/nvidia/jax:25.10-py3", "xgboost": "ghcr.io/kubeflow/trainer/xgboost-runtime"}
     for framework, image in images.items():
         runtime = client.get("ClusterTrainingRuntime", None, f"{framework}-distributed")
@@ -121,7 +121,7 @@ def test_jax_and_xgboost(client, target):
 @pytest.mark.differs("laptop", "the laptop cluster has no runtimes for MPI")
 @pytest.mark.only("laptop", "controlplane", "docker")
 def test_other_frameworks(client, target):
-    """There are runtimes for DeepSpeed and MLX too, and from 2.2 on for JAX and XGBoost."""
+    """There are runtimes for DeepSpeed and MLX too, and since 2.2 for JAX and XGBoost."""
     found = {one["metadata"]["name"] for one in client.list("ClusterTrainingRuntime", None)}
     newer = {"jax-distributed", "xgboost-distributed"} if target.trainer >= (2, 2) else set()
     assert found == {"torch-distributed", *MODELS, "deepspeed-distributed", "mlx-distributed", *newer}

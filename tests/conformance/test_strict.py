@@ -1,4 +1,4 @@
-"""Unknown fields are refused, or dropped with or without a warning: above all another version's patches of pods."""
+"""Unknown fields are rejected, or dropped with or without a warning, such as pod patches of another version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unknown_fields(*paths):
 
 
 def pod_patch_case(title, *paths, **pod):
-    """An unknown field inside of a patch of a pod's spec."""
+    """Return a case with unknown fields in a patch of a pod's spec."""
     return case(
         title,
         unknown_fields(*(f"{POD}.{path}" for path in paths)),
@@ -88,7 +88,7 @@ NESTED = [
         containers=[{"name": "node", "image": "x", "resources": {}}],
     ),
 ]
-# The laptop cluster keeps these parts of a patch as they are.
+# The laptop cluster stores these parts of a patch without validation.
 DEEP = [
     pod_patch_case(
         "affinity",
@@ -118,7 +118,7 @@ DEEP = [
     ),
 ]
 DIALECTS = {
-    # field: what it may look like, the first version that knows it, the first that does not any more
+    # field: an example, the first version that has the field, and the first version that no longer has it
     "podSpecOverrides": ([{"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}], (2, 0), (2, 1)),
     "podTemplateOverrides": (
         [{"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}],
@@ -138,23 +138,23 @@ def dry_run(client, namespace, job, **query):
     return client.request("POST", path_of("TrainJob", namespace), job, **{"dryRun": "All", **query})
 
 
-def test_nested(client, namespace, target):
-    """fieldValidation=Strict: 400 with the path of every unknown field, in the order of names."""
+def test_unknown_fields(client, namespace, target):
+    """With Strict, unknown fields get 400 with all their paths, in the order of their names."""
     found, expected = dry_run_cases(client, namespace, target.trainer, NESTED, fieldValidation="Strict")
     assert found == expected
 
 
 @pytest.mark.since("2.2")
 @pytest.mark.differs("laptop", "affinity, tolerations, volumes and security contexts in a patch are kept as they are")
-def test_deep(client, namespace, target):
-    """fieldValidation=Strict: 400 for unknown fields in affinity, tolerations, volumes and security contexts, too."""
+def test_unknown_fields_of_patches(client, namespace, target):
+    """With Strict, unknown fields in affinity, tolerations, volumes and security contexts get 400 too."""
     found, expected = dry_run_cases(client, namespace, target.trainer, DEEP, fieldValidation="Strict")
     assert found == expected
 
 
 @pytest.mark.parametrize("field", DIALECTS)
-def test_dialects(client, namespace, target, field):
-    """Each version's fields are refused by the others with Strict (400), and silently dropped without."""
+def test_fields_of_other_versions(client, namespace, target, field):
+    """Fields of another version get 400 with Strict. Without it they are silently dropped."""
     value, since, before = DIALECTS[field]
     job = train_job(**{field: value})
     strict = dry_run(client, namespace, job, fieldValidation="Strict")
@@ -174,7 +174,7 @@ def test_dialects(client, namespace, target, field):
 
 @pytest.mark.before("2.3")
 def test_grace_period_before_2_3(client, namespace, target):
-    """terminationGracePeriodSeconds in a patch is unknown before 2.3: refused with Strict, dropped without."""
+    """terminationGracePeriodSeconds in a patch is unknown before 2.3: Strict rejects it, otherwise it is dropped."""
     if target.trainer >= (2, 2):
         spec, path = {"runtimePatches": runtime_patches(pod={"terminationGracePeriodSeconds": 5})}, POD
     else:
@@ -185,8 +185,8 @@ def test_grace_period_before_2_3(client, namespace, target):
     assert "terminationGracePeriodSeconds" not in str(dry_run(client, namespace, train_job(**spec)).body["spec"])
 
 
-def test_patches_and_updates(client, namespace):
-    """An update with an unknown field is refused with Strict as well: PUT with 400, a merge patch with 422."""
+def test_unknown_fields_of_updates(client, namespace):
+    """With Strict, an update with an unknown field is rejected too: a PUT gets 400, a merge patch 422."""
     created = client.create(train_job(suspend=True), namespace)
     path = path_of("TrainJob", namespace, "job")
     changed = {**created, "spec": {**created["spec"], "bogus": 1}}
@@ -213,13 +213,13 @@ def test_patches_and_updates(client, namespace):
     ids=["fieldValidation", "dryRun"],
 )
 def test_unknown_options(client, namespace, query, text):
-    """Other values of fieldValidation and dryRun are refused with 422."""
-    answer = client.request("POST", path_of("TrainJob", namespace), train_job(), **query)
-    assert (answer.code, answer.message) == (422, f'CreateOptions.meta.k8s.io "" is invalid: {text}')
+    """Other values of fieldValidation and dryRun get 422."""
+    response = client.request("POST", path_of("TrainJob", namespace), train_job(), **query)
+    assert (response.code, response.message) == (422, f'CreateOptions.meta.k8s.io "" is invalid: {text}')
 
 
 def test_dry_run(client, namespace):
-    """dryRun=All answers as if, and nothing is created, changed, deleted or started."""
+    """dryRun=All gets the usual response, but nothing is created, changed, deleted or started."""
     path = path_of("TrainJob", namespace)
     created = client.request("POST", path, shell("true"), dryRun="All")
     assert created.code == 201
@@ -235,8 +235,8 @@ def test_dry_run(client, namespace):
     assert (now["metadata"]["uid"], now["spec"]) == (kept["metadata"]["uid"], kept["spec"])
 
 
-def test_this_versions_field(client, target, namespace):
-    """The OpenAPI document names exactly one field for patches of pods, this version's."""
+def test_pod_patch_field_of_this_version(client, target, namespace):
+    """The OpenAPI document names exactly one field for pod patches, that of this version."""
     document = client.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body["components"]["schemas"]
     spec = document["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
     known = {"podSpecOverrides", "podTemplateOverrides", "runtimePatches"} & set(spec)

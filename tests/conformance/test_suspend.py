@@ -1,4 +1,4 @@
-"""Suspending and resuming TrainJobs: what goes, what stays, what the status says."""
+"""Suspension and resumption of TrainJobs: deleted and kept objects, and the status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNNING = {"active": 1, "ready": 1}
 
 
 def suspend(client, namespace, value=True):
-    """Sets spec.suspend; the answer."""
+    """Set spec.suspend, and return the TrainJob."""
     return client.patch("TrainJob", namespace, "job", {"spec": {"suspend": value}})
 
 
@@ -27,8 +27,8 @@ def node_has_counters(counts):
     return lambda job: counters(job).get("node") == counts
 
 
-def test_from_the_start(client, namespace):
-    """A job that is created suspended has a JobSet and a suspended Job, and no pods; resumed, it runs to its end."""
+def test_created_suspended(client, namespace):
+    """A job that is created suspended has a JobSet and a suspended Job, but no pods. Resumed, it runs to its end."""
     created = client.create(shell("true", suspend=True), namespace)
     held = watch_states(client, created, node_has_counters({"suspended": 1}))
     assert conditions(held[-1]) == [SUSPENDED]
@@ -42,8 +42,8 @@ def test_from_the_start(client, namespace):
     assert is_subsequence(seen, [{"suspended": 1}, {}, {"active": 1}, RUNNING, {"ready": 1}, {"succeeded": 1}]), seen
 
 
-def test_while_it_runs(client, namespace):
-    """Suspending a running job deletes its pods; resumed, it starts from scratch in new ones."""
+def test_suspension_of_a_running_job(client, namespace):
+    """Suspending a running job deletes its pods. When it resumes, it starts again in new pods."""
     client.create(shell("sleep 60"), namespace)
     client.wait_for("TrainJob", namespace, "job", node_has_counters(RUNNING))
     (before,) = list_pods(client, namespace)
@@ -58,8 +58,8 @@ def test_while_it_runs(client, namespace):
     assert client.get("Job", namespace, "job-node-0")["metadata"]["uid"] == job["metadata"]["uid"]
 
 
-def test_finished_steps_stay_finished(client, namespace):
-    """An initializer that has succeeded before a suspension does not run again after it."""
+def test_finished_steps_do_not_run_again(client, namespace):
+    """An initializer that succeeded before a suspension does not run again."""
     steps = [
         replicated_job("dataset-initializer"),
         replicated_job("node", "sleep 60", depends_on=["dataset-initializer"]),
@@ -76,8 +76,8 @@ def test_finished_steps_stay_finished(client, namespace):
     assert sorted(step_of(pod) for pod in list_pods(client, namespace)) == ["dataset-initializer", "node"]
 
 
-def test_when_it_has_ended(client, namespace):
-    """Suspended comes next to Complete when a job that has ended is suspended; it stays Complete."""
+def test_suspension_of_a_complete_job(client, namespace):
+    """A Complete job that is suspended gets the condition Suspended too, and stays Complete."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     states = watch_states(client, suspend(client, namespace), has_condition("Suspended"))
@@ -88,23 +88,27 @@ def test_when_it_has_ended(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_a_stock_runtime_with_a_claim_cannot_be_resumed(client, namespace):
-    """On a stock torchtune runtime a suspended job says Resumed when it is resumed; its Jobs stay suspended."""
+def test_resume_on_a_stock_runtime_with_a_claim(client, namespace):
+    """On a stock torchtune runtime, a resumed job gets the condition Resumed, but its Jobs stay suspended."""
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
     held = {"dataset-initializer": {"suspended": 1}, "model-initializer": {"suspended": 1}, "node": {}}
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job) == held)
     states = watch_states(client, suspend(client, namespace, False), has_condition("Suspended", "False"))
-    refused = client.wait_for("Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed")
+    refused = client.wait_for(
+        "Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed"
+    )
     assert refused["involvedObject"]["kind"] == "TrainJob"
     assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
     assert counters(states[-1]) == held
 
 
 @pytest.mark.before("2.2")
-def test_a_stock_runtime_can_be_resumed(client, namespace):
-    """Created suspended on a stock torchtune runtime, a job is resumed: its JobSet has no claim of its own."""
+def test_resume_on_a_stock_runtime(client, namespace):
+    """Up to 2.1 a suspended job on a stock torchtune runtime resumes, because its JobSet has no claim."""
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
-    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1})
+    client.wait_for(
+        "TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1}
+    )
     states = watch_states(
         client, suspend(client, namespace, False), lambda job: counters(job)["model-initializer"] == {"active": 1}
     )

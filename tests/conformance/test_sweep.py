@@ -1,4 +1,4 @@
-"""Sweeping: what nobody needs any more goes, and nothing else does, however many sweep and whoever is killed."""
+"""Sweeps: expired and abandoned TrainJobs are deleted, and no others, with concurrent and with killed sweeps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shell(script, **more):
 
 
 def run_to_end(cluster, task, request):
-    """Submits a TrainJob and waits for its end."""
+    """Submit a TrainJob, and wait for its end."""
     reference = submit(cluster, request, key(task))
     wait(cluster, reference)
     return reference
@@ -58,12 +58,12 @@ def trainjob_names(cluster):
 
 
 def actions_by_task(results):
-    """What was done, by task: the TrainJob's name begins with it."""
-    return {one.reference.name.rpartition("-")[0]: one.done for one in results}
+    """Return the actions by task, which is the start of the TrainJob's name."""
+    return {one.reference.name.rpartition("-")[0]: one.action for one in results}
 
 
-def test_finished_ones_go_when_their_time_is_over(client, namespace, cluster):
-    """One that has ended goes when its own time is over, or the sweep's where it has none; not before; ours only."""
+def test_finished_jobs_are_deleted_after_their_lifetime(client, namespace, cluster):
+    """A finished job is deleted after its own lifetime, or the sweep's if it has none. Foreign jobs are kept."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node"))
     where = {"name": runtime["runtime"], "kind": runtime["kind"]}
     now, later = {"ttl_after_success": NOW}, {"ttl_after_success": timedelta(days=1)}
@@ -74,9 +74,9 @@ def test_finished_ones_go_when_their_time_is_over(client, namespace, cluster):
     run_to_end(cluster, "failed-too", shell("exit 1", runtime=where, **now))
     foreign = run_to_end(cluster, "foreign", shell("true", **now))
     client.patch("TrainJob", namespace, foreign.name, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}})
-    everyone = trainjob_names(cluster)
+    all_names = trainjob_names(cluster)
     assert actions_by_task(sweep(cluster, dry_run=True)) == {"gone": "deleted", "failed": "deleted"}
-    assert trainjob_names(cluster) == everyone
+    assert trainjob_names(cluster) == all_names
     assert actions_by_task(sweep(cluster)) == {"gone": "deleted", "failed": "deleted"}
     assert sweep(cluster) == []
     assert actions_by_task(sweep(cluster, finished_for=timedelta(hours=1))) == {}
@@ -85,14 +85,14 @@ def test_finished_ones_go_when_their_time_is_over(client, namespace, cluster):
     assert client.find("TrainJob", namespace, foreign.name)
 
 
-def test_ones_at_work_go_when_their_asker_has_ended(cluster):
-    """One at work goes when who asked for it is known to have ended, as `on_kill` says, and is not young."""
-    answers = {"over": True, "unknown": None, "at-work": False, "kept": True, "held": True}
-    for task in answers:
+def test_active_jobs_are_deleted_when_their_caller_has_ended(cluster):
+    """An active job is deleted when its caller has ended, as `on_kill` says, unless it is young."""
+    has_caller_ended = {"over": True, "unknown": None, "active": False, "kept": True, "held": True}
+    for task in has_caller_ended:
         submit(cluster, shell("sleep 600", on_kill={"kept": "keep", "held": "suspend"}.get(task, "delete")), key(task))
 
     def is_over(key):
-        return answers[key.task]
+        return has_caller_ended[key.task]
 
     assert sweep(cluster, has_ended=is_over) == []  # too young
     assert actions_by_task(sweep(cluster, has_ended=is_over, active_for=NOW)) == {
@@ -100,27 +100,27 @@ def test_ones_at_work_go_when_their_asker_has_ended(cluster):
         "held": "suspended",
     }
     assert sweep(cluster, has_ended=is_over, active_for=NOW) == []
-    assert {name.rpartition("-")[0] for name in trainjob_names(cluster)} == answers.keys() - {"over"}
+    assert {name.rpartition("-")[0] for name in trainjob_names(cluster)} == has_caller_ended.keys() - {"over"}
 
 
-def test_a_finished_one_stays_while_its_asker_is_at_work(cluster):
-    """One whose time is over stays until who asked for it has ended, too, as its result may not be read yet."""
+def test_a_finished_job_is_kept_while_its_caller_runs(cluster):
+    """A finished job is kept until its caller has ended, because its result may not have been read yet."""
     run_to_end(cluster, "task", shell("true", ttl_after_success=NOW))
     assert sweep(cluster, has_ended=lambda _: False) == []
     assert actions_by_task(sweep(cluster, has_ended=lambda _: None)) == {"task": "deleted"}
 
 
-def test_who_takes_it_over_between_question_and_deletion_keeps_it(cluster):
-    """A retry that adopts after the sweep has asked about it, and before it deletes, keeps the TrainJob."""
-    # Two keys: a name that is used again while its first Job is just starting may get no pod (docs/trainer.md).
-    for task, request in {"at-work": shell("sleep 600"), "ended": shell("true", ttl_after_success=NOW)}.items():
+def test_adoption_during_a_sweep(cluster):
+    """A job that a retry adopts between the sweep's check and its deletion is kept."""
+    # Two keys: a name that is used again while its first Job is starting may get no pod (docs/trainer.md).
+    for task, request in {"active": shell("sleep 600"), "ended": shell("true", ttl_after_success=NOW)}.items():
         first = submit(cluster, request, key(task))
         if task == "ended":
             wait(cluster, first)
         adopted = []
 
         def is_over(key, request=request, adopted=adopted):
-            if not adopted:  # asked about once, it has ended; the retry comes right after the answer
+            if not adopted:  # at the first check the caller has ended; a retry adopts the job right after it
                 adopted.append(submit(cluster, request, key))
                 return True
             return False
@@ -132,29 +132,29 @@ def test_who_takes_it_over_between_question_and_deletion_keeps_it(cluster):
 
 
 class ClusterWithConcurrentSweep(Cluster):
-    """A cluster in which somebody sweeps right before each change of a TrainJob."""
+    """A cluster in which another sweep runs right before each change of a TrainJob."""
 
     def patch_trainjob(self, *arguments, **more):
         sweep(self, has_ended=lambda _: True, active_for=NOW)
         return super().patch_trainjob(*arguments, **more)
 
 
-def test_who_comes_right_after_the_deletion_makes_another(target, namespace):
-    """A retry that has found the TrainJob, and takes it over right after its deletion, makes another attempt."""
+def test_submission_after_the_deletion(target, namespace):
+    """A retry whose job is deleted right before its adoption creates another attempt."""
     connection = Connection(kubeconfig=target.kubeconfig, namespace=namespace)
-    with contextlib.closing(ClusterWithConcurrentSweep(connection)) as engine:
-        first = submit(engine, shell("sleep 600"), key("task"))
+    with contextlib.closing(ClusterWithConcurrentSweep(connection)) as cluster:
+        first = submit(cluster, shell("sleep 600"), key("task"))
         wait_until(
-            lambda: any(pod["status"].get("phase") == "Running" for pod in engine.list_pods(first.name, namespace))
+            lambda: any(pod["status"].get("phase") == "Running" for pod in cluster.list_pods(first.name, namespace))
         )
-        again = submit(engine, shell("sleep 600"), key("task"))
+        again = submit(cluster, shell("sleep 600"), key("task"))
         assert (again.adopted, again.uid == first.uid) == (False, False)
-        assert trainjob_names(engine) == {again.name}
+        assert trainjob_names(cluster) == {again.name}
 
 
 @pytest.mark.since("2.2")
-def test_a_model_that_nobody_has_exported_stays(client, namespace, cluster):
-    """A complete one stays while its model is on a claim that goes with it, until the export of that claim is done."""
+def test_a_model_without_an_export_is_kept(client, namespace, cluster):
+    """A Complete job is kept while its model is on its own claim, until an export of that claim has succeeded."""
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     node = replicated_job("node")
     node["template"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [
@@ -182,12 +182,12 @@ DELETE_ONE_AND_WAIT = """
 import sys
 from trainjob.client import connect
 from trainjob.retention import sweep
-sweep(connect(), namespace=sys.argv[1], tell=lambda one: (print(one, flush=True), sys.stdin.readline()))
+sweep(connect(), namespace=sys.argv[1], on_result=lambda one: (print(one, flush=True), sys.stdin.readline()))
 """
 
 
-def test_many_sweep_and_one_is_killed(cluster, target, namespace, evidence):
-    """Of several sweeps at once, one of them killed in the middle, each TrainJob is deleted once, by any of them."""
+def test_concurrent_sweeps_with_a_kill(cluster, target, namespace, evidence):
+    """Several sweeps at once, one of which is killed, delete each TrainJob exactly once."""
     for number in range(12):
         submit(cluster, shell("true", ttl_after_success=NOW), key(f"t{number}"))
     for name in trainjob_names(cluster):
@@ -200,14 +200,14 @@ def test_many_sweep_and_one_is_killed(cluster, target, namespace, evidence):
 
     with contextlib.ExitStack() as stack:
         victim = stack.enter_context(start(sys.executable, "-c", DELETE_ONE_AND_WAIT))
-        told = victim.stdout.readline()  # it has listed all of them, and deleted one
+        output = victim.stdout.readline()  # it has listed all jobs, and deleted one
         one, other = (stack.enter_context(start(*COMMAND)) for _ in range(2))
         victim.send_signal(signal.SIGKILL)
-        told += "".join(process.communicate(timeout=300)[0] for process in (one, other))
+        output += "".join(process.communicate(timeout=300)[0] for process in (one, other))
         assert (victim.wait(), one.returncode, other.returncode) == (-signal.SIGKILL, 0, 0)
-    deleted = Counter(re.findall(rf"{namespace}/(\S+?):? deleted", told))
+    deleted = Counter(re.findall(rf"{namespace}/(\S+?):? deleted", output))
     assert trainjob_names(cluster) == set()
-    assert (len(deleted), max(deleted.values())) == (12, 1), told
+    assert (len(deleted), max(deleted.values())) == (12, 1), output
     evidence(
         "faults", fault="SIGKILL of one of 3 concurrent sweeps", runs=1, result=f"{len(deleted)} of 12 deleted once"
     )
@@ -218,40 +218,41 @@ def _is_complete(cluster, namespace, name):
     return any(one["type"] == "Complete" for one in (found.get("status") or {}).get("conditions") or ())
 
 
-def test_sweeps_beside_submits(cluster, evidence):
-    """While many ask for TrainJobs, use them and end, at random, and several sweep, nobody loses what it waits for."""
-    wanted, lost, random_one = Counter(), [], random.Random(7)  # noqa: S311 - no secret
+def test_sweeps_during_submissions(cluster, evidence):
+    """Concurrent sweeps never delete a job that a caller has submitted and still uses."""
+    callers, lost, random_numbers = Counter(), [], random.Random(7)  # noqa: S311 - no secret
     stop, swept, uses = threading.Event(), Counter(), Counter()
 
-    def asker(task, pauses):
+    def submit_and_use(task, pauses):
         for pause in pauses:
-            wanted[task] += 1  # its engine has it at work from here on
+            callers[task] += 1  # from here on its engine reports this caller as running
             mine = submit(cluster, shell("sleep 600"), key(task))
             uses[task] += 1
             stop.wait(pause)
             found = cluster.get_trainjob(mine.name, mine.namespace)
             if found is None or found["metadata"]["uid"] != mine.uid:
                 lost.append(mine)
-            wanted[task] -= 1
+            callers[task] -= 1
             stop.wait(pause)
 
     def is_over(key):
-        over = not wanted[key.task]
-        stop.wait(random_one.uniform(0, 0.03))  # much may happen before the answer is acted on
+        over = not callers[key.task]
+        stop.wait(random_numbers.uniform(0, 0.03))  # much can happen before the sweep acts on this
         return over
 
-    def sweeper():
+    def sweep_again_and_again():
         while not stop.is_set():
             for one in sweep(cluster, has_ended=is_over, active_for=NOW):
                 swept[one.action] += 1
 
     with ThreadPoolExecutor(7) as pool:
-        askers = [
-            pool.submit(asker, f"t{number}", [random_one.uniform(0, 0.2) for _ in range(8)]) for number in range(4)
+        users = [
+            pool.submit(submit_and_use, f"t{number}", [random_numbers.uniform(0, 0.2) for _ in range(8)])
+            for number in range(4)
         ]
-        sweepers = [pool.submit(sweeper) for _ in range(3)]
+        sweepers = [pool.submit(sweep_again_and_again) for _ in range(3)]
         try:
-            for one in askers:
+            for one in users:
                 one.result(120)
             wait_until(lambda: not trainjob_names(cluster), 300)
         finally:

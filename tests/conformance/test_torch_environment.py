@@ -1,4 +1,4 @@
-"""What torch runtimes tell their processes: PET_ variables, how many there are, and the resources they get."""
+"""Variables and resources of processes on torch runtimes: PET_ variables and the number of processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.trainjobs import is_finished, list_pods, shell, train_job
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 LLAMA = TORCHTUNE_RUNTIMES["llama3.2-1b"]
 MIG = "nvidia.com/mig-1g.5gb"
-# Fields of spec.trainer -> PET_NNODES and PET_NPROC_PER_NODE.
+# Case: fields of spec.trainer, PET_NNODES, PET_NPROC_PER_NODE.
 COUNTS = {
     "nothing": ({"command": ["true"]}, "1", "1"),
     "both": ({"numNodes": 2, "numProcPerNode": 3}, "2", "3"),
@@ -41,25 +41,25 @@ COUNTS = {
 }
 
 
-def test_counts(client, namespace):
-    """Processes are auto with GPUs, else as many as CPUs, rounded up; requests count before limits, MIG not at all."""
+def test_node_and_process_counts(client, namespace):
+    """The number of processes is auto with GPUs, otherwise the CPUs, rounded up. MIG slices do not count."""
     jobs = {name: train_job(trainer=trainer) for name, (trainer, _, _) in COUNTS.items()}
-    told = {
+    variables = {
         name: read_environment(find_container(one)) for name, one in create_jobsets(client, namespace, jobs).items()
     }
-    given = {name: (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) for name, env in told.items()}
-    assert given == {name: (nodes, processes) for name, (_, nodes, processes) in COUNTS.items()}
+    counts = {name: (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) for name, env in variables.items()}
+    assert counts == {name: (nodes, processes) for name, (_, nodes, processes) in COUNTS.items()}
 
 
 @pytest.mark.before("2.2")
-def test_words(client, namespace):
-    """Up to 2.1 numProcPerNode may be cpu, which counts CPUs also where there are GPUs, or gpu, which is passed on."""
+def test_num_proc_per_node_before_2_2(client, namespace):
+    """Up to 2.1 numProcPerNode can be cpu, which counts CPUs even with GPUs, or gpu, which is passed on."""
     both = {"numNodes": 1, "resourcesPerNode": gpu_resources(2, cpu="3")}
     jobs = {word: train_job(trainer={"numProcPerNode": word, **both}) for word in ("auto", "cpu", "gpu")}
-    given = {
+    variables = {
         name: read_environment(find_container(one)) for name, one in create_jobsets(client, namespace, jobs).items()
     }
-    processes = {name: env["PET_NPROC_PER_NODE"] for name, env in given.items()}
+    processes = {name: env["PET_NPROC_PER_NODE"] for name, env in variables.items()}
     assert processes == {"auto": "auto", "cpu": "3", "gpu": "gpu"}
 
 
@@ -77,13 +77,13 @@ def test_variables(client, namespace):
 
 
 def test_without_a_trainer(client, namespace):
-    """Without `trainer` the container is the runtime's: no variables, no port."""
+    """Without spec.trainer, the container has no variables and no port beyond the runtime's."""
     found = find_container(create_jobsets(client, namespace, {"job": train_job()})["job"])
     assert [key for key in ("env", "ports", "command", "args") if key in found] == []
 
 
 def create_customized_runtime(client, namespace, **spec):
-    """A runtime like torch-distributed whose container has variables, resources and a port."""
+    """Create a copy of torch-distributed with variables, resources and a port."""
     stock = client.get("ClusterTrainingRuntime", None, "torch-distributed")["spec"]
     inner = stock["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     inner["env"] = [{"name": "PET_NNODES", "value": "9"}, {"name": "X", "value": "1"}]
@@ -94,7 +94,7 @@ def create_customized_runtime(client, namespace, **spec):
 
 
 def test_variables_of_the_runtime(client, namespace):
-    """A runtime's variables are replaced where they stand; its CPUs count; its first unnamed port is replaced."""
+    """Variables of a runtime are replaced in place, its CPUs count, and its first unnamed port is replaced."""
     own = create_customized_runtime(client, namespace)
     env = [{"name": "Y", "value": "3"}, {"name": "X", "value": "2"}]
     found = find_container(create_jobsets(client, namespace, {"job": train_job(trainer={"env": env}, **own)})["job"])
@@ -107,7 +107,7 @@ def test_variables_of_the_runtime(client, namespace):
 
 @pytest.mark.parametrize("policy", [{"numNodes": 2}, None])
 def test_without_torch(client, namespace, target, policy):
-    """A runtime without torch tells its processes nothing; resources of the TrainJob need an mlPolicy from 2.3 on."""
+    """Without torch in its runtime, a job gets no PET_ variables. Since 2.3 its resources need an mlPolicy."""
     own = create_customized_runtime(client, namespace, mlPolicy=policy)
     limits = {"limits": {"cpu": "1"}}
     jobs = {
@@ -124,7 +124,7 @@ def test_without_torch(client, namespace, target, policy):
 
 
 def test_resources(client, namespace, target):
-    """Resources of the TrainJob are merged into the runtime's from 2.3 on; before, they replace them all."""
+    """Since 2.3 resources of the TrainJob are merged into those of the runtime. Before, they replace them."""
     given = {
         "cpu": {"requests": {"cpu": "1"}},
         "memory": {"limits": {"memory": "1Gi"}},
@@ -144,7 +144,7 @@ def test_resources(client, namespace, target):
 
 
 def test_quantities(client, namespace):
-    """A TrainJob keeps its quantities as they were sent; its JobSet has them as Kubernetes writes them."""
+    """A TrainJob keeps its quantities as they were sent. Its JobSet has them in canonical form."""
     sent = {"cpu": "2000m", "memory": "0.5Gi", "ephemeral-storage": 1000, "example.org/x": "1e3", "example.org/y": "1"}
     trainer = {"resourcesPerNode": {"requests": sent, "limits": {"cpu": 2, "memory": "1024Mi"}}}
     found = find_container(create_jobsets(client, namespace, {"job": train_job(trainer=trainer)})["job"])["resources"]
@@ -153,8 +153,8 @@ def test_quantities(client, namespace):
     assert found == {"requests": stored, "limits": {"cpu": "2", "memory": "1Gi"}}
 
 
-def test_what_the_processes_see(client, namespace):
-    """Two nodes are two pods of one Job; their processes see rank 0 and 1 of two nodes."""
+def test_environment_of_the_processes(client, namespace):
+    """Two nodes are two pods of one Job. Their processes have the ranks 0 and 1."""
     script = (
         "echo $PET_NODE_RANK of $PET_NNODES, $PET_NPROC_PER_NODE each, $JOB_COMPLETION_INDEX, port $PET_MASTER_PORT"
     )
@@ -162,5 +162,5 @@ def test_what_the_processes_see(client, namespace):
     client.wait_for("TrainJob", namespace, "job", is_finished)
     pods = sorted(list_pods(client, namespace), key=lambda pod: pod["spec"]["hostname"])
     assert [pod["spec"]["hostname"] for pod in pods] == ["job-node-0-0", "job-node-0-1"]
-    said = [client.log(namespace, pod["metadata"]["name"]).strip() for pod in pods]
-    assert said == ["0 of 2, 1 each, 0, port 29500", "1 of 2, 1 each, 1, port 29500"]
+    logs = [client.log(namespace, pod["metadata"]["name"]).strip() for pod in pods]
+    assert logs == ["0 of 2, 1 each, 0, port 29500", "1 of 2, 1 each, 1, port 29500"]

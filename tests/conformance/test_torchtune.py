@@ -1,4 +1,4 @@
-"""The command that the Trainer composes for TorchTune: recipe, configuration, endpoint, what it keeps."""
+"""The command that the Trainer builds for TorchTune: recipe, configuration, endpoint, and kept arguments."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SEVERAL = {
     "qlora": ("lora_finetune_distributed", "_qlora"),
 }
 MULTINODE = ("full_finetune_distributed", "_full_multinode")
-# Fields of spec.trainer; recipes; whether the processes are told where to meet. The runtime has two GPUs of its own.
-# (Version 2.1 panics over numProcPerNode without numNodes.)
+# Case: fields of spec.trainer, recipes, whether the processes get a rendezvous endpoint. The runtime has two GPUs.
+# Trainer 2.1 panics if there is numProcPerNode without numNodes.
 SIZES = {
     "the-runtimes": ({}, SEVERAL, True),
     "1-gpu": ({"resourcesPerNode": gpu_resources(1)}, SINGLE, False),
@@ -77,20 +77,20 @@ CONFIG = {
 
 
 def torchtune_trainer(args=None, **trainer) -> Object:
-    """The part `trainer` of a TrainJob whose command the Trainer composes."""
+    """Return the trainer of a TrainJob for which the Trainer builds the command."""
     return {"command": list(TUNE), **({"args": list(args)} if args else {}), **trainer}
 
 
 def expected_command(
     name: str, recipe: tuple[str, str], config: str, stock_arguments: list[str], *, rendezvous: bool
 ) -> list[str]:
-    """The whole command that is expected."""
+    """Return the whole expected command."""
     endpoint = [f"--rdzv_endpoint={name}-node-0-0.{name}:29500"] if rendezvous else []
     return [*TUNE, *endpoint, recipe[0], "--config", config + recipe[1], *stock_arguments]
 
 
 def stock_arguments(stock: str) -> list[str]:
-    """What is kept of a stock runtime's own command."""
+    """Return the arguments of a stock runtime's command that the Trainer keeps."""
     return ["output_dir=/workspace/output", *TOKENIZER[stock], "checkpointer.checkpoint_dir=/workspace/model"]
 
 
@@ -99,25 +99,25 @@ def composed_commands(client, namespace, jobs):
 
 
 @pytest.mark.parametrize("stock", TORCHTUNE_RUNTIMES.values())
-def test_stock_runtimes(client, namespace, stock):
-    """On a stock runtime recipe and configuration are chosen, its paths are kept and its dataset is dropped."""
+def test_commands_on_stock_runtimes(client, namespace, stock):
+    """On a stock runtime the Trainer chooses recipe and configuration, keeps the paths and drops the dataset."""
     jobs, expected = {}, {}
     for size in ("the-runtimes", "1-gpu", "2-gpus", "1-process"):
         for method in ("full", "lora", "dora", "qlora"):
-            (trainer, recipes, meet), (args, kind) = SIZES[size], METHODS[method]
+            (trainer, recipes, rendezvous), (args, kind) = SIZES[size], METHODS[method]
             if kind == "qlora" and (recipes is SEVERAL or "qwen" in stock):
-                continue  # refused, see test_torchtune_refusals
+                continue  # rejected, see test_torchtune_refusals
             name = f"{method}-{size}"
             jobs[name] = train_job(runtime=stock, trainer=torchtune_trainer(args, **trainer))
             expected[name] = expected_command(
-                name, recipes[kind], CONFIG[stock], stock_arguments(stock), rendezvous=meet
+                name, recipes[kind], CONFIG[stock], stock_arguments(stock), rendezvous=rendezvous
             )
     assert composed_commands(client, namespace, jobs) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_sizes(client, namespace, method):
-    """One process or GPU takes a single device recipe, more a distributed one; MIG slices count as no GPU."""
+def test_recipes_by_size(client, namespace, method):
+    """One process or GPU gets a single-device recipe, more get a distributed one. MIG slices are no GPUs."""
     runtime = create_training_only_runtime(client, namespace, TORCHTUNE_RUNTIMES["llama3.2-3b"], "any-llama3.3-70b")
     args, kind = METHODS[method]
     jobs = {
@@ -126,18 +126,18 @@ def test_sizes(client, namespace, method):
     }
     kept = stock_arguments(TORCHTUNE_RUNTIMES["llama3.2-3b"])
     assert composed_commands(client, namespace, jobs) == {
-        name: expected_command(name, recipes[kind], "llama3_3/70B", kept, rendezvous=meet)
-        for name, (_, recipes, meet) in with_job_names(SIZES)
+        name: expected_command(name, recipes[kind], "llama3_3/70B", kept, rendezvous=rendezvous)
+        for name, (_, recipes, rendezvous) in with_job_names(SIZES)
     }
 
 
 def with_job_names(sizes):
-    """Names of TrainJobs start with a letter."""
+    """Return the sizes with names that start with a letter, as a TrainJob's must."""
     return [(f"with-{name}", size) for name, size in sizes.items()]
 
 
-def test_nodes(client, namespace):
-    """Several nodes take the multinode configuration, which only llama3.3-70b has; 0 nodes the distributed one."""
+def test_recipes_by_nodes(client, namespace):
+    """Several nodes get the multinode configuration, which only llama3.3-70b has. 0 nodes get the distributed one."""
     runtime = create_training_only_runtime(client, namespace, TORCHTUNE_RUNTIMES["llama3.2-3b"], "any-llama3.3-70b")
     one = {"resourcesPerNode": gpu_resources(1)}
     jobs = {
@@ -163,7 +163,7 @@ def test_nodes(client, namespace):
     ],
 )
 def test_false_flags(client, namespace, target, args, since_2_3, before):
-    """Flags that are False count as absent from 2.3 on; before, they choose QLoRA or cancel it like True ones."""
+    """Since 2.3 flags that are False have no effect. Before, they choose or cancel QLoRA as if they were True."""
     kind = since_2_3 if target.trainer >= (2, 3) else before
     job = train_job(runtime=LLAMA, trainer=torchtune_trainer(args, numNodes=1, numProcPerNode=1))
     expected = expected_command("job", SINGLE[kind], "llama3_2/1B", stock_arguments(LLAMA), rendezvous=False)
@@ -171,7 +171,7 @@ def test_false_flags(client, namespace, target, args, since_2_3, before):
 
 
 def test_arguments(client, namespace):
-    """The arguments stand behind the composed command; GPUs of the runtime are kept where none are asked for."""
+    """The arguments follow the built command. The runtime's GPUs are kept if the TrainJob requests none."""
     args = ["epochs=1", "dataset.split=train[:10%]", *LORA]
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, trainer=torchtune_trainer(args))})[
         "job"
@@ -181,7 +181,7 @@ def test_arguments(client, namespace):
 
 
 def test_other_commands(client, namespace):
-    """Without exactly `tune run` nothing is composed: the runtime's own command stays, or the TrainJob's is taken."""
+    """Unless the command is exactly `tune run`, the Trainer keeps the runtime's or the TrainJob's command."""
     own = [
         *(*TUNE, "--rdzv_endpoint=localhost:29500", "full_finetune_distributed", "--config", "llama3_2/1B_full"),
         *("dataset=torchtune.datasets.instruct_dataset", "dataset.source=parquet"),
@@ -206,8 +206,8 @@ def test_other_commands(client, namespace):
     assert masters == {"nothing": False, "args": True, "more": True, "half": True}
 
 
-def test_environment(client, namespace):
-    """TorchTune is told nodes, processes and rank by PET_ variables behind the user's, but no master's address."""
+def test_torchtune_environment(client, namespace):
+    """TorchTune gets nodes, processes and rank in PET_ variables after the user's, but no master address."""
     env = [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]
     jobs = {
         "two-gpus": train_job(runtime=LLAMA, trainer=torchtune_trainer(env=env)),
@@ -215,16 +215,16 @@ def test_environment(client, namespace):
     }
     jobsets = create_jobsets(client, namespace, jobs)
     rank = {"fieldRef": {"fieldPath": RANK}}
-    given = [list(read_environment(find_container(jobsets[name])).items()) for name in jobs]
-    assert given[0] == [
+    variables = [list(read_environment(find_container(jobsets[name])).items()) for name in jobs]
+    assert variables[0] == [
         *[("B", "2"), ("A", "1"), ("PET_NNODES", "1"), ("PET_NPROC_PER_NODE", "auto"), ("PET_NODE_RANK", rank)]
     ]
-    assert given[1] == [("PET_NNODES", "1"), ("PET_NPROC_PER_NODE", "1"), ("PET_NODE_RANK", rank)]
+    assert variables[1] == [("PET_NNODES", "1"), ("PET_NPROC_PER_NODE", "1"), ("PET_NODE_RANK", rank)]
     assert find_container(jobsets["two-gpus"])["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
 
 
 def test_the_pods_command(client, namespace, target):
-    """What the JobSet says is what its Job and its pod get."""
+    """Job and pod have the command, variables and resources of the JobSet."""
     runtime = create_training_only_runtime(client, namespace, LLAMA, "any-llama3.2-1b")
     nowhere = pod_patch(target.trainer, {"nodeSelector": {"example.org/no-such": "node"}})
     trainer = torchtune_trainer(

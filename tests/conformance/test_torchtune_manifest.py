@@ -1,4 +1,4 @@
-"""Our command for TorchTune over a workspace is the one that the Trainer composes on its own runtimes."""
+"""The project's TorchTune command over a workspace equals the command that the Trainer builds on its runtimes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = {
     "8-gpus": {"resources_per_node": {"gpu": 8, "cpu": 16}},
 }
 LARGE_SIZES = {"8-gpus": SIZES["8-gpus"], "2-nodes": {"num_nodes": 2, "resources_per_node": {"gpu": 8}}}
-# Llama's QLoRA is for one process, there is none for Qwen, and 70B has no LoRA on several nodes.
+# Llama's QLoRA needs one process, Qwen has none, and 70B has no LoRA on several nodes.
 SINGLE_ONLY, NONE = {"llama3.2-1b", "llama3.2-3b"}, {"qwen2.5-1.5b"}
 
 
@@ -30,11 +30,14 @@ def has_recipe(model, method, size):
 
 
 def parse_command(command: list[str]) -> Object:
-    """A command line of TorchTune: recipe, configuration, whether there is an endpoint, and the pairs behind."""
+    """Return recipe, configuration and arguments of a TorchTune command line.
+
+    `endpoint` is whether it has a rendezvous endpoint.
+    """
     assert command[:2] == ["tune", "run"]
-    meeting, rest = command[2].startswith("--rdzv_endpoint="), command[3 if command[2].startswith("--") else 2 :]
+    endpoint, rest = command[2].startswith("--rdzv_endpoint="), command[3 if command[2].startswith("--") else 2 :]
     assert rest[1] == "--config"
-    return {"recipe": rest[0], "config": rest[2], "meeting": meeting, "pairs": rest[3:]}
+    return {"recipe": rest[0], "config": rest[2], "endpoint": endpoint, "arguments": rest[3:]}
 
 
 def trainer_command(jobset: Object) -> Object:
@@ -44,7 +47,7 @@ def trainer_command(jobset: Object) -> Object:
 
 @pytest.mark.parametrize("model", [*TORCHTUNE_RUNTIMES, "llama3.3-70b"])
 def test_the_same_command(client, namespace, target, model):
-    """For each size and method that exists: the same recipe, configuration, paths and arguments in the same order."""
+    """Recipe, configuration, paths and arguments are the same and in the same order for each size and method."""
     dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
     runtime = {}
     if model == "llama3.3-70b":

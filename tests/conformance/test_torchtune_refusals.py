@@ -1,4 +1,4 @@
-"""What the Trainer's webhook refuses of TorchTune, in which version, and with which words."""
+"""TorchTune requests that the Trainer's webhook rejects, by version, with the exact messages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def torchtune_trainer(args=("epochs=1",), **trainer):
 
 
 def single_process_trainer(args=("epochs=1",), **trainer):
-    """With both counts, so that version 2.1 checks too."""
+    """Return a trainer with both counts, so that Trainer 2.1 validates it."""
     return torchtune_trainer(args, **{"numNodes": 1, "numProcPerNode": 1, **trainer})
 
 
 def dry_run(client, namespace, trainer, **job):
-    """Code and text of the API server to a dry run; the text without the webhook's name."""
+    """Return code and message of a dry run, without the webhook's name."""
     body = train_job(trainer=trainer, **{"runtime": LLAMA, **job})
     found = client.request("POST", path_of("TrainJob", namespace), body, fieldValidation="Strict", dryRun="All")
     return found.code, "" if found.ok else found.message.removeprefix(DENIED)
@@ -42,7 +42,7 @@ ACCEPTED = (201, "")
 
 
 def not_one_gpu_refusal(processes, resources, model="llama3_2/1B"):
-    """Both problems of a QLoRA that is not on one device."""
+    """Return the two problems of a QLoRA that is not on one device."""
     return refusal(
         f"{PROCESSES}{processes}: must be auto or 1 for {model} model when using QLoRA",
         f"spec.trainer.resourcesPerNode: Invalid value: {resources}: "
@@ -51,7 +51,7 @@ def not_one_gpu_refusal(processes, resources, model="llama3_2/1B"):
 
 
 def test_qlora_on_qwen(client, namespace):
-    """QLoRA on Qwen is refused, whatever the size."""
+    """QLoRA on Qwen is rejected for every size."""
     assert dry_run(client, namespace, single_process_trainer(QLORA), runtime=QWEN) == refusal(NO_QWEN)
     two = single_process_trainer(QLORA, numProcPerNode=2, resourcesPerNode=gpu_resources(2))
     assert dry_run(client, namespace, two, runtime=QWEN) == refusal(NO_QWEN)
@@ -59,7 +59,7 @@ def test_qlora_on_qwen(client, namespace):
 
 
 def test_qlora_on_several_devices(client, namespace):
-    """QLoRA on Llama is accepted with one process or one GPU, and refused with more."""
+    """QLoRA on Llama is accepted with one process or one GPU, and rejected with more."""
     two = '{"limits":{"nvidia.com/gpu":"2"},"requests":{"nvidia.com/gpu":"2"}}'
     sized = {"numProcPerNode": 2, "resourcesPerNode": gpu_resources(2)}
     assert dry_run(client, namespace, single_process_trainer(QLORA)) == ACCEPTED
@@ -77,8 +77,8 @@ def test_qlora_on_several_devices(client, namespace):
 
 
 @pytest.mark.since("2.2")
-def test_qlora_without_a_count(client, namespace):
-    """Without numProcPerNode QLoRA needs a resource called gpu: a MIG slice or one CPU is refused."""
+def test_qlora_without_num_proc_per_node(client, namespace):
+    """Without numProcPerNode, QLoRA needs a resource with gpu in its name: a MIG slice or one CPU is rejected."""
     mig = {"limits": {"nvidia.com/mig-1g.5gb": "1"}}
     text = '{"limits":{"nvidia.com/mig-1g.5gb":"1"}}'
     assert dry_run(client, namespace, torchtune_trainer(QLORA)) == not_one_gpu_refusal('"auto"', "null")
@@ -93,7 +93,7 @@ def test_qlora_without_a_count(client, namespace):
 
 
 def test_nodes(client, namespace):
-    """Several nodes are refused, except for llama3.3-70b; 0 and less are accepted."""
+    """Several nodes are rejected, except for llama3.3-70b. 0 and negative numbers are accepted."""
     assert dry_run(client, namespace, single_process_trainer(numNodes=2)) == refusal(TWO_NODES)
     assert dry_run(client, namespace, single_process_trainer(numNodes=0)) == ACCEPTED
     assert dry_run(client, namespace, single_process_trainer(numNodes=-1)) == ACCEPTED
@@ -102,7 +102,7 @@ def test_nodes(client, namespace):
 
 
 def test_lora_on_nodes(client, namespace, target):
-    """LoRA on several nodes is refused from 2.3 on; before, all weights are trained without a word."""
+    """LoRA on several nodes is rejected since 2.3. Before, it trains all weights without a warning."""
     newer = target.trainer >= (2, 3)
     large = create_training_only_runtime(client, namespace, LLAMA, "any-llama3.3-70b")
     for args in (LORA, QLORA):
@@ -112,7 +112,7 @@ def test_lora_on_nodes(client, namespace, target):
 
 
 def test_managed_paths(client, namespace, target):
-    """The runtime's own paths in arguments are refused from 2.3 on, each by itself."""
+    """Since 2.3 each argument that sets a path of the runtime is rejected."""
     keys = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
     args = ["epochs=1", *(f"{key}=/x" for key in keys), "output_dirs=/x", "output_dir"]
     places = [*enumerate(keys, 1), (6, "output_dir")]
@@ -137,7 +137,7 @@ def test_managed_paths(client, namespace, target):
     ],
 )
 def test_names_of_runtimes(client, namespace, name, model):
-    """The model is read from the runtime's name, of exactly three words: any, the family, the size."""
+    """The model is part of the runtime's name, which has three words: any word, the family, the size."""
     found = dry_run(
         client, namespace, single_process_trainer(), **create_training_only_runtime(client, namespace, LLAMA, name)
     )
@@ -146,32 +146,32 @@ def test_names_of_runtimes(client, namespace, name, model):
 
 
 def test_another_runtime(client, namespace):
-    """On a runtime that is not TorchTune's the command `tune run` is refused, as its name is no model."""
+    """`tune run` on a runtime without TorchTune is rejected, because its name has no model."""
     text = 'spec.runtimeRef.name: Invalid value: "torch-distributed": must have a supported pretrained model, invalid'
     expected = refusal(f"{text} model configured: ")
     assert dry_run(client, namespace, single_process_trainer(), runtime="torch-distributed") == expected
 
 
 def test_several_problems(client, namespace, target):
-    """All problems are named at once: variables, then nodes."""
+    """All problems are reported at once: variables, then nodes."""
     env = [{"name": "PET_NODE_RANK", "value": "1"}, {"name": "PET_FOO", "value": "1"}]
-    said = '[{"name":"PET_NODE_RANK","value":"1"},{"name":"PET_FOO","value":"1"}]'
-    text = f"spec.trainer.env: Invalid value: {said}: must not have reserved envs, invalid envs configured"
+    value = '[{"name":"PET_NODE_RANK","value":"1"},{"name":"PET_FOO","value":"1"}]'
+    text = f"spec.trainer.env: Invalid value: {value}: must not have reserved envs, invalid envs configured"
     lora = [LORA_NODES] if target.trainer >= (2, 3) else []
     expected = refusal(f"{text}: [PET_NODE_RANK]", TWO_NODES, *lora)
     assert dry_run(client, namespace, single_process_trainer(LORA, numNodes=2, env=env)) == expected
 
 
 def test_other_commands(client, namespace):
-    """Nothing of this is checked unless the command is exactly `tune run`."""
+    """Nothing of this is validated unless the command is exactly `tune run`."""
     for command in ({}, {"command": ["tune"]}, {"command": [*TUNE, "full_finetune_distributed"]}):
         trainer = {"args": [*QLORA, "output_dir=/x"], "numNodes": 2, "numProcPerNode": 2, **command}
         assert dry_run(client, namespace, trainer, runtime=QWEN) == ACCEPTED
 
 
 @pytest.mark.before("2.2")
-def test_unchecked_without_a_count(client, namespace):
-    """Up to 2.1 nothing is checked unless numProcPerNode is given; without numNodes next to it the webhook panics."""
+def test_no_validation_without_num_proc_per_node(client, namespace):
+    """Up to 2.1 nothing is validated without numProcPerNode. If it is set without numNodes, the webhook panics."""
     env = [{"name": "PET_NNODES", "value": "9"}]
     assert dry_run(client, namespace, torchtune_trainer(QLORA, numNodes=2, env=env), runtime=QWEN) == ACCEPTED
     assert dry_run(client, namespace, torchtune_trainer(), runtime="torch-distributed") == ACCEPTED
@@ -179,17 +179,17 @@ def test_unchecked_without_a_count(client, namespace):
     assert dry_run(client, namespace, torchtune_trainer(numProcPerNode=1)) == (500, panic)
 
 
-def test_words_for_processes(client, namespace, target):
-    """numProcPerNode may be auto, cpu or gpu up to 2.1; from 2.2 on it is a number."""
-    given = {
+def test_values_of_num_proc_per_node(client, namespace, target):
+    """Up to 2.1 numProcPerNode can be auto, cpu or gpu. Since 2.2 it is a number."""
+    responses = {
         word: dry_run(client, namespace, single_process_trainer(numProcPerNode=word))
         for word in ("auto", "cpu", "gpu", "x")
     }
     if target.trainer < (2, 2):
         problem = refusal(f'{PROCESSES}"x": must have an int value or [auto cpu gpu]')
-        assert given == {"auto": ACCEPTED, "cpu": ACCEPTED, "gpu": ACCEPTED, "x": problem}
+        assert responses == {"auto": ACCEPTED, "cpu": ACCEPTED, "gpu": ACCEPTED, "x": problem}
         return
     defaulter = DENIED.replace("validator", "defaulter")
-    for code, text in given.values():
+    for code, text in responses.values():
         assert (code, text.startswith(defaulter)) == (400, True)
         assert "spec.trainer.numProcPerNode" in text and "of type int32" in text

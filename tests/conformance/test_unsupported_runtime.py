@@ -1,4 +1,4 @@
-"""A TrainJob whose runtime is of an unknown kind: the webhook admits none, so one is written past it, into etcd."""
+"""A TrainJob with an unknown kind of runtime: the webhook rejects it, so the test writes it into etcd."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.support.trainjobs import conditions, is_finished, shell
 
 
 def call_etcd(target, call, **body):
-    """One call of etcd's JSON gateway; keys and values are bytes."""
+    """Call etcd's JSON gateway; keys and values are bytes."""
     coded = {name: base64.b64encode(value).decode() for name, value in body.items()}
     request = urllib.request.Request(f"{target.etcd}/v3/kv/{call}", json.dumps(coded).encode())  # noqa: S310
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-        return json.load(answer)
+    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+        return json.load(response)
 
 
 @pytest.mark.only("controlplane")
-def test_it_is_never_told(client, namespace, target):
-    """A job whose runtime is of an unknown kind gets no TrainingRuntimeNotSupported: the controller panics before."""
+def test_unknown_kind_of_runtime(client, namespace, target):
+    """A job with an unknown kind of runtime gets no TrainingRuntimeNotSupported: the controller panics first."""
     client.create(shell("true", suspend=True), namespace)
     before = conditions(client.wait_for("TrainJob", namespace, "job", conditions))
     key = f"/registry/trainer.kubeflow.org/trainjobs/{namespace}/job".encode()

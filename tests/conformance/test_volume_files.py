@@ -1,4 +1,4 @@
-"""Where the files of a volume may be: below it; a path that leads elsewhere is refused with the Job."""
+"""Paths of the files of a volume: a path that leads out of the volume is rejected with the Job."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def job(volume):
 
 
 @pytest.mark.parametrize("field", VOLUMES)
-def test_files_of_volumes(client, namespace, field):
-    """A file of a volume lies below it: no path upwards, none from the root."""
-    below = client.request("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
-    assert below.code == 201
+def test_file_paths_of_volumes(client, namespace, field):
+    """A path of a file in a volume may contain no .. and not be absolute."""
+    accepted = client.request("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
+    assert accepted.code == 201
     unmounted = 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"'
     for path, text in PATHS.items():
-        answer = client.request("POST", path_of("Job", namespace), job(VOLUMES[field](path)), dryRun="All")
-        assert (answer.code, answer.message) == (
+        response = client.request("POST", path_of("Job", namespace), job(VOLUMES[field](path)), dryRun="All")
+        assert (response.code, response.message) == (
             422,
             f'Job.batch "j" is invalid: [spec.template.spec.volumes[0].{field}: {text}, {unmounted}]',
         )

@@ -1,4 +1,4 @@
-"""Watches: what is sent, in which order, from which version, and how they end."""
+"""Watches: their events and order, start versions, and ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.kubernetes_client import path_of
 from tests.support.polling import wait_until
 
 INITIAL = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}
-FAR = 10**9
+FUTURE_VERSION = 10**9
 
 
 def types_and_names(events):
@@ -22,13 +22,13 @@ def types_and_names(events):
 
 
 def list_names(client, kind, namespace, **query):
-    """The list's version and its objects' names."""
-    answer = client.request("GET", path_of(kind, namespace), **query)
-    return resource_version_of(answer.body), names_of(answer.body["items"])
+    """Return the list's resourceVersion and its objects' names."""
+    response = client.request("GET", path_of(kind, namespace), **query)
+    return resource_version_of(response.body), names_of(response.body["items"])
 
 
 def take_events(client, kind, namespace, count, **query):
-    """That many events; fails when there are fewer."""
+    """Return that many events; fail if there are fewer."""
     found = list(islice(client.watch_events(path_of(kind, namespace), **query), count))
     assert len(found) == count, found
     return found
@@ -39,8 +39,8 @@ def set_labels(client, kind, namespace, name, **labels):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_a_lists_version(client, namespace, kind):
-    """A watch from a list's version tells every change since, once and in order."""
+def test_watch_from_the_version_of_a_list(client, namespace, kind):
+    """A watch from a list's resourceVersion has every later change once and in order."""
     create_objects(client, namespace, kind, "a")
     start, there = list_names(client, kind, namespace)
     assert there == ["a"]
@@ -55,8 +55,8 @@ def test_from_a_lists_version(client, namespace, kind):
     assert {event["object"]["kind"] for event in events} == {kind}
 
 
-def test_while_others_write(client, namespace):
-    """What is written while somebody lists is either in the list or in the watch from its version, never in both."""
+def test_concurrent_writes(client, namespace):
+    """An object written during a list is either in the list or in the watch from its version, never in both."""
     expected = {f"{writer}-{number}" for writer in range(4) for number in range(6)}
 
     def write(writer):
@@ -76,8 +76,8 @@ def test_while_others_write(client, namespace):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_version(client, namespace, kind):
-    """Without a version, or from 0, a watch begins with everything that is there, as ADDED."""
+def test_watch_without_a_version(client, namespace, kind):
+    """Without a resourceVersion, or from 0, a watch starts with all existing objects as ADDED."""
     create_objects(client, namespace, kind, "ab")
     for query in ({}, {"resourceVersion": "0"}, INITIAL):
         assert sorted(types_and_names(take_events(client, kind, namespace, 2, **query))) == [
@@ -87,8 +87,8 @@ def test_without_a_version(client, namespace, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deleted(client, namespace, kind):
-    """DELETED carries the object as it was last, under the version of its deletion."""
+def test_deletion_events(client, namespace, kind):
+    """DELETED has the last state of the object, with the resourceVersion of the deletion."""
     create_objects(client, namespace, kind, "a")
     last = set_labels(client, kind, namespace, "a", color="red")
     client.delete(kind, namespace, "a")
@@ -101,7 +101,7 @@ def test_deleted(client, namespace, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_label_selector(client, namespace, kind):
-    """For a label selector an object comes with ADDED and leaves with DELETED, as it was last selected."""
+    """With a label selector an object appears as ADDED and leaves as DELETED, in its last selected state."""
     (first,) = create_objects(client, namespace, kind, "a", labels={"color": "blue"})
     for color, size in (("red", "1"), ("red", "2"), ("blue", "3"), ("blue", "4"), ("red", "5")):
         set_labels(client, kind, namespace, "a", color=color, size=size)
@@ -118,7 +118,7 @@ def test_label_selector(client, namespace, kind):
 
 
 def test_field_selectors(client, namespace):
-    """A watch may select by name, and pods by their phase."""
+    """A watch can select objects by name, and pods by phase."""
     start, _ = list_names(client, "Pod", namespace)
     containers = [{"name": "c", "image": "none"}]
     for name in "ab":
@@ -133,7 +133,7 @@ def test_field_selectors(client, namespace):
 
 
 def test_namespaces(client, namespace):
-    """A watch of a namespace hears of nothing else; one of all namespaces hears of all; one of none is silent."""
+    """A watch has only events of its namespace. A watch of all namespaces has all, one of a missing namespace none."""
     (first,) = create_objects(client, namespace, "TrainingRuntime", "a")
     path, since = (
         path_of("TrainingRuntime"),
@@ -150,11 +150,11 @@ def test_namespaces(client, namespace):
     assert list(client.watch_events(path_of("TrainingRuntime", f"no-{namespace}"), seconds=1)) == []
 
 
-def test_several_watchers(client, namespace):
-    """All watchers of the same hear the same in the same order."""
+def test_concurrent_watches(client, namespace):
+    """All watchers of the same objects get the same events in the same order."""
     start, _ = list_names(client, "Secret", namespace)
 
-    def look(_number):
+    def read_events(_number):
         return [
             (event["type"], resource_version_of(event["object"]))
             for event in take_events(client, "Secret", namespace, 20, **since)
@@ -162,25 +162,25 @@ def test_several_watchers(client, namespace):
 
     since = {"resourceVersion": start}
     with ThreadPoolExecutor(5) as pool:
-        looking = [pool.submit(look, number) for number in range(4)]
+        watching = [pool.submit(read_events, number) for number in range(4)]
         for name in map(str, range(10)):
             create_objects(client, namespace, "Secret", [name])
             client.delete("Secret", namespace, name)
-        seen = {tuple(future.result()) for future in looking}
+        seen = {tuple(future.result()) for future in watching}
     assert len(seen) == 1
     assert [kind for kind, _ in seen.pop()] == ["ADDED", "DELETED"] * 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bookmark_before_the_end(client, namespace, kind):
-    """With allowWatchBookmarks a BOOKMARK tells before the time is over of versions that were not selected."""
+    """With allowWatchBookmarks, a BOOKMARK before the end has the version of changes that were not selected."""
     start, _ = list_names(client, kind, namespace)
     path, query = path_of(kind, namespace), {"resourceVersion": start, "seconds": 8}
     create_objects(client, namespace, kind, ["shown"])
     (hidden,) = create_objects(client, namespace, kind, ["hidden"])
 
-    def bookmarked():
-        """Return a watch's bookmark; one that its server has no time for is left out."""
+    def find_bookmark():
+        """Return a watch's bookmark; None if the server had no time to send it."""
         selected = client.watch_events(path, fieldSelector="metadata.name=shown", allowWatchBookmarks=True, **query)
         shown, *others = list(selected)
         assert types_and_names([shown]) == [("ADDED", "shown")]
@@ -189,7 +189,7 @@ def test_bookmark_before_the_end(client, namespace, kind):
 
     with ThreadPoolExecutor(1) as pool:
         plain = pool.submit(lambda: list(client.watch_events(path, **query)))
-        bookmark = wait_until(bookmarked)
+        bookmark = wait_until(find_bookmark)
         assert types_and_names(plain.result()) == [("ADDED", "shown"), ("ADDED", "hidden")]
     meta, at = bookmark["object"]["metadata"], resource_version_of(bookmark["object"])
     assert int(at) >= int(resource_version_of(hidden))
@@ -197,8 +197,8 @@ def test_bookmark_before_the_end(client, namespace, kind):
     assert {key: value for key, value in meta.items() if value} == {"resourceVersion": at}
 
 
-def test_no_bookmark_without_news(client, namespace):
-    """A BOOKMARK that would tell nothing new is not sent."""
+def test_no_bookmark_without_changes(client, namespace):
+    """A BOOKMARK is not sent if nothing has changed since the last event."""
     (last,) = create_objects(client, namespace, "TrainingRuntime", "a")
     query = {
         "allowWatchBookmarks": True,
@@ -211,7 +211,7 @@ def test_no_bookmark_without_news(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_end_of_initial_events(client, namespace, kind):
-    """With sendInitialEvents an annotated BOOKMARK divides what was there from what happens."""
+    """With sendInitialEvents, an annotated BOOKMARK separates the existing objects from later changes."""
     (there,) = create_objects(client, namespace, kind, "a")
     events = client.watch_events(path_of(kind, namespace), allowWatchBookmarks=True, **INITIAL)
     assert types_and_names([next(events)]) == [("ADDED", "a")]
@@ -225,48 +225,48 @@ def test_end_of_initial_events(client, namespace, kind):
 
 
 def test_no_initial_events(client, namespace):
-    """With sendInitialEvents=false and no version a watch begins with what happens next."""
+    """With sendInitialEvents=false and no resourceVersion, a watch starts with the next change."""
     create_objects(client, namespace, "TrainingRuntime", "a")
     events = client.watch_events(path_of("TrainingRuntime", namespace), **{**INITIAL, "sendInitialEvents": False})
     with ThreadPoolExecutor(1) as pool:
         first, names = pool.submit(next, events), map("next-{}".format, count())
-        while not first.done():  # the watch begins at some moment in between, and ends after a minute
+        while not first.done():  # the watch starts at some time in this loop, and ends after a minute
             create_objects(client, namespace, "TrainingRuntime", [next(names)])
         kind, name = types_and_names([first.result()])[0]
     events.close()
     assert kind == "ADDED" and name.startswith("next-")
 
 
-def test_too_old(client, namespace):
-    """A version that is too old is told by an ERROR event with code 410, in a stream that then ends."""
+def test_compacted_version(client, namespace):
+    """A watch from a resourceVersion that is too old gets an ERROR event with code 410, and ends."""
     (event,) = client.watch_events(path_of("TrainJob", namespace), resourceVersion="1")
     status = event["object"]
     assert (event["type"], status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
     assert re.fullmatch(r"too old resource version: 1 \(\d+\)", status["message"])
 
 
-def test_from_the_future(client, namespace):
-    """From a version of the future a watch waits and says nothing; with sendInitialEvents it ends with 504."""
-    path, future = path_of("TrainingRuntime", namespace), {"resourceVersion": str(FAR)}
+def test_future_version(client, namespace):
+    """A watch from a future resourceVersion waits without events. With sendInitialEvents it ends with 504."""
+    path, future = path_of("TrainingRuntime", namespace), {"resourceVersion": str(FUTURE_VERSION)}
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(lambda: list(client.watch_events(path, **future, **INITIAL)))
+        initial = pool.submit(lambda: list(client.watch_events(path, **future, **INITIAL)))
         events = client.watch_events(path, seconds=1, **future)
         create_objects(client, namespace, "TrainingRuntime", "a")
         assert list(events) == []
-        (event,) = asking.result()
+        (event,) = initial.result()
     status = event["object"]
     assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
-    assert re.fullmatch(rf"Timeout: Too large resource version: {FAR}, current: \d+", status["message"])
+    assert re.fullmatch(rf"Timeout: Too large resource version: {FUTURE_VERSION}, current: \d+", status["message"])
 
 
-def test_time_is_over(client, namespace):
-    """A watch ends by itself after timeoutSeconds."""
-    began = time.monotonic()
+def test_timeout(client, namespace):
+    """A watch ends after timeoutSeconds."""
+    started = time.monotonic()
     assert list(client.watch_events(path_of("Secret", namespace), seconds=1)) == []
-    assert time.monotonic() - began > 0.9
+    assert time.monotonic() - started > 0.9
 
 
-WRONG = 'ListOptions.meta.k8s.io "" is invalid: '
+INVALID_OPTIONS = 'ListOptions.meta.k8s.io "" is invalid: '
 MATCH = "resourceVersionMatch: Forbidden: "
 MATCH_FORBIDDEN = f"{MATCH}resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
 MATCH_REQUIRED = f"{MATCH}sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
@@ -276,25 +276,30 @@ REFUSALS = [
     ({"resourceVersion": "abc"}, 500, "", f"{NUMBER.format('abc')}invalid syntax"),
     ({"resourceVersion": "-1"}, 500, "", f"{NUMBER.format('-1')}invalid syntax"),
     ({"resourceVersion": str(2**64)}, 500, "", f"{NUMBER.format(2**64)}value out of range"),
-    ({"sendInitialEvents": True}, 422, "Invalid", f"{WRONG}{MATCH_REQUIRED}"),
-    ({"sendInitialEvents": False}, 422, "Invalid", f"{WRONG}{MATCH_REQUIRED}"),
-    ({**INITIAL, "resourceVersionMatch": "Exact"}, 422, "Invalid", f"{WRONG}[{MATCH_REQUIRED}, {EXACT}]"),
-    ({"resourceVersionMatch": "NotOlderThan"}, 422, "Invalid", f"{WRONG}{MATCH_FORBIDDEN}"),
-    ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, 422, "Invalid", f"{WRONG}[{MATCH_FORBIDDEN}, {EXACT}]"),
+    ({"sendInitialEvents": True}, 422, "Invalid", f"{INVALID_OPTIONS}{MATCH_REQUIRED}"),
+    ({"sendInitialEvents": False}, 422, "Invalid", f"{INVALID_OPTIONS}{MATCH_REQUIRED}"),
+    ({**INITIAL, "resourceVersionMatch": "Exact"}, 422, "Invalid", f"{INVALID_OPTIONS}[{MATCH_REQUIRED}, {EXACT}]"),
+    ({"resourceVersionMatch": "NotOlderThan"}, 422, "Invalid", f"{INVALID_OPTIONS}{MATCH_FORBIDDEN}"),
+    (
+        {"resourceVersionMatch": "Exact", "resourceVersion": "5"},
+        422,
+        "Invalid",
+        f"{INVALID_OPTIONS}[{MATCH_FORBIDDEN}, {EXACT}]",
+    ),
     (
         {"continue": "abc"},
         422,
         "Invalid",
-        f"{WRONG}{MATCH}resourceVersionMatch is forbidden when continue is provided",
+        f"{INVALID_OPTIONS}{MATCH}resourceVersionMatch is forbidden when continue is provided",
     ),
     ({"timeoutSeconds": "x"}, 400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax'),
     ({"fieldSelector": "spec.suspend=true"}, 400, "BadRequest", "field label not supported: spec.suspend"),
 ]
 
 
-def test_what_is_refused(client, namespace):
-    """Options of a watch that make no sense are refused before it begins."""
+def test_invalid_options(client, namespace):
+    """Invalid watch options are rejected before the watch starts."""
     path = path_of("TrainJob", namespace)
-    answers = [error_of(client.request("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
-    assert answers == [tuple(row[1:]) for row in REFUSALS]
+    options = [{"watch": True, "timeoutSeconds": 1, **row[0]} for row in REFUSALS]
+    assert [error_of(client.request("GET", path, **each)) for each in options] == [tuple(row[1:]) for row in REFUSALS]
     assert client.request("GET", path, watch=True, labelSelector="a in (").code == 400

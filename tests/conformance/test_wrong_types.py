@@ -1,4 +1,4 @@
-"""Values of wrong types: the webhook can't read them, or the schema refuses them; and what is no TrainJob at all."""
+"""Values of wrong types, and objects that are not TrainJobs: the webhook or the schema rejects them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FRACTION = invalid_schema(
     f'type integer: "number", <nil>: Invalid value: "": Checked value must be of type integer (default format) in {CPU}'
 )
 TYPES = [
-    # field of the trainer, value, its type and the wanted one in Go, and in the words of the schema (up to 2.1)
+    # field of the trainer, value, its type and the required type in Go, and both in the schema's terms (up to 2.1)
     ("numNodes", "2", "string", "int32", "string", "integer"),
     ("numNodes", [1], "array", "int32", "array", "integer"),
     ("command", "x", "string", "[]string", "string", "array"),
@@ -50,14 +50,14 @@ TYPES = [
 ]
 
 
-def wrong_type_cases(field, value, given_type, go_type, known_as, schema_type):
-    """From 2.2 on the defaulting webhook can't read it, before the schema refuses it."""
+def wrong_type_cases(field, value, given_type, go_type, json_type, schema_type):
+    """Return the cases of one value: for the webhook since 2.2, and for the schema before."""
     path = f"spec.trainer.{field}"
-    said = f'{path}: Invalid value: "{known_as}": {path} in body must be of type {schema_type}: "{known_as}"'
+    message = f'{path}: Invalid value: "{json_type}": {path} in body must be of type {schema_type}: "{json_type}"'
     struct = f"json: cannot unmarshal {given_type} into Go struct field Trainer.{path} of type {go_type}"
     return [
         trainer_case(f"{field} {value!r}", undecodable(struct), since=(2, 2), **{field: value}),
-        trainer_case(f"{field} {value!r}, 2.1", invalid_schema(said), before=(2, 2), **{field: value}),
+        trainer_case(f"{field} {value!r}, 2.1", invalid_schema(message), before=(2, 2), **{field: value}),
     ]
 
 
@@ -140,7 +140,7 @@ WRONG_TYPES = [
         command=[None],
     ),
 ]
-# Security contexts in a patch of a pod: the laptop cluster keeps them as they are.
+# Security contexts in a patch of a pod: the laptop cluster stores them without validation.
 IN_PATCHES = ("a user as text",)
 NOT_A_TRAINJOB = [
     AdmissionCase(
@@ -186,8 +186,8 @@ NOT_A_TRAINJOB = [
 
 
 @pytest.mark.parametrize("cases", [WRONG_TYPES, NOT_A_TRAINJOB], ids=["wrong types", "not a TrainJob"])
-def test_codes(client, namespace, target, cases):
-    """A value of a wrong type is refused with the same code everywhere, whatever the text is."""
+def test_codes_of_wrong_types(client, namespace, target, cases):
+    """A value of a wrong type gets the same code on every cluster."""
     found, expected = dry_run_cases(
         client, namespace, target.trainer, [one for one in cases if one.title not in IN_PATCHES]
     )
@@ -196,9 +196,9 @@ def test_codes(client, namespace, target, cases):
     }
 
 
-@pytest.mark.differs("laptop", "texts name JSON's types instead of Go's")
+@pytest.mark.differs("laptop", "the messages name JSON types instead of Go types")
 @pytest.mark.parametrize("cases", [WRONG_TYPES, NOT_A_TRAINJOB], ids=["wrong types", "not a TrainJob"])
-def test_wrong_types(client, namespace, target, cases):
-    """A wrong type is refused by the decoder of the webhook (400, no reason); up to 2.1 by the schema (422)."""
+def test_messages_of_wrong_types(client, namespace, target, cases):
+    """A value of a wrong type gets 400 from the webhook's decoder. Up to 2.1 it gets 422 from the schema."""
     found, expected = dry_run_cases(client, namespace, target.trainer, cases)
     assert found == expected
