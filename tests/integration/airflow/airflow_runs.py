@@ -1,4 +1,4 @@
-"""One run of a DAG with Airflow's own command, and its records in Airflow's database."""
+"""Function that runs a DAG with Airflow's own command, and reads its results from Airflow's database."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def run_dag(
     query = "select run_id, state from dag_run where dag_id = ? order by id desc limit 1"
     run, state = database.execute(query, (dag,)).fetchone()
     query = "select task_id, state, try_number from task_instance where dag_id = ? and run_id = ?"
-    tasks = {task: (state, tried) for task, state, tried in database.execute(query, (dag, run))}
+    tasks = {task: (state, try_number) for task, state, try_number in database.execute(query, (dag, run))}
     database.close()
     return done.stdout, tasks, state

@@ -1,4 +1,4 @@
-"""An Airflow home for these tests, with the laptop cluster as its default connection.
+"""Fixtures of an Airflow home for these tests, with the laptop cluster as its default connection.
 
 The environment is set before Airflow is imported.
 """
@@ -35,7 +35,7 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session")
 def airflow_environment(laptop):
-    """The environment of an Airflow process.
+    """Return the environment of an Airflow process.
 
     Its default Kubernetes connection is the laptop cluster.
     """
@@ -46,7 +46,7 @@ def airflow_environment(laptop):
 
 
 class AirflowCommand:
-    """The `airflow` command on the tests' own database."""
+    """Runner of the `airflow` command on the tests' own database."""
 
     def __init__(self, environment):
         self._environment = environment

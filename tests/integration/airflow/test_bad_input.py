@@ -1,4 +1,4 @@
-"""What no retry can mend fails a task at once, in one clear sentence; the rest is the task's retries' and policy's."""
+"""Tests that permanent errors fail a task without retry, and that other errors are retried by the task's policy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.timeout(180)
 
 def kubeconfig_with_token(laptop, token):
     """Return a kubeconfig of the laptop cluster with this bearer token."""
-    found = yaml.safe_load(laptop.kubeconfig.read_text())
-    found["users"][0]["user"] = {"token": token}
-    return found
+    kubeconfig = yaml.safe_load(laptop.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    return kubeconfig
 
 
 def connection(**extra):
@@ -29,7 +29,7 @@ def connection(**extra):
 
 @pytest.fixture(scope="module")
 def token_without_rights(laptop):
-    """The token of a service account without any rights."""
+    """Yield the token of a service account without any rights."""
     from kubernetes import client, config
 
     api = config.new_client_from_config(str(laptop.kubeconfig))
@@ -41,7 +41,7 @@ def token_without_rights(laptop):
 
 
 MESSAGES = {
-    "no_such_connection": r"Airflow has no connection 'nobody'\s+-> add one of that name",
+    "no_such_connection": r"Airflow has no connection 'nobody'\s+-> add a connection with this ID",
     "no_such_kubeconfig": r"the kubeconfig /nowhere/config can't be used",
     "wrong_token": r"http\S+ does not accept the credentials \(401\)",
     "no_permission": r"no permission to list trainjobs in namespace default: .*stranger",
@@ -49,21 +49,21 @@ MESSAGES = {
     "no_image_name": r"failed in step node: InvalidImageName: .*invalid reference format",
     "no_such_command": r"exit code 128: .*last: StartError.*(?s:.)*no-such-program",
     "no_such_namespace": r"can't create trainjobs in namespace nowhere: .*nowhere",
-    "undefined_name": r"a template of this task can't be rendered: UndefinedError: 'imagge' is undefined",
-    "no_template": r"a template of this task can't be rendered: TemplateSyntaxError: ",
+    "undefined_name": r"a template of this task cannot be rendered: UndefinedError: 'imagge' is undefined",
+    "no_template": r"a template of this task cannot be rendered: TemplateSyntaxError: ",
     "nonsense": r"trainer\.num_nodes: 'many' is not allowed; ",
-    "no_such_file": r"a template of this task can't be rendered: TemplateNotFound: .*nowhere\.yaml",
+    "no_such_file": r"a template of this task cannot be rendered: TemplateNotFound: .*nowhere\.yaml",
     "no_manifest": r"manifest: .* is not allowed; it must be YAML or JSON: ",
     "unknown_field": r"the cluster refused to create trainjobs in namespace default: .*unknown field \"spec\.trainr\"",
-    "mapped": r"a template of this task can't be rendered: UndefinedError: 'imagge' is undefined",
-    "nobody_to_suspend": r"there is no TrainJob default/nobody",
+    "mapped": r"a template of this task cannot be rendered: UndefinedError: 'imagge' is undefined",
+    "missing_job_to_suspend": r"there is no TrainJob default/nobody",
     "may_not_delete": r"no permission to get trainjobs in namespace default: .*stranger",
     "workspace_create": r"the cluster refused to create persistentvolumeclaims in namespace default: .*",
 }
 
 
 @pytest.mark.slow
-def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, token_without_rights):
+def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_without_rights):
     printed, tasks, state = run_dag(
         airflow,
         "bad_input",
@@ -73,20 +73,20 @@ def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, token_w
     )
     assert state == "failed"
     assert {task: tasks[task] for task in MESSAGES} == dict.fromkeys(MESSAGES, ("failed", 1)), printed[-6000:]
-    assert [task for task, sentence in MESSAGES.items() if not re.search(sentence, printed)] == []
+    assert [task for task, message in MESSAGES.items() if not re.search(message, printed)] == []
     assert "expired-token" not in printed
     assert token_without_rights not in printed
 
 
 @pytest.mark.slow
-def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
+def test_a_retry_policy_matches_the_classes_of_errors(airflow):
     printed, tasks, _ = run_dag(airflow, "by_policy")
-    assert tasks == {"gives_up": ("failed", 1), "goes_on": ("failed", 2), "on_worker": ("failed", 1)}
+    assert tasks == {"not_retried": ("failed", 1), "retried": ("failed", 2), "on_worker": ("failed", 1)}
     assert "Matched rule for CommandFailed" in printed
 
 
 @pytest.mark.parametrize(
-    ("kind", "for_good"),
+    ("kind", "permanent"),
     [
         ("InvalidSpec", True),
         ("NoClusterConfigured", True),
@@ -101,10 +101,10 @@ def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
         ("WaitTimeout", False),
     ],
 )
-def test_the_same_holds_after_the_deferral(kind, for_good):
+def test_permanent_errors_after_the_deferral_fail_the_task_without_retry(kind, permanent):
     operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
     event = {"reference": JobReference("j", "ns", "u").to_dict(), "error": "why", "kind": kind}
     with pytest.raises(Exception, match="why") as raised:
         operator.execute_complete({}, event)
-    assert type(raised.value).__name__ == ("AirflowFailException" if for_good else kind)
-    assert for_good or isinstance(raised.value, getattr(errors, kind))
+    assert type(raised.value).__name__ == ("AirflowFailException" if permanent else kind)
+    assert permanent or isinstance(raised.value, getattr(errors, kind))

@@ -1,4 +1,4 @@
-"""Errors of our own code after a TrainJob's creation: the next try adopts it, or the kill action ends it."""
+"""Tests of unexpected errors after a TrainJob's creation: the next try adopts it, or the kill action ends it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ POINTS = [
     (True, crash_points.BEFORE_TRIGGER_CONNECTS),
 ]
 NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
-BEFORE_KILL_ACTION = CrashPoint("before the kill action", "before", "trainjob.lifecycle.job_guard:give_up_unless_ended")
+BEFORE_KILL_ACTION = CrashPoint(
+    "before the kill action", "before", "trainjob.lifecycle.job_guard:apply_kill_action_unless_finished"
+)
 
 
 def operator(*, deferrable=True, **arguments):
@@ -63,7 +65,10 @@ def make_context(task, run, *, try_number=1, max_tries=0):
 
 
 def run_try(task, context):
-    """One try, as Airflow's runner and triggerer drive it; a trigger that raises skips the operator's own method."""
+    """Run one try in the way of Airflow's runner and triggerer.
+
+    After an error of the trigger, `execute_complete` is not called.
+    """
     try:
         return task.execute(context)
     except TaskDeferred as deferred:
@@ -116,7 +121,7 @@ def adopt_in_next_try(task, run):
 
 
 @pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
-def test_without_another_try_it_is_deleted(cluster, unique, capsys, deferred, point):
+def test_without_another_try_the_trainjob_is_deleted(cluster, unique, capsys, deferred, point):
     task = operator(deferrable=deferred)
     context = make_context(task, unique)
     expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
@@ -127,7 +132,7 @@ def test_without_another_try_it_is_deleted(cluster, unique, capsys, deferred, po
 
 
 @pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
-def test_the_next_try_adopts_it(cluster, unique, capsys, deferred, point):
+def test_the_next_try_adopts_the_trainjob(cluster, unique, capsys, deferred, point):
     task = operator(deferrable=deferred)
     context = make_context(task, unique, max_tries=1)
     expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
@@ -141,7 +146,7 @@ def test_the_next_try_adopts_it(cluster, unique, capsys, deferred, point):
 
 
 @pytest.mark.parametrize(("action", "runs"), [("suspend", False), ("keep", True)])
-def test_the_kill_action_counts(cluster, unique, action, runs):
+def test_the_kill_action_is_applied_after_the_last_try(cluster, unique, action, runs):
     task = operator(on_kill_action=action)
     context = make_context(task, unique)
     with (
@@ -156,7 +161,7 @@ def test_the_kill_action_counts(cluster, unique, action, runs):
 
 
 @pytest.mark.parametrize("point", crash_points.ADOPTION_POINTS)
-def test_an_adopted_one_is_deleted_after_the_last_try(cluster, unique, point):
+def test_an_adopted_trainjob_is_deleted_after_the_last_try(cluster, unique, point):
     first = operator()
     with pytest.raises(TaskDeferred):
         first.execute(make_context(first, unique, max_tries=1))
@@ -167,7 +172,7 @@ def test_an_adopted_one_is_deleted_after_the_last_try(cluster, unique, point):
     assert not active_uids(cluster, context)
 
 
-def test_an_error_that_no_retry_mends_ends_it_at_once(cluster, unique):
+def test_a_permanent_error_deletes_the_trainjob_at_once(cluster, unique):
     task = operator()
     context = make_context(task, unique, max_tries=5)
     with (
@@ -178,7 +183,7 @@ def test_an_error_that_no_retry_mends_ends_it_at_once(cluster, unique):
     assert not active_uids(cluster, context)
 
 
-def test_a_retry_policy_that_fails_the_task_counts(cluster, unique):
+def test_a_retry_policy_that_fails_the_task_deletes_the_trainjob(cluster, unique):
     policy = ExceptionRetryPolicy([RetryRule(exception="builtins.ImportError", action=RetryAction.FAIL)])
     task = operator(deferrable=False, retry_policy=policy)
     context = make_context(task, unique, max_tries=5)
@@ -187,7 +192,7 @@ def test_a_retry_policy_that_fails_the_task_counts(cluster, unique):
     assert not active_uids(cluster, context)
 
 
-def test_a_trigger_that_airflow_cannot_load(cluster, unique):
+def test_a_trigger_that_airflow_cannot_load_deletes_the_trainjob(cluster, unique):
     first = operator()
     context = make_context(first, unique)
     with pytest.raises(TaskDeferred):
@@ -206,12 +211,12 @@ def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):
     )
     with first, broken, pytest.raises(ImportError, match="injected"):
         run_try(task, context)
-    assert "could not be ended" in capsys.readouterr().out
+    assert "because its on_kill_action failed" in capsys.readouterr().out
     assert active_uids(cluster, context)
     delete_trainjobs(cluster, context)
 
 
-# What commit 975860f has stored: its successors must go on with it.
+# Data that commit 975860f stored; later versions must continue with it.
 KEY = RunKey("airflow", "nightly", "train", "scheduled__2026-01-01", "", "https://airflow.example")
 OLD_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -261,7 +266,7 @@ def make_old_context(task):
     return context
 
 
-def test_a_job_of_an_earlier_release_is_adopted(cluster, old_job):
+def test_a_trainjob_of_an_earlier_release_is_adopted(cluster, old_job):
     task = operator()
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(make_old_context(task))
@@ -271,7 +276,7 @@ def test_a_job_of_an_earlier_release_is_adopted(cluster, old_job):
     )
 
 
-def test_a_trigger_that_an_earlier_release_serialized_goes_on(cluster, old_job):
+def test_a_trigger_that_an_earlier_release_serialized_continues(cluster, old_job):
     arguments = {
         "reference": {
             "name": "train-f611cbe3",

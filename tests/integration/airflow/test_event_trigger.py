@@ -1,4 +1,4 @@
-"""Asset events for TrainJobs that become complete: each once, also over restarts of the triggerer."""
+"""Tests that each complete TrainJob has one asset event, also after restarts of the triggerer."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ pytestmark = pytest.mark.usefixtures("airflow_environment")
 SECONDS = 120
 START = datetime(2026, 11, 21, tzinfo=timezone.utc)
 
-# -- the memory -------------------------------------------------------------------------------------------------------
+# -- the record -------------------------------------------------------------------------------------------------------
 
 STEPS = st.one_of(
-    st.tuples(st.just("complete"), st.integers(0, 540)),  # seconds that its end is told late, below the overlap
-    st.tuples(st.just("delete"), st.sampled_from([0, -1])),  # the oldest or the newest
-    st.tuples(st.sampled_from(["arrive", "restart", "list"]), st.just(0)),
+    st.tuples(
+        st.just("complete"), st.integers(0, 540)
+    ),  # delay of the completion's event in seconds, below the overlap
+    st.tuples(st.just("delete"), st.sampled_from([0, -1])),  # index of the TrainJob: the oldest or the newest
+    st.tuples(st.sampled_from(["store_state", "restart", "list"]), st.just(0)),
 )
-# What is no longer kept of the first must stay known when the second is gone.
-TWO_RESTARTS = ["complete", "complete", "arrive", "restart", "delete", "arrive", "restart"]
+# The first completion, which the record dropped, must not be new again after the second TrainJob was deleted.
+TWO_RESTARTS = ["complete", "complete", "store_state", "restart", "delete", "store_state", "restart"]
 
 
 class WatcherModel:
-    """A cluster, a watcher that sees each change at once, and what it has told."""
+    """Model of a cluster, of a watcher that gets each change at once, and of its events."""
 
     def __init__(self):
         self.jobs, self.reported, self.now, self.number = {}, {}, 0, 0
-        self.memory, self.stored = FiredEvents(), FiredEvents().to_dict()
+        self.fired_events, self.stored = FiredEvents(), FiredEvents().to_dict()
 
     def report_new(self, uid):
-        if self.memory.is_new(uid, self.jobs[uid]):
-            self.memory.add(uid, self.jobs[uid], self.now)
+        if self.fired_events.is_new(uid, self.jobs[uid]):
+            self.fired_events.add(uid, self.jobs[uid], self.now)
             self.reported[uid] = [*self.reported.get(uid, []), self.now]
 
     def complete(self, delay):
@@ -56,14 +58,14 @@ class WatcherModel:
         if self.jobs:
             uid = list(self.jobs)[index]
             del self.jobs[uid]
-            self.memory.remove(uid)
+            self.fired_events.remove(uid)
 
     def store_state(self, _):
-        self.memory.mark_sent(self.now)
-        self.stored = json.loads(json.dumps(self.memory.to_dict()))
+        self.fired_events.mark_sent(self.now)
+        self.stored = json.loads(json.dumps(self.fired_events.to_dict()))
 
     def restart(self, _):
-        self.memory = FiredEvents(self.stored)
+        self.fired_events = FiredEvents(self.stored)
         self.list(0)
 
     def list(self, _):
@@ -74,34 +76,35 @@ class WatcherModel:
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40), st.lists(st.integers(1, 3000), min_size=40, max_size=40))
 @example([(name, -1 if name == "delete" else 0) for name in TWO_RESTARTS], [700] * 7)
-def test_each_end_is_told_and_again_only_when_the_triggerer_died_with_it_on_its_way(steps, pauses):
-    watcher, for_good = WatcherModel(), set()
+def test_each_completion_is_fired_once_unless_the_triggerer_died_before_it_was_sent(steps, pauses):
+    watcher, sent = WatcherModel(), set()
     for (name, value), pause in zip(steps, pauses, strict=False):
         watcher.now += pause
         before = {uid: len(times) for uid, times in watcher.reported.items()}
         getattr(watcher, name)(value)
-        if name == "arrive":
-            for_good = set(watcher.reported)
+        if name == "store_state":
+            sent = set(watcher.reported)
         again = {uid for uid, times in watcher.reported.items() if uid in before and len(times) > before[uid]}
         assert name == "restart" or not again
-        assert not again & for_good
+        assert not again & sent
         assert set(watcher.jobs) <= set(watcher.reported)
 
 
 @given(st.lists(st.integers(0, 100_000), min_size=1))
-def test_what_is_kept_is_small(ends):
-    memory = FiredEvents()
+def test_the_stored_record_has_only_recent_completions(ends):
+    fired_events = FiredEvents()
     for number, end in enumerate(ends):
-        memory.add(f"u{number}", START + timedelta(seconds=end))
-    kept = memory.to_dict()
-    assert len(kept["told"]) == sum(end >= max(ends) - 600 for end in ends)
+        fired_events.add(f"u{number}", START + timedelta(seconds=end))
+    stored = fired_events.to_dict()
+    recent = stored["told"]  # serialized name
+    assert len(recent) == sum(end >= max(ends) - 600 for end in ends)
 
 
 # -- the trigger ------------------------------------------------------------------------------------------------------
 
 
 class AssetStateStore:
-    """What Airflow's asset state store does for one asset; the real one is there in a triggerer only."""
+    """Replacement of Airflow's asset state store, which exists only in a triggerer."""
 
     def __init__(self):
         self.values = {}
@@ -122,14 +125,14 @@ def apply_trainjob(cluster, name, script="true", spec=None, **metadata):
 
 
 def wait_until_finished(cluster, name):
-    """Wait until it has ended."""
+    """Return a coroutine that waits until the TrainJob has ended."""
     from trainjob.lifecycle import JobSelector, wait_external
 
     return asyncio.wait_for(wait_external(cluster, JobSelector("default", name)), SECONDS)
 
 
 def run_trigger(trigger, store=None):
-    """A running trigger: what it fires, and how to stop it."""
+    """Start a trigger, and return its task and the queue of its events."""
     trigger.asset_state_store = store
     fired = asyncio.Queue()
 
@@ -146,35 +149,36 @@ async def stop_trigger(running):
 
 
 async def next_names(running, count):
-    """The names of the next ones that are told, in any order."""
+    """Return the sorted names of the TrainJobs in the next events."""
     events = [await asyncio.wait_for(running.fired.get(), SECONDS) for _ in range(count)]
     return sorted(event["reference"]["name"] for event in events)
 
 
 async def wait_until_async(condition):
-    """Wait until it is true; the event loop goes on."""
+    """Wait until a condition is true, without blocking the event loop."""
     await asyncio.to_thread(wait_until, condition, SECONDS)
 
 
 def count_stored_ends(store):
-    """How many ends are kept; None before anything is."""
-    return sum(len(value["told"]) for value in store.values.values()) if store.values else None
+    """Return the number of stored completions; None if no record is stored yet."""
+    key = "told"  # serialized name
+    return sum(len(value[key]) for value in store.values.values()) if store.values else None
 
 
-def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique, monkeypatch):
+def test_a_completion_is_fired_once_also_after_a_restart(cluster, unique, monkeypatch):
     monkeypatch.setattr(event_module, "_SENT_SECONDS", 0.2)
     store, trigger = AssetStateStore(), TrainJobEventTrigger(label_selector=f"suite={unique}", name_prefix=unique)
-    ours = {"labels": {"suite": unique}}
+    labelled = {"labels": {"suite": unique}}
 
     async def run():
-        apply_trainjob(cluster, f"{unique}-before", **ours)
+        apply_trainjob(cluster, f"{unique}-before", **labelled)
         await wait_until_finished(cluster, f"{unique}-before")
         first = run_trigger(trigger, store)
         await wait_until_async(lambda: store.values)
-        annotated = {**ours, "annotations": {"trainjob.dev/model": "s3://models/a"}}
+        annotated = {**labelled, "annotations": {"trainjob.dev/model": "s3://models/a"}}
         apply_trainjob(cluster, f"{unique}-a", **annotated)
-        apply_trainjob(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **ours)
-        apply_trainjob(cluster, f"other-{unique}", **ours)
+        apply_trainjob(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **labelled)
+        apply_trainjob(cluster, f"other-{unique}", **labelled)
         apply_trainjob(cluster, f"{unique}-elsewhere")
         event = await asyncio.wait_for(first.fired.get(), SECONDS)
         assert event["reference"]["name"] == f"{unique}-a"
@@ -186,11 +190,11 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
         await wait_until_async(lambda: count_stored_ends(store) == 2)  # "before" and "a"
         await stop_trigger(first)
 
-        apply_trainjob(cluster, f"{unique}-meanwhile", **ours)
+        apply_trainjob(cluster, f"{unique}-meanwhile", **labelled)
         await wait_until_finished(cluster, f"{unique}-meanwhile")
         second = run_trigger(trigger, store)
         assert await next_names(second, 1) == [f"{unique}-meanwhile"]
-        apply_trainjob(cluster, f"{unique}-b", **ours)
+        apply_trainjob(cluster, f"{unique}-b", **labelled)
         assert await next_names(second, 1) == [f"{unique}-b"]
         assert first.fired.empty()
         assert second.fired.empty()
@@ -202,7 +206,7 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
     asyncio.run(run())
 
 
-def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique, monkeypatch):
+def test_an_event_that_was_not_sent_before_the_triggerer_died_is_fired_again(cluster, unique, monkeypatch):
     monkeypatch.setattr(event_module, "_SENT_SECONDS", 3600.0)
     store, trigger = AssetStateStore(), TrainJobEventTrigger(label_selector=f"suite={unique}")
 
@@ -219,7 +223,7 @@ def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique
     asyncio.run(run())
 
 
-def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
+def test_a_watcher_of_several_assets_fires_events_without_a_record(cluster, unique):
     accessors = AssetStateStoreAccessors(inlets=[Asset("a"), Asset("b")])
     trigger = TrainJobEventTrigger(label_selector=f"suite={unique}")
 
@@ -235,24 +239,24 @@ def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
 
 
 @pytest.mark.parametrize("arguments", [{"kubernetes_conn_id": "not-there"}, {"label_selector": "a in"}])
-def test_what_waiting_does_not_mend_is_told_and_tried_again(arguments, monkeypatch):
-    monkeypatch.setattr(event_module, "_AGAIN_SECONDS", 0.1)
-    told = []
+def test_a_permanent_error_is_logged_and_the_watch_is_repeated(arguments, monkeypatch):
+    monkeypatch.setattr(event_module, "_RETRY_SECONDS", 0.1)
+    errors = []
     trigger = TrainJobEventTrigger(**arguments)
-    monkeypatch.setattr(trigger.log, "error", lambda *words: told.append(words))
+    monkeypatch.setattr(trigger.log, "error", lambda *message: errors.append(message))
 
     async def run():
         running = run_trigger(trigger)
-        await wait_until_async(lambda: len(told) >= 2)
+        await wait_until_async(lambda: len(errors) >= 2)
         assert not running.task.done()
         await stop_trigger(running)
 
     asyncio.run(run())
 
 
-def test_the_trigger_comes_back_from_what_it_serializes_and_an_asset_watcher_takes_it():
-    given_ = TrainJobEventTrigger(namespace="n", label_selector="a=b", name_prefix="p", kubernetes_conn_id=None)
-    path, values = given_.serialize()
-    again = import_string(path)(**json.loads(json.dumps(values)))
-    assert again.serialize() == (path, values)
-    assert Asset("x", watchers=[AssetWatcher(name="w", trigger=given_)]).watchers[0].trigger.serialize()[0] == path
+def test_the_trigger_survives_serialization_and_an_asset_watcher_accepts_it():
+    trigger = TrainJobEventTrigger(namespace="n", label_selector="a=b", name_prefix="p", kubernetes_conn_id=None)
+    path, values = trigger.serialize()
+    loaded = import_string(path)(**json.loads(json.dumps(values)))
+    assert loaded.serialize() == (path, values)
+    assert Asset("x", watchers=[AssetWatcher(name="w", trigger=trigger)]).watchers[0].trigger.serialize()[0] == path

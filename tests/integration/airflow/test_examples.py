@@ -30,7 +30,7 @@ DAGS = {
 }
 
 
-def test_all_load_and_are_documented(airflow):
+def test_all_examples_load_and_are_documented(airflow):
     from airflow.dag_processing.dagbag import BundleDagBag
 
     bag = BundleDagBag(EXAMPLES, bundle_path=EXAMPLES, bundle_name="examples")

@@ -1,4 +1,4 @@
-"""Suspend, resume and delete a TrainJob by its name."""
+"""Tests of the operators that suspend, resume and delete a TrainJob by its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def list_scheduled_pods(cluster, reference):
     return [pod for pod in cluster.list_pods(reference.name, reference.namespace) if pod["spec"].get("nodeName")]
 
 
-def test_a_running_job_is_suspended_and_goes_on_when_it_is_resumed(cluster, unique, tmp_path):
+def test_a_running_trainjob_is_suspended_and_resumed(cluster, unique, tmp_path):
     go = tmp_path / "go"
     reference = submit_script(cluster, unique, f"while [ ! -e {go} ]; do sleep 0.1; done")
     wait_until(lambda: list_scheduled_pods(cluster, reference))
@@ -39,7 +39,7 @@ def test_a_running_job_is_suspended_and_goes_on_when_it_is_resumed(cluster, uniq
     assert run_operator(SuspendTrainJobOperator, reference.name) is False
 
 
-def test_a_deleted_job_is_gone_with_its_pods_and_deleting_again_is_no_error(cluster, unique):
+def test_a_trainjob_is_deleted_with_its_pods_and_a_second_deletion_is_no_error(cluster, unique):
     reference = submit_script(cluster, unique, "sleep 600")
     wait_until(lambda: list_scheduled_pods(cluster, reference))
     assert run_operator(DeleteTrainJobOperator, reference.name) is True
@@ -49,12 +49,12 @@ def test_a_deleted_job_is_gone_with_its_pods_and_deleting_again_is_no_error(clus
 
 
 @pytest.mark.parametrize("operator", [SuspendTrainJobOperator, ResumeTrainJobOperator])
-def test_a_job_that_does_not_exist_fails_the_task_for_good(operator, unique):
+def test_a_missing_trainjob_fails_the_task_without_retry(operator, unique):
     with pytest.raises(AirflowFailException, match=f"there is no TrainJob default/{unique}"):
         run_operator(operator, unique)
 
 
-def test_a_queue_is_not_overruled(cluster, unique):
+def test_a_queued_trainjob_cannot_be_suspended(cluster, unique):
     reference = submit_script(cluster, unique, "sleep 600", queue="gpu-team")
     with pytest.raises(AirflowFailException, match=r"(?s)Kueue queue gpu-team.*spec\.active of its Workload"):
         run_operator(SuspendTrainJobOperator, reference.name)

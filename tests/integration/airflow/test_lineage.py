@@ -15,19 +15,19 @@ pytestmark = pytest.mark.timeout(120)
 VOLUME = "kubernetes://kubernetes_default"
 
 
-def datasets(found):
-    return [(dataset.namespace, dataset.name) for dataset in found]
+def name_pairs(datasets):
+    return [(dataset.namespace, dataset.name) for dataset in datasets]
 
 
 @pytest.mark.slow
-def test_a_run_tells_of_its_datasets_and_its_pods_know_their_parent(airflow, cluster, tmp_path):
+def test_a_run_reports_its_datasets_and_its_pods_get_their_parent_run(airflow, cluster, tmp_path):
     log = tmp_path / "events.jsonl"
     transport = json.dumps({"type": "file", "log_file_path": str(log), "append": True})
     done = airflow("dags", "test", "lineage", AIRFLOW__OPENLINEAGE__TRANSPORT=transport)
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    told = {(event["job"]["name"], event["eventType"]): event for event in events}
+    by_name = {(event["job"]["name"], event["eventType"]): event for event in events}
 
-    end = told["lineage.train", "COMPLETE"]
+    end = by_name["lineage.train", "COMPLETE"]
     parent = f"default/lineage.train/{end['run']['runId']}"
     root = end["run"]["facets"]["parent"]["root"]["run"]["runId"]
     assert f"[node-0] parent {parent} root default/lineage/{root}" in done.stdout, done.stdout[-4000:]
@@ -35,16 +35,16 @@ def test_a_run_tells_of_its_datasets_and_its_pods_know_their_parent(airflow, clu
     [job] = [job for job in cluster.list_trainjobs("default") if job["metadata"]["uid"] == query["externalQueryId"]]
     assert query["source"] == f"default/{job['metadata']['name']}"
 
-    for moment in ("START", "FAIL"):
-        event = told["lineage.dataset", moment]
+    for event_type in ("START", "FAIL"):
+        event = by_name["lineage.dataset", event_type]
         [source], [target] = event["inputs"], event["outputs"]
         assert (source["namespace"], source["name"]) == ("hf://huggingface.co", "datasets/acme/tickets/data")
         assert (target["namespace"], target["name"]) == (VOLUME, "nowhere/lineage/files/dataset")
-    error = told["lineage.dataset", "FAIL"]["run"]["facets"]["errorMessage"]["message"]
+    error = by_name["lineage.dataset", "FAIL"]["run"]["facets"]["errorMessage"]["message"]
     assert re.search("can't create trainjobs in namespace nowhere", error)
 
 
-def test_a_chain_is_one_graph_the_same_in_every_run():
+def test_the_steps_of_a_chain_share_datasets_that_are_the_same_in_every_run():
     workspace = Workspace(size="1Gi")
     model = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
     tune = FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", output_path="a")
@@ -53,22 +53,22 @@ def test_a_chain_is_one_graph_the_same_in_every_run():
     )
     inside = ExportModelOperator(task_id="i", workspace="tickets", destination="/workspace/export", namespace="ml")
     found = {operator.task_id: operator.get_openlineage_facets_on_start() for operator in (model, tune, export, inside)}
-    assert datasets(found["m"].inputs) == [("hf://huggingface.co", "acme/tiny")]
-    assert datasets(found["m"].outputs) == [datasets(found["t"].inputs)[1]]
-    assert [name.rpartition("/workspace/")[2] for _, name in datasets(found["t"].outputs)] == ["output/a"]
-    assert datasets(found["t"].outputs) == datasets(found["e"].inputs)
-    assert datasets(found["e"].outputs) == [("s3://models", "tickets/v1")]
-    assert datasets(found["i"].outputs) == [(VOLUME, "ml/tickets/export")]
+    assert name_pairs(found["m"].inputs) == [("hf://huggingface.co", "acme/tiny")]
+    assert name_pairs(found["m"].outputs) == [name_pairs(found["t"].inputs)[1]]
+    assert [name.rpartition("/workspace/")[2] for _, name in name_pairs(found["t"].outputs)] == ["output/a"]
+    assert name_pairs(found["t"].outputs) == name_pairs(found["e"].inputs)
+    assert name_pairs(found["e"].outputs) == [("s3://models", "tickets/v1")]
+    assert name_pairs(found["i"].outputs) == [(VOLUME, "ml/tickets/export")]
 
 
-def test_a_folder_of_a_claim_is_a_place_of_its_own():
+def test_a_folder_of_a_claim_is_part_of_the_dataset_name():
     workspace = trainjob.Workspace(claim="tickets", sub_path="team")
     operator = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
     lineage = operator.get_openlineage_facets_on_start()
-    assert datasets(lineage.outputs) == [(VOLUME, "tickets/team/model")]
+    assert name_pairs(lineage.outputs) == [(VOLUME, "tickets/team/model")]
 
 
-def test_an_export_tells_version_and_size_of_the_model():
+def test_an_export_reports_version_and_size_of_the_model():
     operator = ExportModelOperator(task_id="e", workspace="w", destination="s3://models/tickets")
     operator.task_result = {
         "job": "e-1",
@@ -116,11 +116,11 @@ def test_an_export_tells_version_and_size_of_the_model():
         ),
     ],
 )
-def test_initializers_of_the_same_job_are_inputs(operator):
+def test_initializers_of_the_same_trainjob_are_inputs(operator):
     found = operator().get_openlineage_facets_on_start()
     hub = "hf://huggingface.co"
-    assert datasets(found.inputs) == [(hub, "datasets/acme/tickets"), (hub, "acme/tiny")]
+    assert name_pairs(found.inputs) == [(hub, "datasets/acme/tickets"), (hub, "acme/tiny")]
 
 
-def test_without_openlineage_in_use_the_pods_get_nothing():
+def test_without_openlineage_the_pods_get_no_variables():
     assert parent_run_variables({}) == {}

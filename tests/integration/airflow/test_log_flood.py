@@ -1,4 +1,4 @@
-"""A job that prints much more than Airflow's log takes: the triggerer's event loop writes none of it."""
+"""Tests of a TrainJob that prints faster than Airflow's log accepts: the event loop writes none of the lines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from trainjob_airflow import FineTuneOperator, TrainJobOperator, TrainJobTrigger
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 LINES = 50_000
-HELD = 50  # lines in the queue
+MAX_QUEUED_LINES = 50  # lines in the queue
 RESULT = '{"score": 7}'
 
 
 class BlockingLog:
-    """Takes 1.6 ms for each line, as Airflow's log socket does when it is full; notes which thread wrote it."""
+    """Log that needs 1.6 ms for each line, as Airflow's full log socket does.
+
+    It records the threads that write to it.
+    """
 
     def __init__(self):
         self.lines, self.threads = [], set()
@@ -37,17 +40,17 @@ class BlockingLog:
 
 @pytest.fixture
 def small_log_queues(monkeypatch):
-    """The triggerer's log with little room and little patience; every queue that it opens."""
-    writer, queues = LogWriter(queue_limits=QueueLimits(lines=HELD, max_wait=0.5, kept_lines=20)), []
-    opened = writer.open
+    """Give the triggerer's log writer short queues, and return all queues that it opens."""
+    writer, queues = LogWriter(queue_limits=QueueLimits(lines=MAX_QUEUED_LINES, max_wait=0.5, kept_lines=20)), []
+    original_open = writer.open
 
-    def noting_open(write):
-        channel = opened(write)
+    def recording_open(write):
+        channel = original_open(write)
         queues.append(channel._queue)
         return channel
 
-    monkeypatch.setattr(writer, "open", noting_open)
-    monkeypatch.setattr(task_log, "_writer", lambda: writer)
+    monkeypatch.setattr(writer, "open", recording_open)
+    monkeypatch.setattr(task_log, "_shared_writer", lambda: writer)
     return queues
 
 
@@ -58,25 +61,25 @@ def submit_flood(cluster, lines=LINES, width=99):
 
 
 def make_trigger(reference, log, **more):
-    made = TrainJobTrigger(
+    trigger = TrainJobTrigger(
         reference=reference.to_dict(),
         limits=Limits().to_dict(),
         deadline=None,
         kubernetes_conn_id="kubernetes_default",
         **more,
     )
-    made._log = log
-    return made
+    trigger._log = log
+    return trigger
 
 
 async def run_triggers(triggers, queues=()):
-    """The payloads of the triggers' events, and how many lines were held at most meanwhile."""
-    most, is_over = 0, asyncio.Event()
+    """Return the payloads of the triggers' events, and the maximum number of queued lines."""
+    max_queued, is_over = 0, asyncio.Event()
 
-    async def look():
-        nonlocal most
+    async def observe():
+        nonlocal max_queued
         while not is_over.is_set():
-            most = max(most, *(len(queue) for queue in queues), 0)
+            max_queued = max(max_queued, *(len(queue) for queue in queues), 0)
             await asyncio.sleep(0.01)
 
     async def first_event(waiting):
@@ -84,24 +87,24 @@ async def run_triggers(triggers, queues=()):
             return event.payload
         raise AssertionError("no event")
 
-    looking = asyncio.create_task(look())
+    observing = asyncio.create_task(observe())
     payloads = await asyncio.gather(*map(first_event, triggers))
     is_over.set()
-    await looking
-    return payloads, most
+    await observing
+    return payloads, max_queued
 
 
 def parse_skip_notices(lines):
-    """Return the numbers of the lines that were written, in order, and the sum of the lines that the notices count."""
+    """Return written numbers, other lines, and the counts of skipped lines and notices."""
     notices = [match for line in lines if (match := re.match(r"\[node-0\] ([0-9,]+) lines \(.*\) were skipped", line))]
     numbers = [int(match[1]) for line in lines if (match := re.fullmatch(r"\[node-0\] (\d+)", line))]
     others = [line for line in lines if re.match(r"\[node-0\] (after|trainjob result)", line)]
     return numbers, others, sum(int(match[1].replace(",", "")) for match in notices), len(notices)
 
 
-def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_its_result_is_not_lost(cluster, small_log_queues):
+def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_keeps_the_result(cluster, small_log_queues):
     log, reference = BlockingLog(), submit_flood(cluster)
-    [payload], most = asyncio.run(run_triggers([make_trigger(reference, log)], small_log_queues))
+    [payload], max_queued = asyncio.run(run_triggers([make_trigger(reference, log)], small_log_queues))
     assert payload["outcome"]["phase"] == "Complete"
     assert payload["receipt"] == {"result": {"score": 7}}
     assert threading.get_ident() not in log.threads  # the loop's thread
@@ -110,12 +113,12 @@ def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_its_result_i
     assert len(numbers) + len(others) + skipped == LINES + 101
     assert notices >= 1
     assert others[-20:] == [f"[node-0] after {n}" for n in range(81, 101)]
-    assert most <= HELD + 2 * 21
+    assert max_queued <= MAX_QUEUED_LINES + 2 * 21
     assert any(f"kubectl logs {reference.name}-node-0-0" in line and "-c node -n default" in line for line in log.lines)
     assert any(line.startswith(f"TrainJob {reference}: Complete") for line in log.lines)
 
 
-def test_many_floods_share_one_thread_and_each_is_told_whole(cluster, small_log_queues):
+def test_many_floods_share_one_thread_and_all_their_lines_are_counted(cluster, small_log_queues):
     logs, lines = [BlockingLog() for _ in range(5)], 5000
     waiting = [make_trigger(submit_flood(cluster, lines), log) for log in logs]
     payloads, _ = asyncio.run(run_triggers(waiting, small_log_queues))
@@ -126,7 +129,7 @@ def test_many_floods_share_one_thread_and_each_is_told_whole(cluster, small_log_
         assert len(numbers) + len(others) + skipped == lines + 101
 
 
-def test_without_logs_nothing_of_the_container_is_written_and_the_result_comes(cluster, small_log_queues):
+def test_with_get_logs_false_the_log_has_no_container_lines_and_the_event_has_the_result(cluster, small_log_queues):
     log, reference = BlockingLog(), submit_flood(cluster, 1000)
     [payload], _ = asyncio.run(run_triggers([make_trigger(reference, log, get_logs=False)], small_log_queues))
     assert payload["receipt"] == {"result": {"score": 7}}
@@ -134,7 +137,7 @@ def test_without_logs_nothing_of_the_container_is_written_and_the_result_comes(c
     assert all(line.startswith("TrainJob ") for line in log.lines)
 
 
-def test_a_trigger_that_an_earlier_version_has_serialized_still_loads():
+def test_a_trigger_that_an_earlier_version_serialized_still_loads():
     arguments = {
         "reference": {"name": "n", "namespace": "ns", "uid": "u", "attempt": 1, "adopted": False},
         "limits": Limits().to_dict(),
@@ -146,7 +149,7 @@ def test_a_trigger_that_an_earlier_version_has_serialized_still_loads():
 
 
 @pytest.mark.parametrize("get_logs", [True, False])
-def test_an_operator_hands_get_logs_to_its_trigger(cluster, get_logs, monkeypatch):
+def test_an_operator_passes_get_logs_to_its_trigger(cluster, get_logs, monkeypatch):
     deferred = []
     monkeypatch.setattr(TrainJobOperator, "defer", lambda _, *, trigger, **more: deferred.append(trigger))
     operator = TrainJobOperator(

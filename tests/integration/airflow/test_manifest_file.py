@@ -1,4 +1,4 @@
-"""A TrainJob from a file beside the DAG's, with templates; and what an operator says about one that is wrong."""
+"""Tests of TrainJobs from a manifest file with templates, and of invalid manifests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainjob import InvalidSpec
 from trainjob_airflow import TrainJobOperator
 
 pytestmark = pytest.mark.timeout(120)
-WRITTEN = {
+MANIFEST = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
     "spec": {"runtimeRef": {"name": "torch-distributed"}},
@@ -28,19 +28,19 @@ def test_a_file_is_rendered_and_run_on_two_nodes(airflow, cluster):
 
 
 def test_a_dict_is_checked_when_the_dag_is_parsed():
-    TrainJobOperator(task_id="t", manifest=WRITTEN)
-    TrainJobOperator(task_id="t", manifest={**WRITTEN, "kind": "{{ params.kind }}"})
+    TrainJobOperator(task_id="t", manifest=MANIFEST)
+    TrainJobOperator(task_id="t", manifest={**MANIFEST, "kind": "{{ params.kind }}"})
     with pytest.raises(InvalidSpec, match=r"manifest\.kind: 'PyTorchJob' is not allowed"):
-        TrainJobOperator(task_id="t", manifest={**WRITTEN, "kind": "PyTorchJob"})
+        TrainJobOperator(task_id="t", manifest={**MANIFEST, "kind": "PyTorchJob"})
 
 
-def test_a_manifest_stands_alone():
+def test_a_manifest_excludes_other_arguments():
     with pytest.raises(InvalidSpec, match="given beside runtime, queue_name"):
-        TrainJobOperator(task_id="t", manifest=WRITTEN, runtime="torch-distributed", queue_name="q")
-    assert TrainJobOperator(task_id="t", manifest=WRITTEN, max_restarts=3).manifest == WRITTEN
+        TrainJobOperator(task_id="t", manifest=MANIFEST, runtime="torch-distributed", queue_name="q")
+    assert TrainJobOperator(task_id="t", manifest=MANIFEST, max_restarts=3).manifest == MANIFEST
 
 
-def test_arguments_of_a_decorated_function_are_no_files():
+def test_arguments_of_a_decorated_function_are_not_template_files():
     from airflow.sdk import task
 
     @task.trainjob(image="busybox")
@@ -51,4 +51,4 @@ def test_arguments_of_a_decorated_function_are_no_files():
     operator.resolve_template_files()
     assert list(operator.op_args) == ["data.json"]
     with pytest.raises(InvalidSpec, match="the decorated function is the trainer"):
-        task.trainjob(manifest=WRITTEN)(train.function)("data.json")
+        task.trainjob(manifest=MANIFEST)(train.function)("data.json")

@@ -1,4 +1,4 @@
-"""The page's server side, in Airflow's own app: who sees which TrainJobs, and what of them."""
+"""Tests of the page's server side in Airflow's own app, with its permission checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.lifecycle import RunKey, submit
 
-# Two connections to one cluster; the third has none behind it, the fourth does not exist.
+# The first two lead to one cluster. The third has no cluster, and the fourth does not exist.
 PAGE_CONNECTIONS = "laptop, laptop/elsewhere, nowhere, missing"
 SCRIPT = (
     "echo 'epochs: 2'; for n in 1 2 3 4 5 6; do echo \"1|$n|Loss: 2.$n:  10%|##| $n/6 [x\"; done; "
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def environment(laptop):
-    """What Airflow's processes are told; the connections are in its database, as in most installations."""
+    """Set the environment of Airflow's processes; the connections are in its database."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", PAGE_CONNECTIONS)
         patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
@@ -45,9 +45,9 @@ def app(environment, airflow, laptop):
     nowhere = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": []}
     nowhere |= {"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}
     with create_session() as session:
-        for name, given in (("laptop", extra), ("nowhere", {"kube_config": nowhere, "namespace": "default"})):
+        for name, settings in (("laptop", extra), ("nowhere", {"kube_config": nowhere, "namespace": "default"})):
             password = "hunter2-hunter2"
-            session.add(Connection(name, "kubernetes", extra=json.dumps(given), password=password))
+            session.add(Connection(name, "kubernetes", extra=json.dumps(settings), password=password))
         for team in ("red", "blue"):
             bundle = DagBundleModel(name=f"bundle_{team}")
             bundle.teams = [Team(name=team)]
@@ -59,7 +59,7 @@ def app(environment, airflow, laptop):
 
 @pytest.fixture(scope="module")
 def client_of_team(app):
-    """Asks as a user of a team: `ask("red", path)`; without a team, as nobody."""
+    """Return a function that sends a request as a user of a team; None means no user."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
@@ -80,42 +80,42 @@ def submit_trainjob(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"
     from trainjob_airflow.run_key import get_base_url
 
     key = RunKey("airflow", dag, "train", run, origin=get_base_url() if origin is None else origin)
-    env = {"TOKEN_OF_NOBODYS_BUSINESS": "hunter3-hunter3"}
+    env = {"CONFIDENTIAL_TOKEN": "hunter3-hunter3"}
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], env=env)
     return submit(cluster, TrainJob(trainer=trainer), key)
 
 
 @pytest.fixture(scope="module")
 def jobs(app, cluster):
-    """One TrainJob of each team's DAG, and two that belong to no DAG of this Airflow."""
-    made = {dag: submit_trainjob(cluster, dag) for dag in ("dag_red", "dag_blue", "dag_unknown")}
-    made["of_another_airflow"] = submit_trainjob(cluster, "dag_red", origin="http://other", script="true")
-    yield made
-    for job in made.values():
+    """Create a TrainJob of each team's DAG, and two that belong to no DAG of this Airflow."""
+    created = {dag: submit_trainjob(cluster, dag) for dag in ("dag_red", "dag_blue", "dag_unknown")}
+    created["of_another_airflow"] = submit_trainjob(cluster, "dag_red", origin="http://other", script="true")
+    yield created
+    for job in created.values():
         cluster.delete_trainjob(job.name, job.namespace, job.uid)
 
 
-def test_a_user_sees_the_trainjobs_of_the_dags_that_may_be_read_and_no_others(client_of_team, jobs):
+def test_a_user_sees_only_the_trainjobs_of_readable_dags(client_of_team, jobs):
     red, blue = jobs["dag_red"].name, jobs["dag_blue"].name
-    made = {job.name for job in jobs.values()}
+    created = {job.name for job in jobs.values()}
 
-    def names(answer):
-        """Of the jobs made here; other tests' DAGs belong to no team, so to all."""
-        assert answer.status_code == 200, answer.text
-        return made & {row["name"] for row in answer.json()["trainjobs"]}
+    def names(response):
+        """Return the names of this module's TrainJobs, because others are visible to all teams."""
+        assert response.status_code == 200, response.text
+        return created & {row["name"] for row in response.json()["trainjobs"]}
 
     assert wait_until(lambda: red in names(client_of_team("red", "api/trainjobs")))
     assert names(client_of_team("red", "api/trainjobs")) == {red}
     assert names(client_of_team("blue", "api/trainjobs")) == {blue}
     assert names(client_of_team("green", "api/trainjobs")) == set()
-    # An admin may read every DAG there is; one that Airflow does not know is nobody's.
+    # An admin may read every DAG that Airflow knows, but no DAG that it does not know.
     assert names(client_of_team("red", "api/trainjobs", role="admin")) == {red, blue}
     assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=manual__1&task=train")) == {red}
     assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=another")) == set()
 
 
 @pytest.mark.parametrize("end", ["", "/log"])
-def test_one_that_may_not_be_read_is_told_like_one_that_is_not_there(client_of_team, jobs, end):
+def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, end):
     absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
     for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
         found = client_of_team("red", f"api/trainjobs/laptop/default/{jobs[name].name}{end}")
@@ -127,17 +127,17 @@ def test_one_that_may_not_be_read_is_told_like_one_that_is_not_there(client_of_t
 @pytest.mark.parametrize(
     "path", ["api/trainjobs", "api/trainjobs/laptop/default/x", "api/trainjobs/laptop/default/x/log"]
 )
-def test_who_is_not_logged_in_sees_nothing(client_of_team, path):
+def test_a_request_without_a_user_is_refused(client_of_team, path):
     assert client_of_team(None, path).status_code == 401
 
 
-def test_nothing_can_be_changed(client_of_team, jobs):
+def test_the_api_is_read_only(client_of_team, jobs):
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
         assert client_of_team("red", path, role="admin", method=method).status_code == 405
 
 
-def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_spec(client_of_team, jobs):
+def test_the_details_have_ranks_conditions_and_events_but_no_spec(client_of_team, jobs):
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
 
     def running():
@@ -149,54 +149,59 @@ def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_s
         ("node", 0, "Running", 0)
     ]
     assert (found["trainjob"]["dag"], found["trainjob"]["task"], found["trainjob"]["index"]) == ("dag_red", "train", -1)
-    assert {"hunter3-hunter3", "TOKEN_OF_NOBODYS_BUSINESS"}.isdisjoint(json.dumps(found).split('"'))
+    assert {"hunter3-hunter3", "CONFIDENTIAL_TOKEN"}.isdisjoint(json.dumps(found).split('"'))
     assert "hunter3" not in json.dumps(found)
 
 
-def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown(client_of_team, jobs, cluster):
+def test_events_of_the_trainjob_and_warnings_of_its_pods_are_shown(client_of_team, jobs, cluster):
     name = jobs["dag_red"].name
-    for about, kind in (("TrainJob", "Normal"), ("Pod", "Normal"), ("Pod", "Warning")):
-        told = f"{about.lower()}-{kind.lower()}"
+    for object_kind, event_type in (("TrainJob", "Normal"), ("Pod", "Normal"), ("Pod", "Warning")):
+        message = f"{object_kind.lower()}-{event_type.lower()}"
         involved = {
-            "kind": about,
+            "kind": object_kind,
             "namespace": "default",
-            "name": name if about == "TrainJob" else f"{name}-node-0-0-x",
+            "name": name if object_kind == "TrainJob" else f"{name}-node-0-0-x",
         }
-        event = {"metadata": {"name": f"{name}.{told}"}, "involvedObject": involved, "type": kind, "reason": "Told"}
-        event |= {"message": told, "lastTimestamp": "2026-01-01T00:00:00Z", "count": 3}
+        event = {
+            "metadata": {"name": f"{name}.{message}"},
+            "involvedObject": involved,
+            "type": event_type,
+            "reason": "Test",
+        }
+        event |= {"message": message, "lastTimestamp": "2026-01-01T00:00:00Z", "count": 3}
         cluster._http.request("POST", "/api/v1/namespaces/default/events", doing="create an event", body=event)
 
-    def told_now():
+    def find_events():
         events = client_of_team("red", f"api/trainjobs/laptop/default/{name}").json()["events"]
-        return {event["message"]: event for event in events if event["reason"] == "Told"}
+        return {event["message"]: event for event in events if event["reason"] == "Test"}
 
-    found = wait_until(told_now)
+    found = wait_until(find_events)
     assert set(found) == {"trainjob-normal", "pod-warning"}
     assert (found["pod-warning"]["type"], found["pod-warning"]["count"]) == ("Warning", 3)
 
 
-def test_the_log_gives_lines_progress_and_losses_and_hides_what_airflow_knows_to_be_secret(client_of_team, jobs):
+def test_the_log_has_lines_progress_and_losses_and_masks_airflows_secrets(client_of_team, jobs):
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}/log"
 
-    def told():
+    def find_log():
         found = client_of_team("red", path).json()
         return found if len(found["losses"]) == 6 and "password" in found["lines"][-1] else None
 
-    found = wait_until(told)
+    found = wait_until(find_log)
     assert found["losses"] == [[n, 2 + n / 10] for n in range(1, 7)]
     assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
 
 
-def test_logs_are_for_those_who_may_read_task_logs(client_of_team, jobs, monkeypatch):
+def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, monkeypatch):
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
     manager = get_auth_manager()
-    may = manager.is_authorized_dag
+    is_authorized_dag = manager.is_authorized_dag
 
     def without_logs(*, access_entity=None, **more):
-        return access_entity is not DagAccessEntity.TASK_LOGS and may(access_entity=access_entity, **more)
+        return access_entity is not DagAccessEntity.TASK_LOGS and is_authorized_dag(access_entity=access_entity, **more)
 
     monkeypatch.setattr(manager, "is_authorized_dag", without_logs)
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
@@ -204,19 +209,22 @@ def test_logs_are_for_those_who_may_read_task_logs(client_of_team, jobs, monkeyp
     assert client_of_team("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
 
 
-def test_a_cluster_that_can_not_be_asked_is_a_sentence_without_its_address(client_of_team, jobs):
-    answer = client_of_team("red", "api/trainjobs")
-    assert answer.status_code == 200
-    assert answer.json()["problems"] == [
-        "The cluster of connection nowhere can't be asked: it does not answer.",
-        "The cluster of connection missing can't be asked: there is no such connection, or it names no usable cluster.",
+def test_a_failed_query_is_reported_without_the_address_of_the_cluster(client_of_team, jobs):
+    response = client_of_team("red", "api/trainjobs")
+    assert response.status_code == 200
+    assert response.json()["problems"] == [
+        "The cluster of connection nowhere can't be queried: its API server does not respond.",
+        (
+            "The cluster of connection missing can't be queried: "
+            "the connection does not exist, or it names no usable cluster."
+        ),
     ]
 
 
-def test_the_pages_files_allow_no_foreign_script(client_of_team):
+def test_the_pages_files_allow_no_foreign_scripts(client_of_team):
     for name in ("", "page.js", "page.css", "api/trainjobs"):
-        answer = client_of_team(None, name)
-        policy = answer.headers["Content-Security-Policy"]
+        response = client_of_team(None, name)
+        policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy

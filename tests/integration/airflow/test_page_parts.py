@@ -1,4 +1,4 @@
-"""The parts of the page's server side: what they cost, what they keep, and what they leave out."""
+"""Tests of the parts of the page's server side: shared queries, log tails and rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainjob_airflow.plugins.rows import event_rows, rank_rows
 from trainjob_airflow.plugins.shared_query import SharedQuery
 
 
-def test_the_plugin_costs_no_airflow_process_more_than_itself():
+def test_the_plugin_imports_no_other_module():
     code = (
         "import sys, trainjob_airflow, airflow.sdk.plugins_manager; before = set(sys.modules)\n"
         "import trainjob_airflow.plugins.page\n"
@@ -29,71 +29,71 @@ def test_the_plugin_costs_no_airflow_process_more_than_itself():
     assert done.stdout.splitlines()[-1].split() == ["trainjob_airflow.plugins", "trainjob_airflow.plugins.page"]
 
 
-def test_many_who_ask_cost_one_question(monkeypatch):
-    monkeypatch.setattr(shared_query, "_PATIENCE_SECONDS", 3600.0)  # real ones
-    asked, go, answers = [], threading.Event(), []
+def test_many_requests_share_one_query(monkeypatch):
+    monkeypatch.setattr(shared_query, "_MAX_WAIT_SECONDS", 3600.0)  # in real time
+    queries, go, results = [], threading.Event(), []
 
-    def answer():
-        asked.append(1)
+    def query():
+        queries.append(1)
         go.wait()
-        return len(asked)
+        return len(queries)
 
     now = [0.0]
-    recent = SharedQuery(answer, clock=lambda: now[0])
-    threads = [threading.Thread(target=lambda: answers.append(recent.get())) for _ in range(20)]
+    shared = SharedQuery(query, clock=lambda: now[0])
+    threads = [threading.Thread(target=lambda: results.append(shared.get())) for _ in range(20)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: asked)
+    wait_until(lambda: queries)
     go.set()
     for thread in threads:
         thread.join(60)
-    assert (answers, len(asked)) == ([1] * 20, 1)
+    assert (results, len(queries)) == ([1] * 20, 1)
     now[0] = 1.9
-    assert recent.get() == 1
+    assert shared.get() == 1
     now[0] = 2.1
-    assert recent.get() == 2
+    assert shared.get() == 2
 
 
-def test_a_question_that_hangs_holds_nobody_for_long(monkeypatch):
-    monkeypatch.setattr(shared_query, "_PATIENCE_SECONDS", 3600.0)
-    go, asked, now, answers = threading.Event(), threading.Event(), [0.0], []
+def test_a_hanging_query_blocks_requests_only_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(shared_query, "_MAX_WAIT_SECONDS", 3600.0)
+    go, started, now, results = threading.Event(), threading.Event(), [0.0], []
 
-    def answer():
-        asked.set()
+    def query():
+        started.set()
         go.wait()
         return 1
 
-    recent = SharedQuery(answer, clock=lambda: now[0])
-    first = threading.Thread(target=lambda: answers.append(recent.get()))
+    shared = SharedQuery(query, clock=lambda: now[0])
+    first = threading.Thread(target=lambda: results.append(shared.get()))
     first.start()
-    asked.wait(60)
-    now[0] = 3600.0  # the first who asked has waited long enough for all
+    started.wait(60)
+    now[0] = 3600.0  # the maximum time to wait, counted from the start of the query, is over
     with pytest.raises(ClusterUnreachable):
-        recent.get()
+        shared.get()
     go.set()
     first.join(60)
-    assert answers == [1]
+    assert results == [1]
 
 
-def test_what_went_wrong_is_told_until_it_is_asked_again():
-    results, now = [ValueError("no"), 7], [0.0]
+def test_an_error_of_a_query_is_raised_until_the_next_query():
+    outcomes, now = [ValueError("no"), 7], [0.0]
 
-    def answer():
-        found = results.pop(0)
+    def query():
+        found = outcomes.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
-    recent = SharedQuery(answer, clock=lambda: now[0])
+    shared = SharedQuery(query, clock=lambda: now[0])
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            recent.get()
+            shared.get()
     now[0] = 2.0
-    assert recent.get() == 7
+    assert shared.get() == 7
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 999, 1001, 50_000])
-def test_a_long_loss_curve_keeps_its_ends_and_stays_small(steps):
+def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
     curve = LossCurve()
     for step in range(1, steps + 1):
         curve.add(Progress(step, loss=1 / step))
@@ -106,30 +106,30 @@ def test_a_long_loss_curve_keeps_its_ends_and_stays_small(steps):
     assert curve.points == points
 
 
-def test_a_log_that_nobody_asks_for_is_not_followed_on(cluster):
+def test_following_ends_for_a_log_without_requests(cluster):
     now = [0.0]
-    followings = LogTails(clock=lambda: now[0], idle_seconds=0.05)
-    first = followings.get("uid-1", cluster, "default")
-    assert followings.get("uid-1", cluster, "default") is first
-    assert len(followings) == 1
+    log_tails = LogTails(clock=lambda: now[0], idle_seconds=0.05)
+    first = log_tails.get("uid-1", cluster, "default")
+    assert log_tails.get("uid-1", cluster, "default") is first
+    assert len(log_tails) == 1
     now[0] = 1.0
-    wait_until(lambda: not len(followings))
-    assert followings.get("uid-1", cluster, "default") is not first
+    wait_until(lambda: not len(log_tails))
+    assert log_tails.get("uid-1", cluster, "default") is not first
 
 
-def test_too_many_followed_logs_end_the_oldest(cluster):
-    followings = LogTails(clock=lambda: 0.0)
-    first = followings.get("uid-0", cluster, "default")
+def test_beyond_the_maximum_following_ends_for_the_oldest_request(cluster):
+    log_tails = LogTails(clock=lambda: 0.0)
+    first = log_tails.get("uid-0", cluster, "default")
     for n in range(1, 40):
-        followings.get(f"uid-{n}", cluster, "default")
-    assert len(followings) == 32
-    assert followings.get("uid-0", cluster, "default") is not first
+        log_tails.get(f"uid-{n}", cluster, "default")
+    assert len(log_tails) == 32
+    assert log_tails.get("uid-0", cluster, "default") is not first
 
 
 @pytest.mark.parametrize("annotation", [None, "", "no json", "[]", '"x"', '{"engine": "airflow"}', '{"a": 1}', "null"])
-def test_a_trainjob_that_does_not_say_who_asked_for_it_is_nobodys(annotation):
-    given = {} if annotation is None else {"trainjob.dev/run-key": annotation}
-    assert run_key_of({"metadata": {"annotations": given}}) is None
+def test_a_trainjob_without_a_valid_run_key_annotation_has_no_run_key(annotation):
+    annotations = {} if annotation is None else {"trainjob.dev/run-key": annotation}
+    assert run_key_of({"metadata": {"annotations": annotations}}) is None
     assert run_key_of({"metadata": {}}) is None
 
 
@@ -144,7 +144,7 @@ def pod(rank, *, reason="", exit_code=0, message="", deleted=False):
     }
 
 
-def test_ranks_say_why_they_do_not_run_but_not_what_their_container_said_last():
+def test_rank_rows_have_reasons_but_no_log_lines():
     rows = rank_rows([pod(1, exit_code=3, message="the log's end"), pod(0, reason="ImagePullBackOff", message="no x")])
     assert [row["rank"] for row in rows] == [0, 1]
     assert rows[0]["reason"] == "node-0: ImagePullBackOff: no x"
@@ -154,16 +154,16 @@ def test_ranks_say_why_they_do_not_run_but_not_what_their_container_said_last():
     assert rows[0]["restarts"] == 2
 
 
-def test_of_many_ranks_those_in_trouble_are_shown():
+def test_of_many_ranks_those_with_a_reason_are_included():
     rows = rank_rows([pod(rank, exit_code=1 if rank == 999 else 0) for rank in range(1000)])
     assert len(rows) == 256
     assert rows[-1]["rank"] == 999
 
 
-def test_events_are_shown_once_the_newest_first():
+def test_events_are_included_once_and_the_newest_come_first():
     def event(uid, time):
-        about = {"kind": "Pod", "name": "p"}
-        return {"metadata": {"uid": uid}, "lastTimestamp": time, "involvedObject": about, "message": uid}
+        involved_object = {"kind": "Pod", "name": "p"}
+        return {"metadata": {"uid": uid}, "lastTimestamp": time, "involvedObject": involved_object, "message": uid}
 
     rows = event_rows(
         [event("a", "2026-01-01T00:00:00Z"), event("b", "2026-01-02T00:00:00Z"), event("a", "2026-01-01T00:00:00Z")]

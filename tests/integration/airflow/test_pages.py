@@ -1,4 +1,4 @@
-"""Each Airflow block of README.md and docs/, saved as a file as it stands, is a DAG."""
+"""Tests that each Airflow code block in README.md and docs/ is a DAG file without changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs no cluster: imports, metadata, connections, and bad input refused when the DAG is parsed."""
+"""Tests without a cluster: imports, metadata, connections, and invalid arguments when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRAINJOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
 BANNED = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "starlette", "uvicorn", "huggingface_hub"}
 
 
-def test_importing_the_operators_is_light():
+def test_the_operators_import_few_modules():
     code = (
         "import sys, json, airflow.sdk, airflow.sdk.exceptions; before = set(sys.modules)\n"
         "from airflow.sdk import BaseOperator, BaseHook, Asset\n"
@@ -58,7 +58,7 @@ def test_importing_the_operators_is_light():
     assert len(new) <= 60, new
 
 
-def test_provider_info_is_what_airflow_wants():
+def test_provider_info_matches_airflows_schema():
     import airflow
     import jsonschema
     from airflow.providers_manager import ProvidersManager
@@ -70,7 +70,7 @@ def test_provider_info_is_what_airflow_wants():
     assert set(info) <= set(schema["properties"])
 
 
-def test_provider_info_names_everything_there_is_and_nothing_else():
+def test_provider_info_lists_all_public_modules_and_classes():
     info = get_provider_info()
     for kind in ("operators", "hooks", "sensors", "triggers"):
         named = {module for entry in info[kind] for module in entry["python-modules"]}
@@ -78,7 +78,7 @@ def test_provider_info_names_everything_there_is_and_nothing_else():
         public = {
             f"trainjob_airflow.{kind}.{path.stem}"
             for path in folder.glob("*.py")
-            if any(home == f"{kind}.{path.stem}" for home in trainjob_airflow._HOMES.values())
+            if f"{kind}.{path.stem}" in trainjob_airflow._MODULES.values()
         }
         assert named == public
     classes = [
@@ -95,7 +95,7 @@ def test_provider_info_names_everything_there_is_and_nothing_else():
 
 
 @pytest.mark.usefixtures("airflow_environment")
-def test_the_connections_form_has_what_hook_and_links_read():
+def test_the_connection_form_has_the_fields_of_hook_and_links():
     from airflow.providers_manager import ProvidersManager
     from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
@@ -111,8 +111,8 @@ def test_the_connections_form_has_what_hook_and_links_read():
     fields = {
         field.removeprefix("extra__trainjob__") for field in manager.connection_form_widgets if "trainjob" in field
     }
-    theirs = {field.removeprefix("extra__kubernetes__") for field in manager.connection_form_widgets}
-    assert {field for field in fields if not field.startswith("trainjob_")} <= theirs
+    kubernetes_fields = {field.removeprefix("extra__kubernetes__") for field in manager.connection_form_widgets}
+    assert {field for field in fields if not field.startswith("trainjob_")} <= kubernetes_fields
     assert {field for field in fields if field.startswith("trainjob_")} == {link.field for link in LINKS}
     values = {"in_cluster": True, "cluster_context": "c", "namespace": "n", "disable_verify_ssl": True}
     assert set(connection_from_extra(values).to_dict()) == {"in_cluster", "context", "namespace", "verify_tls"}
@@ -129,7 +129,7 @@ def test_the_connections_form_has_what_hook_and_links_read():
     ],
 )
 @pytest.mark.usefixtures("airflow_environment")
-def test_a_connection_is_tested_in_one_sentence(monkeypatch, laptop, extra, works, words):
+def test_the_test_of_a_connection_returns_one_sentence(monkeypatch, laptop, extra, works, words):
     text = json.dumps({"conn_type": "trainjob", "extra": extra(laptop)})
     monkeypatch.setenv("AIRFLOW_CONN_CANDIDATE", text)
     worked, sentence = TrainJobHook("candidate").test_connection()
@@ -139,7 +139,7 @@ def test_a_connection_is_tested_in_one_sentence(monkeypatch, laptop, extra, work
 
 
 @pytest.mark.usefixtures("airflow_environment")
-def test_a_connection_that_does_not_exist_is_no_working_one():
+def test_the_test_of_a_missing_connection_fails():
     worked, sentence = TrainJobHook("nobody").test_connection()
     assert not worked
     assert "Airflow has no connection 'nobody'" in sentence
@@ -219,7 +219,7 @@ QLORA = LoraConfig(quantize_base=True)
         ),
     ],
 )
-def test_bad_input_is_refused_when_the_dag_is_parsed(make, words):
+def test_invalid_arguments_are_refused_when_the_dag_is_parsed(make, words):
     with pytest.raises(InvalidSpec) as raised:
         make()
     for word in words:
@@ -233,12 +233,12 @@ def test_a_secret_value_is_refused_and_not_shown():
     assert "hf_AbCdEf123456" not in str(raised.value)
 
 
-def test_templates_are_checked_when_the_task_runs():
+def test_a_template_is_not_checked_when_the_dag_is_parsed():
     operator = InitializeDatasetOperator(task_id="t", workspace="w", storage_uri="{{ params.uri }}")
     assert "storage_uri" in operator.template_fields
 
 
-def test_a_dag_with_a_workspace_has_its_setup_and_teardown():
+def test_a_workspace_adds_setup_and_teardown_tasks():
     with DAG("d") as dag, Workspace(size="1Gi") as workspace:
         FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b")
     assert dag.get_task("workspace_create").is_setup
@@ -247,7 +247,7 @@ def test_a_dag_with_a_workspace_has_its_setup_and_teardown():
     assert "t" in dag.get_task("workspace_delete").upstream_task_ids
 
 
-def test_a_dag_survives_serialization():
+def test_a_dag_is_serialized_in_the_same_way_each_time():
     from airflow.serialization.serialized_objects import DagSerialization
 
     with DAG("d") as dag, Workspace(size="1Gi") as workspace:
@@ -257,14 +257,14 @@ def test_a_dag_survives_serialization():
         FineTuneOperator.partial(task_id="m", workspace=workspace, model="llama3.2-1b").expand(
             config=[{"epochs": 1}, {"epochs": 2}]
         )
-    once, again = (json.dumps(DagSerialization.serialize_dag(dag), sort_keys=True) for _ in range(2))
-    assert once == again
-    assert "epochs=3" in once
-    assert "mount_path='/scratch'" in once
+    first, second = (json.dumps(DagSerialization.serialize_dag(dag), sort_keys=True) for _ in range(2))
+    assert first == second
+    assert "epochs=3" in first
+    assert "mount_path='/scratch'" in first
 
 
 @pytest.mark.parametrize("manifest", [None, {**TRAINJOB, "spec": {"runtimeRef": {"name": "torch-distributed"}}}])
-def test_what_is_to_become_of_a_trainjob_is_told_to_it_and_to_who_waits(manifest):
+def test_retention_and_actions_are_in_the_annotations_and_the_limits(manifest):
     operator = TrainJobOperator(
         task_id="t",
         manifest=manifest,
@@ -274,13 +274,13 @@ def test_what_is_to_become_of_a_trainjob_is_told_to_it_and_to_who_waits(manifest
         ttl_after_failure=timedelta(days=7),
     )
     step = operator._build_step("w")
-    told = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
-    assert told == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
+    annotations = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
+    assert annotations == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
     limits = operator._limits(step)
     assert (limits.on_timeout, limits.on_failure) == (KillAction.KEEP, KillAction.SUSPEND)
 
 
-def test_a_trigger_gives_back_every_argument():
+def test_a_trigger_serializes_every_argument():
     trigger = TrainJobTrigger(
         reference={"name": "n", "namespace": "ns", "uid": "u", "attempt": 2, "adopted": True},
         limits={"queued": 5.0, "max_restarts": None, "on_timeout": "keep"},
@@ -306,18 +306,18 @@ def test_a_trigger_gives_back_every_argument():
         ),
     ],
 )
-def test_connection_fields_mean_what_they_mean_to_the_kubernetes_provider(extra, expected):
+def test_connection_fields_have_the_same_meaning_as_in_the_kubernetes_provider(extra, expected):
     assert connection_from_extra(extra).to_dict() == expected
 
 
-def test_airflows_own_queue_stays_airflows():
+def test_queue_selects_airflows_workers_and_queue_name_a_kueue_queue():
     trainer = CustomTrainerContainer(image="x", command=["y"])
     operator = TrainJobOperator(task_id="t", trainer=trainer, queue="celery-queue", queue_name="gpu-team")
     assert operator.queue == "celery-queue"
     assert operator.queue_name == "gpu-team"
 
 
-def test_durations_and_timeouts_are_taken():
+def test_timeouts_are_accepted():
     operator = TrainJobOperator(
         task_id="t",
         trainer=CustomTrainerContainer(image="x", command=["y"]),
@@ -332,9 +332,9 @@ def test_durations_and_timeouts_are_taken():
     [ExportModelOperator, FineTuneOperator, InitializeDatasetOperator, InitializeModelOperator, TrainJobOperator],
     ids=lambda operator: operator.__name__,
 )
-def test_what_a_step_can_be_told_its_operator_can_be_told(operator):
-    told = set(inspect.signature(operator.__init__).parameters)
-    # The task's id begins the TrainJob's name; `queue` is Airflow's own, for its workers.
-    told |= set(inspect.signature(StepOperator.__init__).parameters)
+def test_an_operator_has_an_argument_for_each_field_of_its_step(operator):
+    arguments = set(inspect.signature(operator.__init__).parameters)
+    # The TrainJob's name begins with the task ID. `queue` is an argument of Airflow for its workers.
+    arguments |= set(inspect.signature(StepOperator.__init__).parameters)
     renamed = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
-    assert {renamed.get(name, name) for name in operator.step_type.model_fields} - {"name"} <= told
+    assert {renamed.get(name, name) for name in operator.step_type.model_fields} - {"name"} <= arguments

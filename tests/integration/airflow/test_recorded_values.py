@@ -1,4 +1,4 @@
-"""Values of the provider that outlive a release, in Airflow's database. `tests/unit/recorded` has the core's."""
+"""Tests of values in Airflow's database that later versions must read. `tests/unit/recorded` has those of the core."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ TRIGGERS = {
 
 
 @pytest.mark.parametrize("path", TRIGGERS)
-def test_a_trigger_that_was_stored_is_found_and_takes_its_arguments(path):
+def test_a_stored_trigger_is_loaded_with_its_arguments(path):
     stored = TRIGGERS[path]
-    now, arguments = import_string(path)(**stored).serialize()
-    assert now == path
+    new_path, arguments = import_string(path)(**stored).serialize()
+    assert new_path == path
     assert {name: arguments[name] for name in stored} == stored
 
 
 @pytest.mark.parametrize("operator", [TrainJobOperator, TrainJobSensor])
-def test_a_deferred_task_is_resumed_by_the_method_that_was_stored(operator):
+def test_the_stored_method_that_resumes_a_task_exists(operator):
     assert callable(operator.execute_complete)
 
 
-def test_xcoms_keep_their_keys():
-    keys = [one().xcom_key for one in (TrainJobLink, TrainJobPodsLink, TrainJobLogsLink, TrainJobMetricsLink)]
+def test_the_xcom_keys_are_unchanged():
+    keys = [link().xcom_key for link in (TrainJobLink, TrainJobPodsLink, TrainJobLogsLink, TrainJobMetricsLink)]
     names = [f"_link_TrainJob{kind}Link" for kind in ("", "Pods", "Logs", "Metrics")]
     assert [PROGRESS_KEY, *keys] == ["progress", *names]

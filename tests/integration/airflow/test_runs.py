@@ -1,4 +1,4 @@
-"""Whole runs: Airflow's own commands and processes against the laptop cluster, and real kills."""
+"""Tests of whole runs with Airflow's own commands against the laptop cluster, with real kills."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.usefixtures("airflow")
 
 def list_trainjobs(cluster, dag, task=None):
     """Return the TrainJobs of a DAG, oldest first."""
-    wanted = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get(labels.WORKFLOW) == dag]
+    jobs = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get(labels.WORKFLOW) == dag]
     if task:
-        wanted = [job for job in wanted if job["metadata"]["labels"].get(labels.TASK) == task]
-    return sorted(wanted, key=lambda job: job["metadata"]["creationTimestamp"])
+        jobs = [job for job in jobs if job["metadata"]["labels"].get(labels.TASK) == task]
+    return sorted(jobs, key=lambda job: job["metadata"]["creationTimestamp"])
 
 
 def list_claim_names(cluster):
-    answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
-    return [claim["metadata"]["name"] for claim in answer["items"]]
+    response = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
+    return [claim["metadata"]["name"] for claim in response["items"]]
 
 
-def test_a_chain_over_one_workspace(airflow, cluster):
+def test_the_steps_of_a_chain_share_a_workspace(airflow, cluster):
     mark = uuid.uuid4().hex
     done = airflow("dags", "test", "chain", MARK=mark)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -40,7 +40,7 @@ def test_a_chain_over_one_workspace(airflow, cluster):
     assert not [name for name in list_claim_names(cluster) if name.startswith("chain-")]
 
 
-def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
+def test_a_failing_step_logs_the_reason_and_ends_the_chain(airflow, cluster):
     done = airflow("dags", "test", "failing")
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "ValueError: row 7"):
         assert expected in done.stdout
@@ -56,13 +56,13 @@ def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(air
     assert done.returncode == 0, done.stdout[-4000:]
     for rank in (0, 1):
         assert f"[node-{rank}] hello decorated [1, 2] 3 manual__" in done.stdout
-    assert "handed back {'total': 3}" in done.stdout
+    assert "result of the training: {'total': 3}" in done.stdout
     assert [job["spec"]["trainer"]["numNodes"] for job in list_trainjobs(cluster, "decorated")] == [2]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
-def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
+def test_a_task_that_runs_again_after_a_kill_adopts_its_trainjob(airflow, cluster, tmp_path, when):
     go, log = tmp_path / "go", tmp_path / "log"
     known = {job["metadata"]["uid"] for job in list_trainjobs(cluster, "slow")}
 
@@ -75,8 +75,10 @@ def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(ai
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     run = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])["run"]
-    threading.Timer(12.0, go.touch).start()  # about when the second process waits; it adopts a finished one as well
-    # Without the origin that its run key had, the job is found by what Airflow remembers of it.
+    threading.Timer(
+        12.0, go.touch
+    ).start()  # about the time when the second process waits; it also adopts a finished TrainJob
+    # With another origin the run key differs, and the TrainJob is found by the record in Airflow.
     moved = {} if when == "Pending" else {"AIRFLOW__API__BASE_URL": "http://moved.example"}
     done = airflow("tasks", "test", "slow", "slow", run, GO=str(go), **moved)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -86,14 +88,14 @@ def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(ai
 
 
 @pytest.mark.slow
-def test_reaching_the_execution_timeout_on_the_worker_deletes_the_job(airflow, cluster):
+def test_an_execution_timeout_on_the_worker_deletes_the_trainjob(airflow, cluster):
     known = {job["metadata"]["uid"] for job in list_trainjobs(cluster, "too_long")}
     done = airflow("dags", "test", "too_long")
     assert "was deleted: its execution_timeout was reached" in done.stdout, done.stdout[-4000:]
     wait_until(lambda: {job["metadata"]["uid"] for job in list_trainjobs(cluster, "too_long")} == known)
 
 
-def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
+def test_the_trigger_fires_at_the_end_and_on_kill_applies_its_action(airflow, cluster):
     from trainjob.lifecycle import Limits
     from trainjob_airflow import TrainJobTrigger
 

@@ -1,4 +1,4 @@
-"""The sensor and its trigger: TrainJobs that somebody else made, on a laptop cluster."""
+"""Tests of the sensor and its trigger with TrainJobs of others on a laptop cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = {"workflow": "d", "task": "t", "run": "r"}
 
 
 def apply_trainjob(cluster, name, script, **spec):
-    """Make a TrainJob as kubectl does, without any label of ours."""
+    """Create a TrainJob as kubectl does, without labels of this project."""
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, **spec}
@@ -64,8 +64,8 @@ async def first_event(trigger, seconds=60):
 
 
 @pytest.mark.slow
-def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
-    """Deferred, poking and rescheduled; before the TrainJob exists; by name, and by who asked for it."""
+def test_all_modes_of_the_sensor_wait_in_one_run(airflow, cluster, unique, tmp_path):
+    """Sensors wait deferred, poking or rescheduled, for TrainJobs that do not exist yet, by name or by run key."""
     apply_trainjob(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)
     log = tmp_path / "log"
     process = airflow.start("dags", "test", "watching", "-c", json.dumps({"name": unique}), log=log)
@@ -82,9 +82,12 @@ def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
     run = re.search(r"run_id=(manual__\S+?)[,\s]", lines)[1]
     listed = airflow("tasks", "states-for-dag-run", "watching", run, "-o", "json").stdout
     states = {task["task_id"]: task["state"] for task in json.loads(listed[listed.index("[{") :])}
-    good, bad = ("train", "asked_for", "told", "deferred", "poked", "again"), ("failing", "too_late", "nonsense")
+    good, bad = (
+        ("train", "by_run_key", "print_result", "deferred", "poked", "again"),
+        ("failing", "too_late", "nonsense"),
+    )
     assert states == {**dict.fromkeys(good, "success"), **dict.fromkeys(bad, "failed")}, lines[-6000:]
-    assert "told Complete train-" in lines
+    assert "result: Complete train-" in lines
     assert "DeadlineExceeded" in lines
     assert "name: 'None' is not allowed" in lines
     assert f"there is no TrainJob default/{unique}-never yet; the time to wait for it is over" in lines
@@ -93,7 +96,7 @@ def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
 # -- the trigger ------------------------------------------------------------------------------------------------------
 
 
-def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique):
+def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(cluster, unique):
     async def wait():
         waiting = asyncio.create_task(first_event(trigger(name=unique)))
         await asyncio.to_thread(apply_trainjob, cluster, unique, "true")
@@ -110,7 +113,7 @@ def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique
         "attempt": 1,
     }
     assert set(result) == {"job", "namespace", "uid", "phase", "progress", "attempt", "seconds"}
-    assert sensor(name=unique).execute({}) == result  # what has ended is not waited for elsewhere
+    assert sensor(name=unique).execute({}) == result  # a finished TrainJob needs no deferral
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique
         ({"name": "x", "kubernetes_conn_id": "not-there"}, "NoClusterConfigured", "not-there"),
     ],
 )
-def test_what_ends_the_waiting_is_an_event_and_ends_the_task(arguments, kind, words):
+def test_an_error_of_the_wait_is_an_event_that_fails_the_task(arguments, kind, words):
     event = asyncio.run(first_event(trigger(**arguments)))
     assert event["kind"] == kind
     assert words in event["error"]
@@ -133,21 +136,20 @@ def test_what_ends_the_waiting_is_an_event_and_ends_the_task(arguments, kind, wo
 def test_the_trigger_does_not_fire_in_its_first_seconds(cluster, unique, monkeypatch):
     apply_trainjob(cluster, unique, "true")
     wait_until(lambda: sensor(name=unique).poke({}))
-    monkeypatch.setattr(deferral, "FIRST_SECONDS", 3600.0)
-    assert (
-        asyncio.run(first_event(trigger(name=unique)))["outcome"]["phase"] == "Complete"
-    )  # no scheduler: `dag.test()`
+    monkeypatch.setattr(deferral, "MIN_TRIGGER_SECONDS", 3600.0)
+    event = asyncio.run(first_event(trigger(name=unique)))  # without a task instance, as in `dag.test()`
+    assert event["outcome"]["phase"] == "Complete"
     scheduled = trigger(name=unique)
     scheduled.task_instance = SimpleNamespace(task_id="t")
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(first_event(scheduled, 3))
-    monkeypatch.setattr(deferral, "FIRST_SECONDS", 1.0)
-    began = time.monotonic()
+    monkeypatch.setattr(deferral, "MIN_TRIGGER_SECONDS", 1.0)
+    started_at = time.monotonic()
     assert asyncio.run(first_event(scheduled))["outcome"]["phase"] == "Complete"
-    assert time.monotonic() - began >= 1.0
+    assert time.monotonic() - started_at >= 1.0
 
 
-def test_killing_the_task_leaves_the_trainjob_alone(cluster, unique):
+def test_killing_the_task_does_not_change_the_trainjob(cluster, unique):
     apply_trainjob(cluster, unique, "sleep 600")
     asyncio.run(trigger(name=unique).on_kill())
     assert cluster.get_trainjob(unique, "default")["metadata"].get("deletionTimestamp") is None
@@ -155,17 +157,17 @@ def test_killing_the_task_leaves_the_trainjob_alone(cluster, unique):
 
 
 @pytest.mark.parametrize("which", [{"name": "x"}, {"run_key": KEY}])
-def test_the_trigger_comes_back_from_what_it_serializes(which):
-    given = trigger(**which, deadline=5.5)
-    path, values = given.serialize()
-    again = import_string(path)(**json.loads(json.dumps(values)))
-    assert again.serialize() == (path, values)
+def test_the_trigger_survives_serialization(which):
+    original = trigger(**which, deadline=5.5)
+    path, values = original.serialize()
+    loaded = import_string(path)(**json.loads(json.dumps(values)))
+    assert loaded.serialize() == (path, values)
 
 
-def test_what_is_deferred_can_be_serialized_and_has_the_deadline(unique):
+def test_a_deferred_sensors_trigger_is_serializable_and_has_the_deadline(unique):
     waiting = sensor(name=unique, timeout=100, execution_timeout=timedelta(seconds=50))
-    for of in ({"name": unique}, {"run_key": {**KEY, "map_index": -1}}):
-        waiting = sensor(**of, timeout=100, execution_timeout=timedelta(seconds=50))
+    for selector in ({"name": unique}, {"run_key": {**KEY, "map_index": -1}}):
+        waiting = sensor(**selector, timeout=100, execution_timeout=timedelta(seconds=50))
         with pytest.raises(TaskDeferred) as raised:
             waiting.execute({})
         _, values = raised.value.trigger.serialize()
@@ -174,8 +176,8 @@ def test_what_is_deferred_can_be_serialized_and_has_the_deadline(unique):
         json.dumps(values)
 
 
-def test_a_run_key_that_names_a_task_is_the_one_its_operator_uses(cluster, unique, monkeypatch):
-    """Through the operator's own submission, so that both ends agree on engine and origin."""
+def test_the_run_key_of_a_task_finds_its_operators_trainjob(cluster, unique, monkeypatch):
+    """The operator submits the TrainJob, so that the test covers engine and origin of both."""
     from datetime import datetime, timezone
 
     ti = SimpleNamespace(
@@ -195,27 +197,27 @@ def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, mon
     with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
         extra = {"kube_config": proxy.kubeconfig, "namespace": "default"}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
-        monkeypatch.setenv("AIRFLOW_CONN_THROUGH_THE_DOOR", connection)
+        monkeypatch.setenv("AIRFLOW_CONN_THROUGH_PROXY", connection)
 
         async def wait_for_all():
             names = [f"{unique}-{n}" for n in range(20)]
             waiting = [
-                asyncio.create_task(first_event(trigger(name=name, kubernetes_conn_id="through_the_door")))
+                asyncio.create_task(first_event(trigger(name=name, kubernetes_conn_id="through_proxy")))
                 for name in names
             ]
             await asyncio.to_thread(lambda: wait_until(lambda: proxy.count_watches("trainjobs")))
             for name in names[:2]:
                 await asyncio.to_thread(apply_trainjob, cluster, name, "true")
             ended = await asyncio.gather(*waiting[:2])
-            for one in waiting[2:]:
-                one.cancel()
+            for task in waiting[2:]:
+                task.cancel()
             return ended
 
         assert [event["outcome"]["phase"] for event in asyncio.run(wait_for_all())] == ["Complete"] * 2
         assert (proxy.count_lists("trainjobs"), proxy.count_watches("trainjobs")) == (1, 1), proxy.requests
 
 
-# -- what becomes of the task -----------------------------------------------------------------------------------------
+# -- end of the task --------------------------------------------------------------------------------------------------
 
 FAILED = Outcome("j", "default", "u", Phase.FAILED, Category.APPLICATION, "FailedJobs", "row 7", "node", 0, 3)
 DELETED = Outcome("j", "default", "u", Phase.DELETED, Category.DELETED, "NotFound", "gone")
@@ -233,9 +235,9 @@ def error_event(kind):
 @pytest.mark.parametrize(
     ("arguments", "event", "raises"),
     [
-        ({"name": "j"}, end_event(FAILED), AirflowFailException),  # waiting on can't help
+        ({"name": "j"}, end_event(FAILED), AirflowFailException),  # no other attempt follows
         ({"run_key": KEY}, end_event(FAILED), JobFailed),  # there may be another attempt
-        ({"name": "j"}, end_event(DELETED), JobDeleted),  # there may be another one of this name
+        ({"name": "j"}, end_event(DELETED), JobDeleted),  # there may be another TrainJob of this name
         ({"name": "j", "soft_fail": True}, end_event(FAILED), AirflowSkipException),
         ({"name": "j", "soft_fail": True}, end_event(DELETED), JobDeleted),
         ({"run_key": KEY, "never_fail": True}, end_event(FAILED), AirflowSkipException),
@@ -247,7 +249,7 @@ def error_event(kind):
         ({"name": "j", "never_fail": True}, error_event("ClusterUnreachable"), AirflowSkipException),
     ],
 )
-def test_how_the_task_ends(arguments, event, raises):
+def test_the_event_decides_how_the_task_ends(arguments, event, raises):
     with pytest.raises(raises) as raised:
         sensor(**arguments).execute_complete({}, json.loads(json.dumps(event)))
     if raises in (AirflowFailException, JobFailed) and "outcome" in event:
@@ -264,7 +266,7 @@ def test_how_the_task_ends(arguments, event, raises):
     ],
 )
 @pytest.mark.parametrize("where", [{"deferrable": True}, {"mode": "poke"}])
-def test_what_no_retry_can_mend_fails_the_task_at_once(arguments, where):
+def test_permanent_errors_fail_the_task_without_retry(arguments, where):
     with pytest.raises(AirflowFailException):
         sensor(**{"name": "j", **arguments}, **where).execute({})
     with pytest.raises(AirflowSkipException):
@@ -283,13 +285,13 @@ def test_what_no_retry_can_mend_fails_the_task_at_once(arguments, where):
         ({"run_key": {**KEY, "dag": "w"}}, ["run_key", "'dag'", "map_index"]),
     ],
 )
-def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments, words):
+def test_invalid_arguments_are_refused_when_the_dag_is_parsed(arguments, words):
     with pytest.raises(InvalidSpec) as raised:
         sensor(**arguments)
     assert all(word in str(raised.value) for word in words)
 
 
-def test_who_gives_a_mode_waits_on_workers(monkeypatch):
+def test_a_sensor_with_a_mode_is_not_deferrable_by_default(monkeypatch):
     monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", raising=False)
     assert sensor(name="x").deferrable
     assert not sensor(name="x", mode="reschedule").deferrable
@@ -298,7 +300,7 @@ def test_who_gives_a_mode_waits_on_workers(monkeypatch):
     assert not sensor(name="x").deferrable
 
 
-def test_a_dag_with_one_that_begins_in_the_triggerer_can_be_stored():
+def test_a_dag_with_a_sensor_that_starts_in_the_triggerer_is_serializable():
     from airflow.serialization.serialized_objects import DagSerialization
 
     with DAG("d", schedule=None) as dag:
@@ -310,11 +312,11 @@ def test_a_dag_with_one_that_begins_in_the_triggerer_can_be_stored():
     assert a.start_from_trigger
     assert a.start_trigger_args.timeout == timedelta(seconds=60)
     assert a.start_trigger_args.next_method == "execute_complete"
-    assert b.start_trigger_args is None  # a mapped one begins on a worker
+    assert b.start_trigger_args is None  # a mapped sensor starts on a worker
     assert not c.start_from_trigger
 
 
-def test_one_with_another_tasks_result_can_not_begin_in_the_triggerer():
+def test_a_sensor_with_another_tasks_result_cannot_start_in_the_triggerer():
     with DAG("d", schedule=None):
         first = TrainJobSensor(task_id="a", name="x")
         with pytest.raises(InvalidSpec, match="start_from_trigger"):

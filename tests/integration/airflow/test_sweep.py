@@ -1,4 +1,4 @@
-"""Sweeping from a DAG: what tasks of this Airflow have left behind goes, and nothing else at work."""
+"""Test of a sweep in a DAG: it deletes only active TrainJobs of ended tasks of this Airflow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def namespace(cluster, unique):
 
 
 @pytest.mark.slow
-def test_what_ended_tasks_and_deleted_runs_left_at_work_is_deleted(airflow, cluster, namespace):
-    log, tasks, state = run_dag(airflow, "left_behind", LEFT_BEHIND_IN=namespace)
+def test_active_trainjobs_of_ended_tasks_and_deleted_runs_are_deleted(airflow, cluster, namespace):
+    log, tasks, state = run_dag(airflow, "left_behind", SWEEP_NAMESPACE=namespace)
     assert (state, tasks["sweep"][0]) == ("success", "success"), log[-4000:]
-    left = {job["metadata"]["labels"][labels.TASK] for job in cluster.list_trainjobs(namespace)}
-    assert left == {"kept-by-wish", "sweep", "of-an-unknown-dag", "of-another-airflow", "of-another-engine"}
-    assert log.count("deleted: nobody waits for it any more") == 2, log[-4000:]
+    remaining = {job["metadata"]["labels"][labels.TASK] for job in cluster.list_trainjobs(namespace)}
+    assert remaining == {"kept", "sweep", "of-an-unknown-dag", "of-another-airflow", "of-another-engine"}
+    assert log.count("deleted: no process waits for it any more") == 2, log[-4000:]

@@ -1,4 +1,4 @@
-"""A workspace's setup and teardown in a run that fails."""
+"""Test of a workspace's setup and teardown in a run that fails."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def list_claim_names(cluster):
-    answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
-    return [claim["metadata"]["name"] for claim in answer["items"]]
+    response = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
+    return [claim["metadata"]["name"] for claim in response["items"]]
 
 
 @pytest.mark.slow
-def test_a_failed_chain_deletes_its_workspace_by_its_rule(airflow, cluster):
+def test_a_failed_run_keeps_or_deletes_its_workspace_as_keep_says(airflow, cluster):
     printed, tasks, state = run_dag(airflow, "workspaces")
     assert state == "failed", printed[-4000:]
     states = {task: state for task, (state, _) in tasks.items()}
@@ -24,7 +24,7 @@ def test_a_failed_chain_deletes_its_workspace_by_its_rule(airflow, cluster):
         assert (states[f"in_{keep}"], states[f"after_{keep}"]) == ("failed", "upstream_failed")
         kept = [name for name in list_claim_names(cluster) if name.startswith(f"workspaces-{keep.replace('_', '-')}-")]
         assert len(kept) == is_kept, keep
-    # Nothing runs in a workspace that can't be made, and nothing is torn down.
+    # If the workspace cannot be created, its tasks and its teardown do not run.
     assert states["refused_create"] == "failed"
     assert states["in_refused"] == states["refused_delete"] == "upstream_failed"
     assert states["outside"] == "success"

@@ -51,7 +51,7 @@ def export(laptop, monkeypatch, unique, store, workspace):
 @pytest.mark.parametrize("scheme", ["s3", "minio"])
 def test_without_a_destination_the_model_is_written_to_the_artifacts_location(export, store, scheme):
     outputs, model = export(f"{scheme}://{ARTIFACT_PATH}")
-    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.below(ARTIFACT_PATH))
+    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.read_prefix(ARTIFACT_PATH))
     assert model.uri == f"{scheme}://{ARTIFACT_PATH}"
     assert not Path(model.path).exists()  # so that KFP's launcher has nothing to upload
     assert outputs["output_path"] == model.metadata["location"] == f"s3://{ARTIFACT_PATH}"
@@ -61,8 +61,8 @@ def test_without_a_destination_the_model_is_written_to_the_artifacts_location(ex
 
 def test_with_a_destination_nothing_is_written_to_the_artifacts_location(export, store):
     outputs, model = export(f"s3://{ARTIFACT_PATH}", destination="s3://models/tickets")
-    assert "manifest.json" in store.below("models/tickets")
-    assert store.below(ARTIFACT_PATH) == {}
+    assert "manifest.json" in store.read_prefix("models/tickets")
+    assert store.read_prefix(ARTIFACT_PATH) == {}
     assert model.uri == f"s3://{ARTIFACT_PATH}"
     assert outputs["output_path"] == model.metadata["location"] == "s3://models/tickets"
 

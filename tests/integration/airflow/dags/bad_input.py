@@ -1,4 +1,4 @@
-"""Tasks with retries that no retry can repair, and tasks with a retry policy."""
+"""Tasks with errors that no retry can fix, and tasks with a retry policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bad_input():
     TrainJobOperator(task_id="no_manifest", manifest="nonsense.yaml")
     TrainJobOperator(task_id="unknown_field", manifest={**MANIFEST, "spec": {**MANIFEST["spec"], "trainr": {}}})
     TrainJobOperator.partial(task_id="mapped").expand(trainer=[{**ECHO, "image": "{{ imagge }}"}])
-    SuspendTrainJobOperator(task_id="nobody_to_suspend", name="nobody")
+    SuspendTrainJobOperator(task_id="missing_job_to_suspend", name="nobody")
     DeleteTrainJobOperator(task_id="may_not_delete", name="nobody", kubernetes_conn_id="stranger")
     with Workspace(size="much"):
         TrainJobOperator(task_id="after_the_workspace", trainer=ECHO)
@@ -45,12 +45,12 @@ MANIFEST = {
 @dag(schedule=None, catchup=False, default_args={"retries": 2, "retry_delay": timedelta(0)})
 def by_policy():
     broken = {"image": "busybox", "command": ["sh", "-c", "exit 3"]}
-    give_up = RetryRule(exception="trainjob.CommandFailed", action=RetryAction.FAIL)
-    TrainJobOperator(task_id="gives_up", trainer=broken, retry_policy=ExceptionRetryPolicy([give_up]))
-    memory = RetryRule(exception="trainjob.OutOfMemory", action=RetryAction.FAIL)
-    TrainJobOperator(task_id="goes_on", trainer=broken, retries=1, retry_policy=ExceptionRetryPolicy([memory]))
+    fail_rule = RetryRule(exception="trainjob.CommandFailed", action=RetryAction.FAIL)
+    TrainJobOperator(task_id="not_retried", trainer=broken, retry_policy=ExceptionRetryPolicy([fail_rule]))
+    memory_rule = RetryRule(exception="trainjob.OutOfMemory", action=RetryAction.FAIL)
+    TrainJobOperator(task_id="retried", trainer=broken, retries=1, retry_policy=ExceptionRetryPolicy([memory_rule]))
     TrainJobOperator(
-        task_id="on_worker", trainer=broken, deferrable=False, retry_policy=ExceptionRetryPolicy([give_up])
+        task_id="on_worker", trainer=broken, deferrable=False, retry_policy=ExceptionRetryPolicy([fail_rule])
     )
 
 

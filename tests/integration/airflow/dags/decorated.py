@@ -30,7 +30,7 @@ def decorated():
 
     @task
     def print_result(training):
-        print("handed back", training["result"])
+        print("result of the training:", training["result"])
 
     print_result(add_up("hello {{ dag.dag_id }}", values=numbers()))
 

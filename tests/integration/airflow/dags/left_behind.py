@@ -1,4 +1,4 @@
-"""A task that leaves running TrainJobs behind, its own and those of others; then a sweep."""
+"""A task that creates active TrainJobs with run keys of ended and of other callers; then a sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.sdk import dag, task
 
 from trainjob_airflow import TrainJobSweepOperator
 
-NAMESPACE = os.environ.get("LEFT_BEHIND_IN", "default")
+NAMESPACE = os.environ.get("SWEEP_NAMESPACE", "default")
 
 
 @dag(schedule=None, catchup=False)
@@ -21,18 +21,18 @@ def left_behind():
         from trainjob_airflow.hooks.trainjob import TrainJobHook
         from trainjob_airflow.run_key import get_run_key
 
-        def work(key, **more):
+        def submit_job(key, **arguments):
             trainer = CustomTrainerContainer(image="busybox", command=("sleep", "600"))
-            submit(cluster, TrainJob(trainer=trainer, **more), key, namespace=NAMESPACE)
+            submit(cluster, TrainJob(trainer=trainer, **arguments), key, namespace=NAMESPACE)
 
-        cluster, mine = TrainJobHook().get_conn(), get_run_key(context)
-        work(mine)
-        work(replace(mine, task="kept-by-wish"), on_kill="keep")
-        work(replace(mine, task="sweep"))  # which will be running
-        work(replace(mine, task="gone", run="a-run-that-was-deleted"))
-        work(replace(mine, task="of-an-unknown-dag", workflow="nobodys"))
-        work(replace(mine, task="of-another-airflow", origin="http://other.example"))
-        work(replace(mine, task="of-another-engine", engine="kfp"))
+        cluster, own_key = TrainJobHook().get_conn(), get_run_key(context)
+        submit_job(own_key)
+        submit_job(replace(own_key, task="kept"), on_kill="keep")
+        submit_job(replace(own_key, task="sweep"))  # this task is active during the sweep
+        submit_job(replace(own_key, task="of-a-deleted-run", run="a-deleted-run"))
+        submit_job(replace(own_key, task="of-an-unknown-dag", workflow="unknown_dag"))
+        submit_job(replace(own_key, task="of-another-airflow", origin="http://other.example"))
+        submit_job(replace(own_key, task="of-another-engine", engine="kfp"))
 
     create_trainjobs() >> TrainJobSweepOperator(task_id="sweep", namespace=NAMESPACE, active_for=timedelta(0))
 

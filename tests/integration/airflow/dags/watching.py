@@ -1,4 +1,4 @@
-"""Sensors for TrainJobs that the run's conf names, and for one that a task creates."""
+"""Sensors for TrainJobs with names from the run's conf, and for a TrainJob that a task creates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def watching():
 
     @task
     def print_result(result):
-        print("told", result["phase"], result["job"], result["seconds"] is not None)
+        print("result:", result["phase"], result["job"], result["seconds"] is not None)
 
-    asked_for = TrainJobSensor(task_id="asked_for", run_key=key, timeout=60)
-    print_result(asked_for.output)
-    train >> asked_for
+    by_run_key = TrainJobSensor(task_id="by_run_key", run_key=key, timeout=60)
+    print_result(by_run_key.output)
+    train >> by_run_key
     train >> TrainJobSensor(task_id="deferred", name=NAME, namespace="default", timeout=60)
     train >> TrainJobSensor(task_id="poked", name=f"{NAME}-p", mode="poke", poke_interval=0.5, timeout=60)
     train >> TrainJobSensor(task_id="again", name=f"{NAME}-r", mode="reschedule", poke_interval=1, timeout=60)

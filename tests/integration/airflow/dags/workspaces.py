@@ -1,4 +1,4 @@
-"""Workspaces around a failing task: one per value of `keep`, and one with an invalid size."""
+"""Workspaces around a failing task: one for each value of `keep`, and one with an invalid size."""
 
 from __future__ import annotations
 

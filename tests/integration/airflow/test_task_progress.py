@@ -1,4 +1,4 @@
-"""What a task tells of its TrainJob: links, progress, the receipt of an export."""
+"""Tests of a task's links, progress and step result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
 @pytest.fixture
 def log():
-    """A task's log that keeps nothing."""
+    """Open a task's log that discards all lines."""
     with LogWriter().open(lambda _: None) as opened:
         yield opened
 
@@ -39,35 +39,35 @@ def reference(name="job"):
         ({"a": "javascript:alert(1)", "b": "{server}/api"}, {"b": "https://k:6443/api"}),
     ],
 )
-def test_links_are_filled_and_only_web_addresses_pass(templates, expected):
+def test_links_are_filled_and_only_web_addresses_are_returned(templates, expected):
     assert build_link_addresses(templates, reference(), lambda: "https://k:6443") == expected
 
 
-def test_the_server_is_not_asked_for_when_no_link_needs_it():
-    def server():
-        raise AssertionError("asked")
+def test_the_server_is_read_only_if_a_link_needs_it():
+    def get_server():
+        raise AssertionError("called")
 
-    assert build_link_addresses({"a": "https://x/{name}"}, reference(), server) == {"a": "https://x/job"}
+    assert build_link_addresses({"a": "https://x/{name}"}, reference(), get_server) == {"a": "https://x/job"}
 
 
-@pytest.mark.parametrize(("said", "expected"), [(None, True), ("True", True), ("False", False)])
-def test_tasks_defer_unless_the_environment_says_otherwise(monkeypatch, said, expected):
+@pytest.mark.parametrize(("value", "expected"), [(None, True), ("True", True), ("False", False)])
+def test_tasks_are_deferrable_unless_the_environment_disables_it(monkeypatch, value, expected):
     monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", raising=False)
-    if said:
-        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", said)
+    if value:
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", value)
     trainer = CustomTrainerContainer(image="x", command=["y"])
     assert TrainJobOperator(task_id="t", trainer=trainer).deferrable is expected
     assert TrainJobOperator(task_id="t", trainer=trainer, deferrable=not expected).deferrable is not expected
 
 
-def test_an_exports_last_line_becomes_its_digest_and_metrics(log):
+def test_the_last_line_of_an_export_is_its_digest_and_metrics(log):
     receipt = Receipt("s3://b/m", "model", 2, 7, 99, 8, "ab" * 32, metrics={"loss": 0.5})
-    account = TaskProgress(reference(), log)
+    progress = TaskProgress(reference(), log)
     for text in ("export: done not json", f"export: done {json.dumps(receipt.to_dict())}"):
-        account.listener.on_log(LogLine("node-0", text))
+        progress.listener.on_log(LogLine("node-0", text))
     operator = ExportModelOperator(task_id="t", workspace="w", destination="s3://b/m")
     outcome = Outcome("job", "ns", "uid-1", Phase.COMPLETE, Category.SUCCEEDED)
-    assert operator.extra_values(outcome, account.step_result) == {
+    assert operator.extra_values(outcome, progress.step_result) == {
         "location": "s3://b/m",
         "digest": "sha256:" + "ab" * 32,
         "kind": "model",
@@ -79,15 +79,15 @@ def test_an_exports_last_line_becomes_its_digest_and_metrics(log):
     assert operator.extra_values(outcome, {}) == {"location": "s3://b/m"}
 
 
-def test_progress_that_can_not_be_written_ends_no_waiting(log):
-    """There is no supervisor here, so every write fails."""
-    account = TaskProgress(reference(), log)
+def test_a_failed_write_of_the_progress_does_not_end_the_wait(log):
+    """Every write fails, because the test has no supervisor."""
+    progress = TaskProgress(reference(), log)
 
     async def wait():
-        async with publish_progress(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), account):
-            account.listener.on_phase(Verdict(Phase.QUEUED, "WaitingForQuota", "waiting for quota in queue q"))
+        async with publish_progress(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), progress):
+            progress.listener.on_phase(Verdict(Phase.QUEUED, "WaitingForQuota", "waiting for quota in queue q"))
             await asyncio.sleep(0.2)
-        return account.xcom_value()
+        return progress.xcom_value()
 
     assert asyncio.run(wait()) == {
         "phase": "Queued",
