@@ -7,7 +7,7 @@ engine should retry the step:
 | Error | Meaning | Exit code | Retry by the engine |
 |---|---|---|---|
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
-| [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | the API server did not respond, or can't serve the request now | 1 | yes |
+| [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no response yet | 1 | yes |
 | any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
@@ -156,7 +156,7 @@ class ClusterError(TrainJobError):
 
 
 class NoClusterConfigured(ClusterError):
-    """A connection that can't be opened: no usable kubeconfig, and no service account of a pod."""
+    """A connection that can't be opened: no usable kubeconfig or service account."""
 
 
 class ClusterUnreachable(ClusterError):

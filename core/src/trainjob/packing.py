@@ -40,7 +40,7 @@ def program_command(package: str, *dependencies: str) -> list[str]:
 def _pack_sources(*names: str) -> str:
     """Return the sources of modules and packages as a compressed zip file, in base64."""
     files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
-    # The whole archive is compressed, because files that are compressed one by one need 40 % more. The length of an item
+    # The whole archive is compressed, because separately compressed files need 40 % more. The length of an item
     # of a command is limited (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(create_zip(files), 9)).decode()
 

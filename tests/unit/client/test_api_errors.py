@@ -1,4 +1,4 @@
-"""Which of our errors an API server's answer is."""
+"""Tests of the conversion of API responses to typed errors."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ WEBHOOK = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied th
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "retryable"),
+    ("message", "error", "retryable"),
     [(RBAC, PermissionDenied, False), (QUOTA, QuotaExceeded, True), (WEBHOOK, AdmissionRefused, False)],
 )
-def test_three_ways_to_be_forbidden(said, error, retryable):
-    body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": said})
+def test_a_403_is_a_missing_permission_a_quota_or_a_webhook(message, error, retryable):
+    body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
     found = error_from_status(403, body, {}, server="https://k", doing="create trainjobs in namespace ml")
     assert (type(found), found.retryable, found.status) == (error, retryable, 403)
-    assert said in str(found)
+    assert message in str(found)
 
 
-NO_NUMBERS = ("", "soon", "-1", "1.5", "\u00b2", "Sat, 21 Nov 2099 20:00:00 GMT")
+NOT_SECONDS = ("", "soon", "-1", "1.5", "\u00b2", "Sat, 21 Nov 2099 20:00:00 GMT")
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"), [("1", 1.0), ("0", 0.0), ("86400", 86400.0), *((said, None) for said in NO_NUMBERS)]
+    ("message", "seconds"), [("1", 1.0), ("0", 0.0), ("86400", 86400.0), *((message, None) for message in NOT_SECONDS)]
 )
-def test_when_to_ask_again(said, seconds):
+def test_retry_after_is_read_as_seconds(message, seconds):
     found = error_from_status(
-        429, "", {"Retry-After": said}, server="https://k", doing="list trainjobs in namespace ml"
+        429, "", {"Retry-After": message}, server="https://k", doing="list trainjobs in namespace ml"
     )
     assert found.retry_after == seconds
 
 
 @given(body=st.binary(max_size=400))
-def test_what_is_not_understood_is_shown_shortly(body):
+def test_an_unknown_response_is_shown_as_one_short_line(body):
     found = not_kubernetes_response(body, doing="list trainjobs in namespace ml")
     assert not found.retryable
     assert "\n" not in found.message

@@ -1,4 +1,4 @@
-"""How long to wait before asking again."""
+"""Tests of the pauses between retries."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainjob.errors import ClusterUnreachable, NotFound, ServerUnavailable
 
 
 @given(
-    asked=st.none() | st.floats(0, allow_nan=False),
+    retry_after=st.none() | st.floats(0, allow_nan=False),
     failures=st.integers(0, 2000),
     jitter=st.floats(0, 1, exclude_max=True),
 )
-def test_a_pause_is_never_long(asked, failures, jitter):
+def test_a_pause_is_at_most_the_longest_delay(retry_after, failures, jitter):
     backoff = Backoff(jitter=lambda: jitter, _failures=failures)
-    pause = backoff.next(ServerUnavailable("no", retry_after=asked))
-    assert min(asked or 0.1, 30.0) <= pause <= 30.0
+    pause = backoff.next(ServerUnavailable("no", retry_after=retry_after))
+    assert min(retry_after or 0.1, 30.0) <= pause <= 30.0
 
 
-def test_each_is_twice_as_long():
+def test_each_pause_is_twice_as_long_as_the_one_before():
     backoff = Backoff(jitter=lambda: 0.0)
     assert [backoff.next() for _ in range(9)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
     backoff.reset()
@@ -29,7 +29,7 @@ def test_each_is_twice_as_long():
 
 
 class FakeClock:
-    """Time that passes while it is slept."""
+    """Clock whose time passes only in `sleep`."""
 
     def __init__(self):
         self.now, self.sleeps = 0.0, []
@@ -40,32 +40,32 @@ class FakeClock:
 
 
 def fail_with(*errors):
-    left = list(errors)
+    remaining = list(errors)
 
-    def ask():
-        if left:
-            raise left.pop(0)
+    def request():
+        if remaining:
+            raise remaining.pop(0)
         return "yes"
 
-    return ask
+    return request
 
 
-def test_asking_on_until_there_is_an_answer():
+def test_a_request_is_repeated_until_it_succeeds():
     clock = FakeClock()
-    ask = fail_with(*[ClusterUnreachable("no")] * 5, ServerUnavailable("no", retry_after=7.0))
-    assert retry(ask, clock=lambda: clock.now, sleep=clock.sleep) == "yes"
+    request = fail_with(*[ClusterUnreachable("no")] * 5, ServerUnavailable("no", retry_after=7.0))
+    assert retry(request, clock=lambda: clock.now, sleep=clock.sleep) == "yes"
     assert len(clock.sleeps) == 6
     assert clock.sleeps[-1] >= 7.0
 
 
-def test_not_for_ever():
+def test_a_request_is_not_repeated_after_the_timeout():
     clock = FakeClock()
     with pytest.raises(ServerUnavailable):
         retry(fail_with(*[ServerUnavailable("no", retry_after=1e9)] * 99), clock=lambda: clock.now, sleep=clock.sleep)
     assert 30.0 <= clock.now <= 60.0
 
 
-def test_what_does_not_mend_is_asked_once():
+def test_a_permanent_error_is_raised_after_the_first_request():
     clock = FakeClock()
     with pytest.raises(NotFound):
         retry(fail_with(NotFound("no")), clock=lambda: clock.now, sleep=clock.sleep)

@@ -1,4 +1,4 @@
-"""Bounded threads, and answers that are shared for a while."""
+"""Tests of the bounded executor and of the cache of one value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BlockingWork:
         assert self.released.wait(SECONDS)
 
 
-def test_so_many_at_once_and_the_rest_in_turn():
+def test_work_beyond_the_limit_waits_in_the_order_of_submission():
     executor, works = BoundedExecutor("test", 2), [BlockingWork() for _ in range(4)]
     assert [executor.submit(work) for work in works] == [True, True, False, False]
     assert works[0].started.wait(SECONDS)
@@ -38,7 +38,7 @@ def test_so_many_at_once_and_the_rest_in_turn():
     assert works[3].started.wait(SECONDS)
 
 
-def test_what_has_not_begun_is_taken_back():
+def test_queued_work_can_be_cancelled():
     executor, first, second, third = BoundedExecutor("test", 1), BlockingWork(), BlockingWork(), BlockingWork()
     assert [executor.submit(work) for work in (first, second, third)] == [True, False, False]
     assert not executor.cancel(first)
@@ -50,10 +50,10 @@ def test_what_has_not_begun_is_taken_back():
     assert not second.started.is_set()
 
 
-def test_work_that_fails_gives_its_place_free(monkeypatch):
+def test_work_that_raises_frees_its_thread(monkeypatch):
     executor, after = BoundedExecutor("test", 1), BlockingWork()
-    may_fail, told = threading.Event(), threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda _: told.set())
+    may_fail, reported = threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
 
     def fail():
         assert may_fail.wait(SECONDS)
@@ -64,48 +64,48 @@ def test_work_that_fails_gives_its_place_free(monkeypatch):
     may_fail.set()
     after.released.set()
     assert after.started.wait(SECONDS)
-    assert told.wait(SECONDS)
+    assert reported.wait(SECONDS)
 
 
-def test_an_answer_is_asked_for_when_it_is_too_old():
-    now, asked = [0.0], []
-    recent = TtlCache(lambda: asked.append(now[0]) or len(asked), 15.0, lambda: now[0])
-    assert [recent.get(), recent.get()] == [1, 1]
+def test_a_value_is_read_again_when_it_is_too_old():
+    now, reads = [0.0], []
+    cache = TtlCache(lambda: reads.append(now[0]) or len(reads), 15.0, lambda: now[0])
+    assert [cache.get(), cache.get()] == [1, 1]
     now[0] = 15.0
-    assert recent.get() == 1
+    assert cache.get() == 1
     now[0] = 15.5
-    assert recent.get() == 2
-    assert asked == [0.0, 15.5]
+    assert cache.get() == 2
+    assert reads == [0.0, 15.5]
 
 
-def test_an_error_of_the_cluster_is_shared_as_well():
-    """Else each of thousands would wait for its own time-out, one after the other."""
-    now, asked = [0.0], []
+def test_an_error_of_the_cluster_is_cached():
+    """Thousands of callers share one time-out, so that they do not wait for it one after the other."""
+    now, reads = [0.0], []
 
-    def ask():
-        asked.append(now[0])
+    def read():
+        reads.append(now[0])
         raise ClusterUnreachable("no")
 
-    recent = TtlCache(ask, 15.0, lambda: now[0])
+    cache = TtlCache(read, 15.0, lambda: now[0])
     for _ in range(3):
         with pytest.raises(ClusterUnreachable, match="no"):
-            recent.get()
+            cache.get()
     now[0] = 15.5
     with pytest.raises(ClusterUnreachable, match="no"):
-        recent.get()
-    assert asked == [0.0, 15.5]
+        cache.get()
+    assert reads == [0.0, 15.5]
 
 
-def test_any_other_error_is_no_answer():
-    answers = iter([ValueError("no"), "yes"])
+def test_another_error_is_not_cached():
+    results = iter([ValueError("no"), "yes"])
 
-    def ask():
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def read():
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    recent = TtlCache(ask, 15.0, lambda: 0.0)
+    cache = TtlCache(read, 15.0, lambda: 0.0)
     with pytest.raises(ValueError, match="no"):
-        recent.get()
-    assert recent.get() == "yes"
+        cache.get()
+    assert cache.get() == "yes"

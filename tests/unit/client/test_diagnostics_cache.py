@@ -1,4 +1,4 @@
-"""What all who look for a reason read together: how often it is asked for, and whose it is."""
+"""Tests of the shared cache of Warning events and Kueue Workloads: its requests and its results."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainjob.errors import NotFound, PermissionDenied, ServerUnavailable
 
 
 class FakeHttpClient:
-    """Answers lists, and counts the questions."""
+    """Client that returns prepared responses and records the requested paths."""
 
     def __init__(self, responses):
         self.responses, self.requested_paths = responses, []
 
     def request(self, _method, path, **_more):
         self.requested_paths.append(path)
-        answer = self.responses[path]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses[path]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 def list_response(*items):
@@ -45,7 +45,7 @@ def workload(condition, status):
     return {"metadata": meta, "status": {"conditions": [{"type": condition, "status": status}]}}
 
 
-def test_a_job_finds_what_is_about_it_without_looking_at_others():
+def test_the_events_of_a_job_are_found_by_the_prefix_of_their_object():
     server = FakeHttpClient(
         {
             EVENTS: list_response(
@@ -54,55 +54,55 @@ def test_a_job_finds_what_is_about_it_without_looking_at_others():
         }
     )
     found = DiagnosticsCache(server.request).get_warnings("ml")
-    assert [one["involvedObject"]["name"] for one in found["tune"]] == ["tune-node-0-0-x", "tune"]
-    assert [one["involvedObject"]["name"] for one in found["tune-node-0"]] == ["tune-node-0-0-x"]
-    assert "nobody" not in found
+    assert [each["involvedObject"]["name"] for each in found["tune"]] == ["tune-node-0-0-x", "tune"]
+    assert [each["involvedObject"]["name"] for each in found["tune-node-0"]] == ["tune-node-0-0-x"]
+    assert "other" not in found
 
 
-def test_a_thousand_who_look_ask_once():
+def test_a_thousand_waiters_send_one_request():
     server = FakeHttpClient({EVENTS: list_response(event("tune"))})
-    evidence = DiagnosticsCache(server.request)
+    cache = DiagnosticsCache(server.request)
     with ThreadPoolExecutor(8) as pool:
-        assert len({len(found["tune"]) for found in pool.map(evidence.get_warnings, ["ml"] * 1000)}) == 1
+        assert len({len(found["tune"]) for found in pool.map(cache.get_warnings, ["ml"] * 1000)}) == 1
     assert server.requested_paths == [EVENTS]
 
 
 def test_the_workload_of_a_job_is_found_by_its_uid():
     server = FakeHttpClient({KUEUE: GROUP, WORKLOADS: list_response(workload("QuotaReserved", "False"))})
-    evidence = DiagnosticsCache(server.request)
-    assert [evidence.get_workload("u1", "ml") for _ in range(100)] == [workload("QuotaReserved", "False")] * 100
+    cache = DiagnosticsCache(server.request)
+    assert [cache.get_workload("u1", "ml") for _ in range(100)] == [workload("QuotaReserved", "False")] * 100
     assert server.requested_paths == [KUEUE, WORKLOADS]
 
 
-def test_a_workload_that_is_not_known_or_tells_nothing_is_read_alone():
-    """It may be younger than what is known, or have lost its quota since."""
+def test_a_workload_that_is_not_cached_or_has_no_reason_is_read_again():
+    """The Workload may be newer than the cache, or have lost its quota since."""
     server = FakeHttpClient({KUEUE: GROUP, WORKLOADS: list_response()})
-    evidence = DiagnosticsCache(server.request)
-    assert evidence.get_workload("u1", "ml") == {}
+    cache = DiagnosticsCache(server.request)
+    assert cache.get_workload("u1", "ml") == {}
     server.responses[WORKLOADS] = list_response(workload("Evicted", "True"))
-    assert evidence.get_workload("u1", "ml") == workload("Evicted", "True")
+    assert cache.get_workload("u1", "ml") == workload("Evicted", "True")
     admitted = FakeHttpClient({KUEUE: GROUP, WORKLOADS: list_response(workload("QuotaReserved", "True"))})
-    evidence = DiagnosticsCache(admitted.request)
-    assert evidence.get_workload("u1", "ml") == workload("QuotaReserved", "True")
+    cache = DiagnosticsCache(admitted.request)
+    assert cache.get_workload("u1", "ml") == workload("QuotaReserved", "True")
     assert admitted.requested_paths == [KUEUE, WORKLOADS, WORKLOADS]
 
 
 @pytest.mark.parametrize("error", [NotFound("no Kueue"), PermissionDenied("may not list workloads")])
-def test_who_has_no_kueue_or_may_not_look_asks_once_and_knows_nothing(error):
+def test_without_kueue_or_its_permission_one_request_is_sent_and_there_is_no_workload(error):
     server = FakeHttpClient({KUEUE: error})
-    evidence = DiagnosticsCache(server.request)
-    assert [evidence.get_workload("u1", "ml") for _ in range(100)] == [None] * 100
+    cache = DiagnosticsCache(server.request)
+    assert [cache.get_workload("u1", "ml") for _ in range(100)] == [None] * 100
     assert len(server.requested_paths) == 1
 
 
-def test_who_may_not_look_at_events_asks_once_too():
+def test_without_the_permission_to_list_events_one_request_is_sent():
     server = FakeHttpClient({EVENTS: PermissionDenied("may not list events")})
-    evidence = DiagnosticsCache(server.request)
-    assert [evidence.get_warnings("ml") for _ in range(100)] == [{}] * 100
+    cache = DiagnosticsCache(server.request)
+    assert [cache.get_warnings("ml") for _ in range(100)] == [{}] * 100
     assert server.requested_paths == [EVENTS]
 
 
-def test_an_outage_is_an_error_and_not_nothing():
-    evidence = DiagnosticsCache(FakeHttpClient({EVENTS: ServerUnavailable("busy")}).request)
+def test_an_outage_raises_an_error():
+    cache = DiagnosticsCache(FakeHttpClient({EVENTS: ServerUnavailable("busy")}).request)
     with pytest.raises(ServerUnavailable):
-        evidence.get_warnings("ml")
+        cache.get_warnings("ml")

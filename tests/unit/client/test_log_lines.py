@@ -22,7 +22,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 class FakeStream:
-    """What urllib3 gives for a streamed answer, in these chunks; `broken` ends it like a connection that is reset."""
+    """Response of urllib3 that streams these chunks; `broken` resets the connection then."""
 
     chunked = True
 
@@ -37,20 +37,21 @@ class FakeStream:
 
 
 class LogEndpoint:
-    """The kubelet's log endpoint, by k8s.io/cri-client 0.36 `pkg/logs/logs.go`, over records of a runtime.
+    """Log endpoint of the kubelet for records of a container runtime.
 
-    A record is (moment in nanoseconds, "P" or "F", bytes); `hours` is the node's offset from UTC.
+    It behaves as k8s.io/cri-client 0.36 `pkg/logs/logs.go`. A record is (time in nanoseconds, "P" or "F",
+    bytes). `hours` is the node's offset from UTC.
     """
 
     def __init__(self, records, hours=0):
         self.records, self.zone = records, timezone(timedelta(hours=hours))
 
     def respond(self, since, count):
-        """What is sent of the first `count` records."""
+        """Return the response when the runtime has written the first `count` records."""
         sent, new_line = [], True
-        least = -1 if since is None else round((since - EPOCH).total_seconds()) * 10**9
+        earliest = -1 if since is None else round((since - EPOCH).total_seconds()) * 10**9
         for moment, tag, text in self.records[:count]:
-            if moment >= least:
+            if moment >= earliest:
                 sent += [self.format_timestamp(moment)] * new_line + [text] + [b"\n"] * (tag == "F")
             new_line = tag == "F" or not text
         return b"".join(sent)
@@ -73,17 +74,17 @@ def join_lines(lines):
     texts, held = [], ""
     for line in lines:
         held += line.text
-        if not line.goes_on:
+        if not line.continued:
             texts += [] if line.frame else [held]
             held = ""
     assert not held
     return texts
 
 
-def read_lines(transcript, *chunks, broken=False):
+def read_lines(reader, *chunks, broken=False):
     lines = []
     try:
-        for batch in transcript.read(FakeStream(*chunks, is_broken=broken)):
+        for batch in reader.read(FakeStream(*chunks, broken=broken)):
             lines += batch
     except ClusterUnreachable:
         assert broken
@@ -116,20 +117,20 @@ EXPECTED_LINES = [
 
 
 @given(st.lists(st.integers(0, len(LOG)), max_size=6))
-def test_cut_at_any_byte(cuts):
-    transcript = LogReader("node-0")
-    assert read_lines(transcript, *split_at(LOG, cuts)) + transcript.flush() == EXPECTED_LINES
+def test_a_stream_may_be_cut_at_any_byte(cuts):
+    reader = LogReader("node-0")
+    assert read_lines(reader, *split_at(LOG, cuts)) + reader.flush() == EXPECTED_LINES
 
 
-def test_what_the_kubelet_itself_says_is_told_once():
-    transcript, said = LogReader(), b"failed to create fsnotify watcher: too many open files"
-    assert join_lines(read_lines(transcript, said)) == []
-    lines = read_lines(transcript, b"2026-01-01T00:00:01.000000000Z one\n", said)
-    assert join_lines(lines) == [said.decode(), "one"]
-    assert join_lines(read_lines(transcript, b"2026-01-01T00:00:01.000000000Z one\n", said) + transcript.flush()) == []
+def test_an_error_text_of_the_kubelet_is_returned_once():
+    reader, error_text = LogReader(), b"failed to create fsnotify watcher: too many open files"
+    assert join_lines(read_lines(reader, error_text)) == []
+    lines = read_lines(reader, b"2026-01-01T00:00:01.000000000Z one\n", error_text)
+    assert join_lines(lines) == [error_text.decode(), "one"]
+    assert join_lines(read_lines(reader, b"2026-01-01T00:00:01.000000000Z one\n", error_text) + reader.flush()) == []
 
 
-def test_a_time_that_is_none_is_text():
+def test_an_invalid_time_is_text():
     assert join_lines(read_lines(LogReader(), b"2026-99-01T00:00:01.000000000Z x\n")) == [
         "2026-99-01T00:00:01.000000000Z x"
     ]
@@ -148,9 +149,10 @@ contents = st.one_of(
 
 @st.composite
 def log_records(draw, out_of_order=False):
-    """Records of a log, each line as one or several; with `back`, lines may be up to a second older than others.
+    """Generate the records of a log, in which each line is one or several records.
 
-    None goes on with what looks like a record's time: in a stream that begins there nobody could tell it from one.
+    With `out_of_order`, lines may be up to a second older than earlier lines. No record except the first of a line
+    starts with a time, because a stream that begins there could not be distinguished from a stream with a new line.
     """
     records, newest = [], 0
     now = draw(st.integers(10**9, 3 * 10**9))
@@ -180,9 +182,9 @@ def written_lines(records):
 
 breaks = st.lists(
     st.tuples(
-        st.floats(0, 1),  # how much of the log is written by then
-        st.one_of(st.floats(0, 1), st.just(1.0)),  # how much of the answer comes
-        st.booleans(),  # whether it seems to be the end
+        st.floats(0, 1),  # how much of the log was written by then
+        st.one_of(st.floats(0, 1), st.just(1.0)),  # how much of the response arrives
+        st.booleans(),  # whether the stream ends without an error
         st.lists(st.floats(0, 1), max_size=3),  # where it is cut into chunks
     ),
     max_size=5,
@@ -190,32 +192,32 @@ breaks = st.lists(
 
 
 def read_over_streams(endpoint, plan):
-    """All that is told over these streams and a last one that is whole; and how the streams went."""
-    transcript, lines = LogReader(), []
-    for grown, part, clean, cuts in [*sorted(plan, key=lambda one: one[0]), (1.0, 1.0, True, [])]:
-        answer = endpoint.answer(transcript.since, round(grown * len(endpoint.records)))
-        sent = answer[: round(part * len(answer))]
-        lines += read_lines(transcript, *split_at(sent, [round(at * len(sent)) for at in cuts]), broken=not clean)
-    return join_lines(lines + transcript.flush())
+    """Return the lines that a reader returns over these streams and a complete last one."""
+    reader, lines = LogReader(), []
+    for grown, part, clean, cuts in [*sorted(plan, key=lambda stream: stream[0]), (1.0, 1.0, True, [])]:
+        response = endpoint.respond(reader.since, round(grown * len(endpoint.records)))
+        sent = response[: round(part * len(response))]
+        lines += read_lines(reader, *split_at(sent, [round(at * len(sent)) for at in cuts]), broken=not clean)
+    return join_lines(lines + reader.flush())
 
 
 @given(log_records(), breaks, st.sampled_from([0, 2, -9]))
 @example([(1, "P", b"aaa"), (10**9, "F", b"bbb"), (10**9 + 5, "F", b"ccc")], [(1.0, 1.0, True, [])], 0)
 @example([(1, "P", b"aaa"), (2, "F", b"bbb")], [(0.5, 1.0, True, [])], 0)
 @example([(7200 * 10**9, "F", b"a"), (7201 * 10**9, "F", b"b")], [(0.5, 1.0, True, [])], 2)
-def test_each_line_is_told_once_however_the_streams_end(records, plan, hours):
+def test_each_line_is_returned_once_however_the_streams_end(records, plan, hours):
     assert read_over_streams(LogEndpoint(records, hours), plan) == [last_frame(line) for line in written_lines(records)]
 
 
 @given(log_records(out_of_order=True), breaks)
-def test_each_line_is_told_once_also_when_times_are_out_of_order(records, plan):
+def test_each_line_is_returned_once_also_if_times_are_out_of_order(records, plan):
     assert read_over_streams(LogEndpoint(records), plan) == [last_frame(line) for line in written_lines(records)]
 
 
 @pytest.mark.parametrize("back", [2, 60, 3600])
 @pytest.mark.parametrize("grown", [[6], [7], [7, 8, 9], [7, 12], [12, 20], [20, 23, 26, 29]])
-def test_a_clock_that_is_set_back_loses_nothing(back, grown):
-    """It is set back after the fifth line, and past where it was after some more."""
+def test_no_line_is_lost_if_the_clock_is_set_back(back, grown):
+    """The clock is set back after the fifth line, and later passes its earlier time again."""
     times = [1000 * n for n in range(5000, 5005)] + [1000 * (5004 - back) + 400 * n for n in range(20)]
     times += [max(times) + 1000 * n for n in range(1, 6)]
     endpoint = LogEndpoint([(moment * 10**6, "F", b"%d" % n) for n, moment in enumerate(times)])
@@ -223,33 +225,33 @@ def test_a_clock_that_is_set_back_loses_nothing(back, grown):
     assert read_over_streams(endpoint, plan) == [str(n) for n in range(30)]
 
 
-def test_lines_that_the_kubelet_has_put_away_do_not_hide_newer_ones():
+def test_newer_lines_are_returned_after_the_kubelet_has_rotated_the_log():
     records = [(10**9 + n, "F", b"%d" % n) for n in range(10)]
-    transcript = LogReader()
+    reader = LogReader()
     first = read_lines(
-        transcript,
+        reader,
         LogEndpoint(records[:6]).respond(None, 6) + LogEndpoint.format_timestamp(LogEndpoint([]), 10**9 + 6) + b"6 be",
     )
     rotated = LogEndpoint([*records[4:5], *records[7:]])
-    second = read_lines(transcript, rotated.respond(transcript.since, 99))
+    second = read_lines(reader, rotated.respond(reader.since, 99))
     assert join_lines(first + second) == ["0", "1", "2", "3", "4", "5", "6 be", "7", "8", "9"]
 
 
 class UnframedStream(FakeStream):
-    """An answer without a length: its headers were cut, or a proxy of HTTP/1.0 gave it."""
+    """Response without a length, because its headers were cut or a proxy speaks HTTP/1.0."""
 
     chunked, headers = False, {}
 
 
-def test_of_an_answer_without_a_length_only_the_repetition_is_believed():
-    transcript, answer = LogReader(), b"2026-01-01T00:00:01.000000000Z one\n2026-01-01T00:00:02.000000000Z two"
-    for sent, wanted in ((b"", []), (answer[:40], ["one"]), (answer, [])):
+def test_a_response_without_a_length_counts_as_complete_only_if_it_repeats_known_lines():
+    reader, response = LogReader(), b"2026-01-01T00:00:01.000000000Z one\n2026-01-01T00:00:02.000000000Z two"
+    for sent, expected in ((b"", []), (response[:40], ["one"]), (response, [])):
         lines = []
         with pytest.raises(ClusterUnreachable):
-            for batch in transcript.read(UnframedStream(sent)):
+            for batch in reader.read(UnframedStream(sent)):
                 lines += batch
-        assert join_lines(lines) == wanted[: sent.count(b"\n")]
-    assert join_lines([*itertools.chain(*transcript.read(UnframedStream(answer))), *transcript.flush()]) == ["two"]
+        assert join_lines(lines) == expected[: sent.count(b"\n")]
+    assert join_lines([*itertools.chain(*reader.read(UnframedStream(response))), *reader.flush()]) == ["two"]
 
 
 # -- long lines -------------------------------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ def test_of_an_answer_without_a_length_only_the_repetition_is_believed():
     st.floats(0, 1),
     st.booleans(),
 )
-def test_a_long_line_comes_in_pieces_once(letter, before, size, part, clean):
+def test_a_long_line_is_returned_once_in_pieces(letter, before, size, part, clean):
     line = b"-" * before + letter * (size // len(letter))
     endpoint = LogEndpoint([(1, "F", b"first"), (2, "F", line), (3, "F", b"last")])
     assert read_over_streams(endpoint, [(1.0, part, clean, [])]) == ["first", line.decode(errors="replace"), "last"]
@@ -271,28 +273,28 @@ def test_a_long_line_comes_in_pieces_once(letter, before, size, part, clean):
 def test_a_line_of_ten_megabytes_takes_bounded_memory(evidence):
     size = 10 << 20
     line = b"2026-01-01T00:00:01.000000000Z " + b"0123456789abcde\xff" * (size // 16) + b"\n"
-    half, transcript, told, longest = line[: len(line) // 2], LogReader(), 0, 0
+    half, reader, returned, longest = line[: len(line) // 2], LogReader(), 0, 0
     tracemalloc.start()
     for sent in (half, line):
-        for batch in transcript.read(FakeStream(sent)):
-            told += sum(len(one.text) for one in batch)
-            longest = max([longest, *(len(one.text) for one in batch)])
+        for batch in reader.read(FakeStream(sent)):
+            returned += sum(len(piece.text) for piece in batch)
+            longest = max([longest, *(len(piece.text) for piece in batch)])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     fault = "a line of 10 MiB, its stream ended in the middle"
-    evidence("logs", fault=fault, lines=1, lost=int(told < size), repeated=int(told > size))
-    assert (told, longest) == (size, LONGEST)
+    evidence("logs", fault=fault, lines=1, lost=int(returned < size), repeated=int(returned > size))
+    assert (returned, longest) == (size, LONGEST)
     assert peak < 8 * LONGEST
 
 
 def test_a_progress_bar_of_many_frames_is_one_line(evidence):
     frames = [b"%6d/100000 %s" % (n, b"#" * 60) for n in range(100_000)]
     data = b"2026-01-01T00:00:01.000000000Z " + b"\r".join(frames) + b"\n"
-    transcript, kept, drawn = LogReader(), [], 0
+    reader, kept, drawn = LogReader(), [], 0
     tail = Tail(20)
     tracemalloc.start()
     for end in (len(data) // 3, len(data)):
-        for batch in transcript.read(FakeStream(memoryview(data)[:end].tobytes())):
+        for batch in reader.read(FakeStream(memoryview(data)[:end].tobytes())):
             drawn += sum(line.frame for line in batch)
             kept += [line.text for line in batch if not line.frame]
             tail.extend(batch)
@@ -305,19 +307,19 @@ def test_a_progress_bar_of_many_frames_is_one_line(evidence):
     assert peak < len(data) + 8 * LONGEST
 
 
-def test_a_hostile_log_takes_time_by_its_length_only():
-    """Small chunks, carriage returns only, and no newline ever."""
+def test_the_time_to_read_a_log_grows_only_with_its_length():
+    """The log arrives in small chunks, has only carriage returns, and never has a newline."""
     data = b"2026-01-01T00:00:01.000000000Z " + b"a" * (LONGEST - 1) + b"\r" * 100_000
-    transcript = LogReader()
-    lines = read_lines(transcript, *(data[at : at + 2] for at in range(0, len(data), 2)))
-    assert join_lines(lines + transcript.flush()) == ["a" * (LONGEST - 1)]
+    reader = LogReader()
+    lines = read_lines(reader, *(data[at : at + 2] for at in range(0, len(data), 2)))
+    assert join_lines(lines + reader.flush()) == ["a" * (LONGEST - 1)]
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "y" * (LONGEST + 10)])
-def test_of_a_very_long_line_the_tail_keeps_the_beginning(text):
+def test_the_tail_keeps_the_beginning_of_a_very_long_line(text):
     tail = Tail(2)
     endpoint = LogEndpoint([(1, "F", b"one"), (2, "F", text.encode()), (3, "F", b"two")])
-    transcript = LogReader()
-    for batch in transcript.read(FakeStream(endpoint.respond(None, 3))):
+    reader = LogReader()
+    for batch in reader.read(FakeStream(endpoint.respond(None, 3))):
         tail.extend(batch)
     assert tail.lines == (text[:2000] + "\u2026", "two")

@@ -39,14 +39,14 @@ def take_all(queue):
 
 
 def run_actions(actions):
-    """Offer and take lines by script; return what was accepted and what was taken, in order, and the queue."""
+    """Run the actions on a queue; return the accepted and the taken lines, and the queue."""
     queue, now, accepted, taken = LogQueue(SMALL_LIMITS), 0.0, [], []
     for kind, *values in actions:
         if kind == OFFER:
             source, text, may_wait = values
             line = LogLine(source, f"{len(accepted)} {text}", command=f"logs of {source}")
             while not queue.offer(line, now, may_wait=may_wait):
-                assert queue.seconds_to_skip(now) > 0  # so that no reader waits for ever
+                assert queue.seconds_to_skip(now) > 0  # otherwise the reader would wait forever
                 now += queue.seconds_to_skip(now)
             accepted.append(line)
         elif kind == TAKE:
@@ -64,7 +64,7 @@ def run_actions(actions):
 
 
 @given(steps)
-def test_every_line_is_written_once_and_in_order_or_counted_where_it_is_missing(actions):
+def test_every_line_is_written_once_in_order_or_counted_in_a_notice_at_its_place(actions):
     accepted, taken, queue = run_actions(actions)
     taken += take_all(queue)
     assert len(queue) == 0
@@ -89,7 +89,7 @@ def test_every_line_is_written_once_and_in_order_or_counted_where_it_is_missing(
 
 
 @given(steps, st.integers(1, 40))
-def test_the_last_lines_are_written_however_many_came(actions, count):
+def test_the_last_lines_are_written_after_any_number_of_lines(actions, count):
     *_, queue = run_actions([*actions, (END,)])
     last = [LogLine("a", f"last {n}") for n in range(count)]
     for line in last:
@@ -111,7 +111,7 @@ def test_readers_wait_before_lines_are_skipped_and_the_notice_says_how_many():
     assert all(queue.offer(line, 10.0) for line in lines[4:])
     written = take_all(queue)
     assert str(written[4]) == (
-        "[node-0] 49,994 lines (5.0 MB) were skipped here, because they came faster than this log can be written; "
+        "[node-0] 49,994 lines (5.0 MB) were skipped here, because they arrived faster than this log can be written; "
         "while the pod exists, read them with: kubectl logs p -c node -n ns"
     )
     assert len(written) == 7
@@ -129,8 +129,8 @@ def test_a_queue_that_drains_to_its_half_now_and_then_skips_nothing():
 
 def test_pieces_of_a_long_line_count_as_one():
     queue = LogQueue(QueueLimits(lines=1, max_wait=0.0, kept_lines=1))
-    for text, goes_on in (("first", False), ("aaaa", True), ("bb", False), ("last", False)):
-        assert queue.offer(LogLine("node-0", text, continued=goes_on), 0.0)
+    for text, continued in (("first", False), ("aaaa", True), ("bb", False), ("last", False)):
+        assert queue.offer(LogLine("node-0", text, continued=continued), 0.0)
     assert take_all(queue)[1:] == [SkippedLines("node-0", 1, 7), LogLine("node-0", "last")]
 
 

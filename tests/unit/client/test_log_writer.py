@@ -1,4 +1,4 @@
-"""Writing the lines of many jobs on one thread, to logs that are slow, stuck or broken."""
+"""Tests of the log writer: one thread writes the lines of many jobs to logs that are slow, stuck or broken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = 60
 
 
 class BlockingLog:
-    """Writes when it may, and notes what was written by which thread."""
+    """Log that writes when the test allows it, and records each line with its thread."""
 
     def __init__(self):
         self.lines, self.threads, self.may_write = [], set(), threading.Semaphore(0)
@@ -42,7 +42,7 @@ def put_lines(channel, count, source="node-0", first=0):
     return thread
 
 
-def test_a_reader_waits_for_a_slow_log_and_nothing_is_lost():
+def test_a_reader_waits_for_a_slow_log_and_no_line_is_lost():
     log = BlockingLog()
     with LogWriter(queue_limits=QueueLimits(lines=10, max_wait=SECONDS)).open(log) as channel:
         reader = put_lines(channel, 1000)
@@ -54,7 +54,7 @@ def test_a_reader_waits_for_a_slow_log_and_nothing_is_lost():
     assert log.threads == {"log-writer"}
 
 
-def test_a_flood_is_skipped_after_a_while_and_the_log_says_so():
+def test_too_many_lines_are_skipped_after_a_while_with_a_notice():
     log = BlockingLog()
     with LogWriter(queue_limits=QueueLimits(lines=10, max_wait=0.1, kept_lines=5)).open(log) as channel:
         put_lines(channel, 1).join(SECONDS)
@@ -72,7 +72,7 @@ def test_a_flood_is_skipped_after_a_while_and_the_log_says_so():
     assert "TrainJob ns/job: Complete" in log.lines
 
 
-def test_after_the_jobs_end_no_reader_waits_and_the_newest_lines_come(monkeypatch):
+def test_after_the_jobs_end_no_reader_waits_and_the_newest_lines_are_written(monkeypatch):
     monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", 0.2)
     log = BlockingLog()
     channel = LogWriter(queue_limits=QueueLimits(lines=1000, max_wait=3600.0, kept_lines=5)).open(log)
@@ -89,7 +89,7 @@ def test_after_the_jobs_end_no_reader_waits_and_the_newest_lines_come(monkeypatc
     assert sum("skipped" in line for line in log.lines) == 1
 
 
-def test_a_stuck_log_ends_no_waiting(monkeypatch):
+def test_a_stuck_log_does_not_block_the_end_of_a_wait(monkeypatch):
     monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", 0.1)
     monkeypatch.setattr(log_writer, "_NEWEST_SECONDS", 0.1)
     log = BlockingLog()
@@ -104,7 +104,7 @@ def test_a_stuck_log_ends_no_waiting(monkeypatch):
     log.release()
 
 
-def test_a_log_that_can_not_be_written_ends_no_waiting_and_no_other_log():
+def test_a_log_that_raises_ends_neither_the_wait_nor_another_log():
     def broken(text):
         raise OSError("no space left")
 
@@ -137,7 +137,7 @@ def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
 
 
 class FakeClock:
-    """A clock that moves only when somebody sleeps."""
+    """Clock that moves only in `sleep`."""
 
     def __init__(self, slept):
         self._slept = slept

@@ -14,37 +14,37 @@ UIDS = st.sampled_from("123")
 
 
 class RecordingHandler:
-    """A subscriber: what it knows, and what it does when it is told something.
+    """Event handler that records the objects, and performs an action when it is called.
 
     Attributes:
-        knows: the objects' states by uid.
-        over: after that nothing may be told.
+        known: states of the objects by uid; None for a deleted object.
+        is_over: whether the handler must get no more events.
     """
 
     def __init__(self, machine, key, action):
         self.machine, self.key, self.action, self.known = machine, key, action, {}
         self.is_over, self.misses, self.handler = False, 0, None
 
-    def __call__(self, change):
-        assert not self.is_over, "told after its end"
-        if change.error is not None:
+    def __call__(self, event):
+        assert not self.is_over, "called after its end"
+        if event.error is not None:
             self.is_over = True
             return
-        uid, state = change.found["metadata"]["uid"], None if change.gone else change.found
-        assert self.known.get(uid, ...) != state, "told twice"
+        uid, state = event.object["metadata"]["uid"], None if event.deleted else event.object
+        assert self.known.get(uid, ...) != state, "called twice with the same state"
         self.known[uid] = state
         if self.action == "fail" and self.handler is not None:
             self.action = "has failed"
-            raise ValueError("a mistake of its own")
-        if self.action == "leave" and self.handler is not None:
+            raise ValueError("a bug of the handler")
+        if self.action == "close" and self.handler is not None:
             self.close()
-        if self.action == "put others out":
-            for other in self.machine.told:
-                if other.does == "stay" and other is not self:
-                    other.leave()
-        if self.action == "bring another":
-            self.action = "has brought one"
-            self.machine.add(self.key, "stay")
+        if self.action == "close others":
+            for other in self.machine.active_handlers:
+                if other.action == "stay" and other is not self:
+                    other.close()
+        if self.action == "add another":
+            self.action = "has added another"
+            self.machine.add_handler(self.key, "stay")
 
     def close(self):
         self.handler.close()
@@ -56,68 +56,68 @@ class RecordingHandler:
 
 
 class ObjectCacheModel(RuleBasedStateMachine):
-    """An object cache beside what it must know."""
+    """Object cache and a model of the objects that it must have."""
 
-    handlers = Bundle("subscribers")
+    handlers = Bundle("handlers")
 
     def __init__(self):
         super().__init__()
         self.cache, self.objects, self.active_handlers, self.version = ObjectCache(), {}, [], 0
 
     def add_handler(self, key, action):
-        told = RecordingHandler(self, key, action)
-        handler = EventHandler(key, told, told.on_missing, self.cache.remove_handler)
+        recorder = RecordingHandler(self, key, action)
+        handler = EventHandler(key, recorder, recorder.on_missing, self.cache.remove_handler)
         self.cache.add_handler(handler)
-        told.handler = handler
-        self.active_handlers.append(told)
-        return told
+        recorder.handler = handler
+        self.active_handlers.append(recorder)
+        return recorder
 
     @rule(
         target=handlers,
         key=st.none() | KEYS,
-        does=st.sampled_from(["stay", "stay", "fail", "leave", "put others out", "bring another"]),
+        action=st.sampled_from(["stay", "stay", "fail", "close", "close others", "add another"]),
     )
     def join_handler(self, key, action):
         return self.add_handler(key, action)
 
-    @rule(told=consumes(handlers))
-    def close_handler(self, handler):
-        handler.leave()
+    @rule(recorder=consumes(handlers))
+    def close_handler(self, recorder):
+        recorder.close()
 
     @rule(key=KEYS, uid=UIDS, new=st.booleans())
     def change(self, key, uid, new):
         self.version += new
-        found = {"metadata": {"uid": key + uid, "resourceVersion": str(self.version)}}
-        self.objects[key, key + uid] = found
-        self.cache.update(key, found)
+        obj = {"metadata": {"uid": key + uid, "resourceVersion": str(self.version)}}
+        self.objects[key, key + uid] = obj
+        self.cache.update(key, obj)
 
     @rule(key=KEYS, uid=UIDS)
     def remove(self, key, uid):
-        if found := self.objects.pop((key, key + uid), None):
-            self.cache.update(key, found, deleted=True)
+        if obj := self.objects.pop((key, key + uid), None):
+            self.cache.update(key, obj, deleted=True)
 
-    @rule(keep=st.sets(st.tuples(KEYS, UIDS)))
+    @rule(kept=st.sets(st.tuples(KEYS, UIDS)))
     def relist(self, kept):
-        """What is not in the list is gone."""
+        """Finish a list; the objects that are not in it were deleted."""
         listed = {key + uid for key, uid in kept}
-        self.objects = {(key, uid): found for (key, uid), found in self.objects.items() if uid in listed}
+        self.objects = {(key, uid): obj for (key, uid), obj in self.objects.items() if uid in listed}
         self.cache.finish_list(listed)
 
     @rule()
     def fail_cache(self):
         self.cache.fail(ClusterUnreachable("over"))
-        assert all(told.over for told in self.active_handlers)
+        assert all(recorder.is_over for recorder in self.active_handlers)
         assert not self.cache
         self.objects, self.active_handlers = {}, []
 
     @invariant()
     def handlers_know_objects(self):
-        for told in self.active_handlers:
-            if not told.over:
-                truth = {uid: found for (key, uid), found in self.objects.items() if told.key in (None, key)}
-                assert {uid: found for uid, found in told.knows.items() if found} == truth
-                assert told.misses <= 1
-        assert bool(self.cache) == any(not told.over for told in self.active_handlers)
+        for recorder in self.active_handlers:
+            if not recorder.is_over:
+                expected = {uid: obj for (key, uid), obj in self.objects.items() if recorder.key in (None, key)}
+                assert {uid: obj for uid, obj in recorder.known.items() if obj} == expected
+                assert recorder.misses <= 1
+        assert bool(self.cache) == any(not recorder.is_over for recorder in self.active_handlers)
 
 
 TestObjectCacheModel = ObjectCacheModel.TestCase

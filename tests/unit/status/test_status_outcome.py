@@ -1,4 +1,4 @@
-"""Failures found in pods, and how an outcome tells them."""
+"""Tests of the failures that are found in pods, and of the outcome that has them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def terminated_state(code, at="2026-01-01T00:01:00Z", reason="Error"):
     return {"terminated": {"exitCode": code, "finishedAt": at, "reason": reason}}
 
 
-def test_the_first_failure_comes_first():
+def test_failures_are_sorted_by_their_end():
     pods = [
         pod(0, state=terminated_state(1, "2026-01-01T00:01:09Z")),
         pod(1, state=terminated_state(3, "2026-01-01T00:01:00Z")),
@@ -61,13 +61,15 @@ def test_the_first_failure_comes_first():
     assert [(f.rank, f.exit_code) for f in find_failures(pods)] == [(1, 3), (0, 1)]
 
 
-def test_of_one_second_who_was_told_to_end_did_not_fail_first():
-    """When a rank has failed the Job controller deletes the others; a training may answer SIGTERM with exit code 1."""
-    told, failed = pod(0, state=terminated_state(1)), pod(1, state=terminated_state(3))
-    told["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    assert [f.rank for f in find_failures([told, failed])] == [1, 0]
-    told["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
-    assert [f.rank for f in find_failures([told, failed])] == [0, 1]
+def test_of_two_ends_in_the_same_second_the_deleted_pod_is_last():
+    """The Job controller deletes the other pods after a failure, and a training may exit with 1 on SIGTERM."""
+    deleted, failed = pod(0, state=terminated_state(1)), pod(1, state=terminated_state(3))
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    assert [f.rank for f in find_failures([deleted, failed])] == [1, 0]
+    deleted["status"]["conditions"] = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    ]
+    assert [f.rank for f in find_failures([deleted, failed])] == [0, 1]
 
 
 def test_a_restarted_container_counts_with_its_last_failure():
@@ -142,7 +144,7 @@ def test_success_has_no_failure_even_after_restarts():
     outcome.raise_for_failure()
 
 
-def test_an_outcome_survives_json():
+def test_an_outcome_is_the_same_after_conversion_to_json():
     progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
     outcome = build_outcome(
         JOB, derive_verdict(JOB), find_failures([pod(1, state=terminated_state(3))]), log_tail=["x"], progress=progress
@@ -150,7 +152,7 @@ def test_an_outcome_survives_json():
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 
 
-def test_pending_reasons_tell_what_a_person_can_act_on():
+def test_pending_reasons_leave_out_normal_states():
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
     creating = {"waiting": {"reason": "ContainerCreating"}}
     unschedulable = pod(2)

@@ -1,4 +1,4 @@
-"""Progress read from log lines, as TorchTune 0.6.1 and our fetch write them."""
+"""Tests of the progress in log lines, as TorchTune 0.6.1 and the fetch program write them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_step_counts_once_and_never_goes_back():
     assert [progress.step for progress in parse_progress("epochs: 4", *frames)] == [43, 44, 45]
 
 
-def test_a_resumed_training_that_counts_anew_is_where_it_is():
-    """As LoRA's recipes do after two of four epochs: the third is their first."""
+def test_steps_of_a_resumed_training_are_counted_from_its_beginning():
+    """A resumed LoRA recipe counts its steps from 1 again, here after two of four epochs."""
     frames = [f"{epoch}|{step}|Loss: 0.5: 2%|█| 1/42 [" for epoch, step in ((3, 1), (3, 42), (4, 43), (4, 84))]
     found = parse_progress("epochs: 4", *frames)
     assert [progress.step for progress in found] == [85, 126, 127, 168]
@@ -39,18 +39,18 @@ def test_a_resumed_training_that_counts_anew_is_where_it_is():
     assert [progress.step for progress in parse_progress("3|7|Loss: 0.5:   0%|| 0/0 [")] == [7]
 
 
-def test_metric_lines_and_what_is_no_number():
+def test_metric_lines_and_a_loss_that_is_not_finite():
     [progress] = parse_progress("Step 6 | loss:2.42 lr:0.003 tokens_per_second_per_gpu:7452.2 ")
     assert (progress.step, progress.loss) == (6, 2.42)
     [progress] = parse_progress(FRAME.replace("0.2017218917608261", "nan"))
     assert progress.loss is None
 
 
-def test_other_lines_say_nothing():
+def test_other_lines_have_no_progress():
     assert parse_progress("INFO:torchtune.utils._logging:Model is initialized", "", "Loss: 3", "epochs: many") == []
 
 
-def test_a_fetch_tells_how_much_it_has():
+def test_a_fetch_reports_the_percentage_of_bytes():
     reader = JobLogParser()
     lines = [
         "fetch: 3 files, 4.0 MB, from hf://demo/tiny at c0ffee",

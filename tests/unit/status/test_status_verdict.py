@@ -1,4 +1,4 @@
-"""The one verdict: tables of what the real control plane was seen to say, and properties over anything it could."""
+"""Tests of the verdict: tables of states that a real control plane had, and properties of any state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_reason_and_message_are_the_conditions():
     assert str(verdict) == f"Failed [node] (FailedJobs: {NODE_FAILED})"
 
 
-def test_what_multikueue_runs_tells_of_itself_when_its_cluster_does():
+def test_a_multikueue_job_is_pending_until_its_cluster_reports_a_status():
     elsewhere = {"metadata": {"name": "tune"}, "spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     assert (derive_verdict(elsewhere).phase, derive_verdict(elsewhere).reason) == (Phase.PENDING, "ManagedElsewhere")
     mirrored = {**elsewhere, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}}
@@ -108,7 +108,7 @@ job_status = st.builds(
 
 
 @given(st.lists(condition, max_size=4), st.lists(job_status, max_size=4), st.booleans(), st.booleans())
-def test_failed_beats_complete_beats_everything(conditions, jobs, suspend, deleting):
+def test_failed_has_priority_over_complete_and_both_over_everything_else(conditions, jobs, suspend, deleting):
     verdict = derive_verdict(job(*conditions, jobs=jobs, suspend=suspend, deleting=deleting))
     true = {kind for kind, status, _, _ in conditions if status == "True"}
     assert (verdict.phase is Phase.FAILED) == ("Failed" in true)
@@ -153,7 +153,7 @@ def test_phase_without_counters(pods, nodes, phase, step):
     assert (derive_verdict(bare, pods).phase, derive_verdict(bare, pods).step) == (phase, step)
 
 
-def test_pods_do_not_outvote_the_trainjob():
+def test_the_status_of_the_trainjob_has_priority_over_its_pods():
     assert derive_verdict(job(COMPLETE, jobs=[]), [READY]).phase is Phase.COMPLETE
     assert derive_verdict(job(suspend=True), [READY]).phase is Phase.SUSPENDED
     assert derive_verdict(job(jobs=[counters("node", active=1)]), [READY]).phase is Phase.STARTING
@@ -167,6 +167,6 @@ def test_pods_do_not_outvote_the_trainjob():
         ({"active": 1, "ready": 1}, Phase.RUNNING, "launcher"),
     ],
 )
-def test_nodes_that_wait_for_their_launcher_do_not_run_yet(launcher, phase, step):
+def test_nodes_that_wait_for_their_launcher_count_as_starting(launcher, phase, step):
     found = derive_verdict(job(jobs=[counters("node", active=1, ready=1), counters("launcher", **launcher)]))
     assert (found.phase, found.step) == (phase, step)

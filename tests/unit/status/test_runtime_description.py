@@ -1,4 +1,4 @@
-"""What is read from a training runtime, whatever somebody wrote into it."""
+"""Tests of the description of training runtimes with any content."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def damaged_runtime(draw):
     return json.loads(text, object_hook=lambda table: {**table, place: draw(JSON)} if place in table else table)
 
 
-def test_torchtune():
-    runtime = next(one for one in stock_runtimes() if one["metadata"]["name"] == "torchtune-llama3.2-1b")
+def test_the_stock_torchtune_runtime_is_described():
+    runtime = next(each for each in stock_runtimes() if each["metadata"]["name"] == "torchtune-llama3.2-1b")
     found = describe_runtime(runtime)
     assert (found.name, found.kind, found.framework, found.policy) == (
         "torchtune-llama3.2-1b",
@@ -53,7 +53,7 @@ def test_torchtune():
     assert json.loads(json.dumps(found.to_dict()))["steps"][2]["image"] == image
 
 
-def test_what_only_some_have():
+def test_optional_fields_are_described():
     pod = {
         "initContainers": [{"name": "warm-up", "image": "i:0"}],
         "containers": [
@@ -92,5 +92,5 @@ def test_what_only_some_have():
 
 
 @given(damaged_runtime() | JSON)
-def test_nothing_that_somebody_wrote_is_an_exception(runtime):
+def test_no_content_of_a_runtime_raises_an_exception(runtime):
     json.dumps(describe_runtime(runtime).to_dict())

@@ -1,4 +1,4 @@
-"""Why a job does not get going, or has ended, from its pods, events and Workload, as plain dicts."""
+"""Tests of the reasons why a job does not start or has ended, from its pods, events and Workload as dicts."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def problem_texts(*arguments):
     return [str(finding) for finding in find_problems(*arguments)]
 
 
-def test_the_same_trouble_of_many_ranks_is_told_once():
+def test_the_same_problem_of_many_ranks_is_reported_once():
     waiting = ("CreateContainerConfigError", 'secret "hf" not found')
     lines = problem_texts([pod(rank, waiting=waiting) for rank in range(64)])
     assert lines == ['node-0 and 63 more: CreateContainerConfigError: secret "hf" not found']
 
 
-def test_the_hopeless_is_told_first_and_what_nobody_knows_only_where_nothing_is_known():
+def test_hopeless_problems_are_first_and_unknown_ones_are_reported_only_alone():
     unknown = event("Pod", "tune-node-0-0-x", "FailedCreatePodSandBox", "no network")
     assert problem_texts([pod(waiting=CREATING)], [unknown]) == ["node-0: FailedCreatePodSandBox: no network"]
     busy = ("ErrImagePull", "pull QPS exceeded")
@@ -87,11 +87,11 @@ def test_an_event_about_a_volume_counts_until_the_pod_has_it():
     assert problem_texts([], [SECRET])  # pods can't be seen
 
 
-def test_an_event_of_an_earlier_job_of_the_name_does_not_count():
+def test_an_event_of_an_earlier_job_of_the_same_name_does_not_count():
     assert not problem_texts([], [{**REFUSED, "metadata": {"creationTimestamp": "2025-12-31T23:59:59Z"}}])
 
 
-def test_pods_that_were_refused_and_then_made_are_refused_no_longer():
+def test_a_refusal_does_not_count_after_the_pods_were_created():
     assert problem_texts([], [REFUSED])
     assert problem_texts(
         [pod(at="2026-01-01T00:00:05Z", waiting=CREATING)], [REFUSED]
@@ -102,7 +102,7 @@ def test_pods_that_were_refused_and_then_made_are_refused_no_longer():
 
 
 def test_kueues_harmless_event_does_not_count():
-    """After an eviction Kueue 0.17 leaves it on a TrainJob that has a status, and resumes well."""
+    """After an eviction, Kueue 0.17 causes this event on a TrainJob that resumes without a problem."""
     harmless = event("TrainJob", "tune", "TrainJobResourcesCreationFailed", JOBSET_REFUSED + 'Invalid value: "null"')
     assert [finding.category for finding in find_problems((), [harmless])] == [Category.INVALID]
     suspended = {**JOB, "status": {"conditions": [{"type": "Suspended", "status": "False"}]}}
@@ -110,7 +110,7 @@ def test_kueues_harmless_event_does_not_count():
 
 
 def test_a_jobset_that_can_not_be_resumed_is_no_harmless_event():
-    """A runtime whose claims have no retentionPolicy: what was suspended before it began, as in a queue, never does."""
+    """Without a retentionPolicy of its claims, a TrainJob that was suspended before its start never runs."""
     text = 'JobSet.jobset.x-k8s.io "tune" is invalid: spec.volumeClaimPolicies: Invalid value: Value is immutable'
     refused = event(
         "TrainJob", "tune", "TrainJobResourcesCreationFailed", f"{JOBSET_REFUSED.partition(': ')[0]}: {text}"
@@ -120,21 +120,21 @@ def test_a_jobset_that_can_not_be_resumed_is_no_harmless_event():
     assert find_problems([pod()], [refused], resumed) == []
 
 
-def test_before_kubernetes_1_32_the_cause_of_a_back_off_is_in_an_event_only():
+def test_before_kubernetes_1_32_the_cause_of_a_back_off_is_only_in_an_event():
     failed = event("Pod", "tune-node-0-0-x", "Failed", f'Failed to pull image "{IMAGE}": {PULL}{IMAGE}: not found')
     waiting = pod(waiting=("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"'))
     assert find_problems([waiting], [failed])[0].category is Category.IMAGE
     assert find_problems([pod(waiting=CREATING)], [failed]) == []
 
 
-def test_a_claim_that_waits_says_why():
+def test_the_reason_of_a_pending_claim_is_reported():
     line = event("PersistentVolumeClaim", "tickets", "ProvisioningFailed", 'storageclass.storage.k8s.io "x" not found')
     assert problem_texts([], [line]) == [
         'PersistentVolumeClaim tickets: ProvisioningFailed: storageclass.storage.k8s.io "x" not found'
     ]
 
 
-def test_a_workload_says_why_it_is_queued():
+def test_the_reason_of_a_queued_workload_is_reported():
     text = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor cpu, 1 more needed"
     conditions = [
         {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": text},
@@ -145,16 +145,16 @@ def test_a_workload_says_why_it_is_queued():
     assert (finding.category, str(finding)) == (Category.QUEUED, f"Workload trainjob-tune-1: Pending: {text}")
 
 
-def test_no_workload_is_told_where_kueue_could_be_asked():
+def test_a_missing_workload_is_reported_only_with_kueue():
     assert get_workload_findings(None) == []
     [finding] = get_workload_findings({})
     assert (finding.category, str(finding)) == (
         Category.NO_WORKLOAD,
-        "Kueue: NoWorkload: it has made no Workload for this TrainJob",
+        "Kueue: NoWorkload: Kueue has not created a Workload for this TrainJob",
     )
 
 
-def test_what_was_preempted_says_for_whom():
+def test_a_preemption_is_reported_with_its_message():
     preempted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted to accommodate a"}
     [finding] = get_workload_findings({"metadata": {"name": "w"}, "status": {"conditions": [preempted]}})
     assert (finding.category, str(finding)) == (
@@ -163,15 +163,17 @@ def test_what_was_preempted_says_for_whom():
     )
 
 
-def test_a_check_that_has_not_agreed_is_told():
-    """A Workload with quota is admitted when its ClusterQueue's admission checks agree."""
-    checks = [{"name": "budget", "state": "Pending", "message": "asked"}, {"name": "other", "state": "Ready"}]
+def test_an_admission_check_that_is_not_ready_is_reported():
+    """A Workload with quota is admitted when all admission checks of its ClusterQueue are ready."""
+    checks = [{"name": "budget", "state": "Pending", "message": "requested"}, {"name": "other", "state": "Ready"}]
     reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "x"}
     workload = {"metadata": {"name": "w"}, "status": {"conditions": [reserved], "admissionChecks": checks}}
-    assert [str(one) for one in get_workload_findings(workload)] == ["Workload w: AdmissionCheck budget Pending: asked"]
+    assert [str(finding) for finding in get_workload_findings(workload)] == [
+        "Workload w: AdmissionCheck budget Pending: requested"
+    ]
 
 
-# -- how it ended ------------------------------------------------------------------------------------------------------
+# -- the end of a job ------------------------------------------------------------------------------------------------------
 
 FAILED = Verdict(Phase.FAILED, "FailedJobs", "jobset failed (first failed job: tune-node-0)", "node")
 
@@ -188,8 +190,8 @@ def ended_container(code, reason="Error", at="2026-01-01T00:01:00Z"):
         ("EvictionByEvictionAPI", "Eviction API: evicting"),
     ],
 )
-def test_a_pod_that_others_ended_is_no_failure_of_its_command(reason, message):
-    """The container has an ordinary exit code then; only the condition DisruptionTarget tells it."""
+def test_a_pod_that_was_disrupted_is_no_failure_of_its_command(reason, message):
+    """The container has an ordinary exit code; only the condition DisruptionTarget shows the disruption."""
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     lost = pod(phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)])
     outcome = build_outcome(JOB, FAILED, find_failures([lost]))
@@ -199,14 +201,14 @@ def test_a_pod_that_others_ended_is_no_failure_of_its_command(reason, message):
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeShutdown", "UnexpectedAdmissionError", "OutOfcpu"])
-def test_a_pod_that_never_ran_on_its_node_is_told_with_the_nodes_reason(reason):
+def test_a_pod_that_its_node_refused_is_reported_with_the_nodes_reason(reason):
     refused = pod(phase="Failed", reason=reason, message="Pod was rejected: no")
     outcome = build_outcome(JOB, FAILED, find_failures([refused]))
     assert (outcome.category, outcome.retryable, outcome.exit_code) == (Category.INFRASTRUCTURE, True, None)
     assert outcome.rank == 0
 
 
-def test_of_pods_that_replaced_one_another_the_last_one_counts():
+def test_the_last_of_several_pods_of_a_rank_counts():
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     first = pod(
         phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)], at="2026-01-01T00:00:01Z"
@@ -216,7 +218,7 @@ def test_of_pods_that_replaced_one_another_the_last_one_counts():
     assert (outcome.category, outcome.exit_code) == (Category.APPLICATION, 3)
 
 
-def test_an_initializer_that_failed_is_told_as_that():
+def test_a_failed_initializer_is_reported_as_initializer():
     lost = pod(phase="Failed", containerStatuses=[ended_container(1)])
     lost["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
     verdict = Verdict(Phase.FAILED, "FailedJobs", "x", "dataset-initializer")
@@ -224,7 +226,7 @@ def test_an_initializer_that_failed_is_told_as_that():
     assert (outcome.category, outcome.step) == (Category.INITIALIZER, "dataset-initializer")
 
 
-# -- anything at all ---------------------------------------------------------------------------------------------------
+# -- invalid objects ---------------------------------------------------------------------------------------------------
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(string.printable, max_size=20),
@@ -248,12 +250,12 @@ def replace_at(value, path, replacement):
 
 @given(st.sampled_from(PATHS), st.sampled_from(PATHS), JUNK, JUNK)
 @example((), (), None, {"status": {"conditions": [{"type": ["x"], "status": "False"}]}})
-def test_garbage_gives_findings_or_none(where, elsewhere, junk, more):
-    ours, heard = pod(waiting=("ErrImagePull", "x: not found")), {**SECRET}
-    pods = [replace_at(ours, where, junk), replace_at(ours, elsewhere, more), ours]
-    events = [replace_at(heard, where, junk), replace_at(heard, elsewhere, more), heard]
-    told = [
-        *find_problems(pods, events, replace_at(JOB, where, more)),
-        *get_workload_findings(replace_at({"status": {}}, elsewhere, junk)),
+def test_invalid_objects_raise_no_exception(path, other_path, junk, more):
+    valid_pod, valid_event = pod(waiting=("ErrImagePull", "x: not found")), {**SECRET}
+    pods = [replace_at(valid_pod, path, junk), replace_at(valid_pod, other_path, more), valid_pod]
+    events = [replace_at(valid_event, path, junk), replace_at(valid_event, other_path, more), valid_event]
+    findings = [
+        *find_problems(pods, events, replace_at(JOB, path, more)),
+        *get_workload_findings(replace_at({"status": {}}, other_path, junk)),
     ]
-    assert all(str(finding) and finding.rule for finding in told)
+    assert all(str(finding) and finding.rule for finding in findings)

@@ -1,4 +1,4 @@
-"""Every kind of trouble, in the words of Kubernetes 1.36, Trainer 2.3, JobSet 0.12 and Kueue 0.17: what follows."""
+"""Tests of the category and rule of each message of Kubernetes 1.36, Trainer 2.3, JobSet 0.12 and Kueue 0.17."""
 
 from __future__ import annotations
 
@@ -208,30 +208,30 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("reason", "message", "kind", "grace"), MESSAGES)
-def test_each_kind(reason, message, kind, grace):
+def test_each_message_has_its_category(reason, message, kind, grace):
     category = find_category(reason, message)
     assert category == kind
     assert grace == (RULES[category].grace if category else None)
 
 
-def test_the_table_has_a_row_for_each_kind_and_no_other():
+def test_the_table_has_one_rule_for_each_category():
     assert set(RULES) == set(Category)
     for rule in RULES.values():
         assert issubclass(rule.error, JobFailed)
-        if rule.grace is not None:  # hopeless: nobody else mends it, and the error says so
+        if rule.grace is not None:  # the wait is hopeless, so the error must say what to do
             assert issubclass(rule.error, NeverStarted)
             assert not rule.retryable
             assert rule.advice
 
 
 @given(st.text(), st.text())
-def test_any_words_have_a_rule_or_none(reason, message):
+def test_any_message_has_a_category_with_a_rule_or_none(reason, message):
     category = find_category(reason, message)
     assert category is None or category in RULES
 
 
-def test_a_verdict_that_ends_a_job_early_keeps_its_kind():
-    """What is recognized while waiting is recognized again in the verdict, which has the finding's words only."""
+def test_a_verdict_that_ends_a_job_early_has_the_category_of_its_finding():
+    """The outcome gets the same category as the finding, although the verdict has only the finding's message."""
     for reason, message, kind, grace in MESSAGES:
         if grace is not None:
             outcome = build_outcome(JOB, Verdict(Phase.FAILED, reason, f"node-0: {message}", "node"))

@@ -1,4 +1,4 @@
-"""What a log line hands back, and that no other line is taken for one."""
+"""Tests of the parser of step results in log lines."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_a_function_returns_comes_back(value):
+def test_the_return_value_of_a_function_is_parsed(value):
     assert parse_step_result(f"trainjob result: {json.dumps(value)}") == {"result": value}
 
 
-def test_an_exports_receipt_comes_back():
+def test_the_receipt_of_an_export_is_parsed():
     assert parse_step_result('export: done {"epoch": 3}') == {"epoch": 3}
 
 
 @given(st.text())
-def test_no_line_is_too_strange(text):
+def test_no_line_raises_an_exception(text):
     for line in (text, f"export: done {text}", f"trainjob result: {text}"):
         found = parse_step_result(line)
         assert found is None or isinstance(found, dict)
@@ -45,11 +45,11 @@ def test_no_line_is_too_strange(text):
         "",
     ],
 )
-def test_other_lines_hand_nothing_back(line):
+def test_other_lines_have_no_result(line):
     assert parse_step_result(line) is None
 
 
-def test_an_exports_facts_are_those_that_say_something():
+def test_empty_facts_of_a_receipt_are_left_out():
     receipt = {"manifest_sha256": "ab", "epoch": 0, "files": 3, "revision": "", "metrics": {}, "destination": "/x"}
     assert get_model_facts(receipt) == {"digest": "sha256:ab", "epoch": 0, "files": 3}
     assert get_model_facts({"result": 1}) == {}

@@ -1,4 +1,4 @@
-"""Which rule of a runtime's policies ended a TrainJob."""
+"""Tests of the detection of the failure policy rule that ended a TrainJob."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failed_verdict(reason, message="jobset failed", step="node"):
     return Verdict(Phase.FAILED, reason, message, step)
 
 
-def test_a_rule_of_a_job_is_the_reason():
+def test_a_rule_of_a_pod_failure_policy_is_the_reason():
     verdict = with_policy_rule(
         failed_verdict("FailedJobs"), ["FailedCreate: no", f"PodFailurePolicy: {EXIT_CODE_MESSAGE}"], None
     )
@@ -55,21 +55,21 @@ def test_restarts_are_counted():
 
 
 @pytest.mark.parametrize("jobset", [None, {}, {"spec": {"failurePolicy": {"rules": "x"}}}, {"spec": 1, "status": []}])
-def test_who_knows_less_says_less(jobset):
-    said = with_policy_rule(failed_verdict("FailJobSetFailurePolicyAction"), [], jobset)
-    assert said == failed_verdict("FailJobSetFailurePolicyAction")
+def test_without_the_jobset_the_verdict_is_unchanged(jobset):
+    verdict = with_policy_rule(failed_verdict("FailJobSetFailurePolicyAction"), [], jobset)
+    assert verdict == failed_verdict("FailJobSetFailurePolicyAction")
     assert with_policy_rule(Verdict(Phase.DELETED, "NotFound"), ["PodFailurePolicy: x"], jobset) == Verdict(
         Phase.DELETED, "NotFound"
     )
 
 
-def test_the_jobset_is_read_for_its_own_rules_only():
-    asked = [
+def test_the_jobset_is_needed_only_for_its_own_rules():
+    reasons = [
         reason
         for reason in ("FailedJobs", "ReachedMaxRestarts", "DeadlineExceeded")
         if needs_jobset(failed_verdict(reason))
     ]
-    assert asked == ["ReachedMaxRestarts"]
+    assert reasons == ["ReachedMaxRestarts"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_jobset_is_read_for_its_own_rules_only():
         ("Evicted", Category.INFRASTRUCTURE, True),
     ],
 )
-def test_what_happened_to_the_pod_counts_more_than_the_rule(reason, category, retryable):
+def test_the_reason_of_the_pod_has_priority_over_the_rule(reason, category, retryable):
     failure = ContainerFailure("tune-node-0-0-x", "node", 0, "node", 42, reason, 1, "", restarted=False)
     outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), [failure])
     assert (outcome.category, outcome.retryable) == (category, retryable)
