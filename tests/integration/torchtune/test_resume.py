@@ -27,8 +27,8 @@ sys.addaudithook(kill)
 """
 EPOCHS = 4
 # On a CPU, TorchTune merges adapters into the same weights that it trains on, because `.cpu()` copies nothing there
-# (torchtune 0.6.1, get_merged_lora_ckpt). The adapter alone then lacks a part of the training. On a CPU, a LoRA training
-# is therefore resumed only if it saves nothing but the adapter. With a GPU, `.cpu()` makes a copy. The fixture
+# (torchtune 0.6.1, get_merged_lora_ckpt). The adapter alone then lacks a part of the training. On a CPU, LoRA is
+# therefore resumed only if the training saves nothing but the adapter. With a GPU, `.cpu()` makes a copy. The fixture
 # `cpu_for_gpus` makes that copy on a CPU, too. The quotes in CPU_ARGUMENT hide the device from the check, which would
 # refuse to resume.
 ADAPTER_ONLY, CPU_ARGUMENT = "save_adapter_weights_only=True", 'device="cpu"'
@@ -41,7 +41,7 @@ SAVE_METHODS = {
 
 @pytest.fixture
 def killing_environment(tmp_path, cpu_for_gpus):
-    """Return the environment of a training that is killed once, in the middle of its third save."""
+    """Return the environment of a training that is killed once, during its third save."""
     folder = tmp_path / "killer"
     folder.mkdir()
     stand_in = Path(cpu_for_gpus["PYTHONPATH"], "sitecustomize.py").read_text()

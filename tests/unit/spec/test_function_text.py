@@ -110,7 +110,7 @@ def import_relative():
         (generate_one, "generate_one is not allowed; it is a generator, whose code does not run"),
         (
             make_closure(2),
-            "closure is not allowed; it uses scale from its module: import such names inside it, or pass their values in",
+            "closure is not allowed; it uses scale from its module: import such names inside it",
         ),
         (import_relative, "it has a relative import: import by the full name"),
     ],
