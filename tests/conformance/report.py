@@ -76,7 +76,7 @@ class Report:
                 for name in self.backends:
                     text = _cell(row, name)
                     if row.cells.get(name) == "differs":
-                        notes.append(f"{row.title} ({name}): {row.notes[name]}")
+                        notes.append(f"{row.title.removesuffix('.')} ({name}): {row.notes[name]}")
                         text += f" [{len(notes)}]"
                     cells.append(text)
                 parts.append(f"| {row.title.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
