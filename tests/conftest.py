@@ -36,7 +36,7 @@ def pytest_configure():
 
 @pytest.fixture(scope="session")
 def trainjob_cluster_options():
-    """Arguments of the plugin's laptop cluster.
+    """Return the arguments of the plugin's laptop cluster.
 
     Its environments contain the programs of upstream's images.
     """
@@ -45,13 +45,13 @@ def trainjob_cluster_options():
 
 @pytest.fixture(scope="session")
 def laptop(trainjob_cluster):
-    """One laptop cluster for the session; tests use different names."""
+    """Return the laptop cluster of the session; each test uses its own object names."""
     return trainjob_cluster
 
 
 @pytest.fixture(scope="session")
 def cluster(laptop):
-    """The project's own client of the laptop cluster."""
+    """Yield this project's client of the laptop cluster."""
     from trainjob.client import Cluster, Connection
 
     opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=5.0)
@@ -61,21 +61,24 @@ def cluster(laptop):
 
 @pytest.fixture
 def refusing_url():
-    """The URL of a port that refuses connections and that no other process can take meanwhile."""
+    """Yield the URL of a port that refuses connections.
+
+    No other process can use the port in the meantime.
+    """
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and never listens
+        bound.bind(("127.0.0.1", 0))  # the socket never listens
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture
 def unique():
-    """A short name that no other test uses."""
+    """Return a short name that no other test uses."""
     return "t" + uuid.uuid4().hex[:8]
 
 
 @pytest.fixture
 def torchrun_lock():
-    """A lock that lets one test at a time run torchrun on this machine.
+    """Hold a lock, so that only one test at a time runs torchrun on this machine.
 
     Every torchrun of a laptop cluster listens on the Trainer's port, 29500.
     """

@@ -1,6 +1,6 @@
 """Build the control plane's programs: `python tests/controlplane/build.py --help` lists the options.
 
-What is built already is left alone, without Go and without a network. Standard library only.
+Programs that exist are not built again; then the build needs neither Go nor a network. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 
 from programs import ARGO, BUILD_ROOT, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS, ProgramSet, list_used_folders
 
-_INSTALL = "https://go.dev/doc/install tells how"
+_INSTALL = "see https://go.dev/doc/install"
 
 
 class BuildFailed(Exception):
-    """A failed build of a program; Go's error message is on standard error."""
+    """Error for a program that cannot be built; Go's error message is on standard error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,15 +37,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--trainer", action="append", choices=sorted(TRAINERS), help="version; all by default, Argo and Kueue"
+        "--trainer",
+        action="append",
+        choices=sorted(TRAINERS),
+        help="build this version of Trainer; default: all versions, Argo and Kueue",
     )
-    parser.add_argument("--argo", action="store_true", help="with --trainer: Argo too")
-    parser.add_argument("--kueue", action="store_true", help="with --trainer: Kueue too")
-    parser.add_argument("--require-go", action="store_true", help="fail if Go is missing and something must be built")
+    parser.add_argument("--argo", action="store_true", help="with --trainer: also build Argo")
+    parser.add_argument("--kueue", action="store_true", help="with --trainer: also build Kueue")
+    parser.add_argument("--require-go", action="store_true", help="fail if Go is missing and a program must be built")
     options = parser.parse_args(arguments)
     versions = options.trainer or list(TRAINERS)
     wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
-    wanted += [extra for extra, asked in ((ARGO, options.argo), (KUEUE, options.kueue)) if asked or not options.trainer]
+    wanted += [
+        extra for extra, requested in ((ARGO, options.argo), (KUEUE, options.kueue)) if requested or not options.trainer
+    ]
     if not any(programs.list_missing() for programs in wanted):
         print(f"the control plane is built: {BUILD_ROOT}")
         return 0
@@ -71,18 +76,18 @@ def find_go_problem() -> str:
     needed = f"Go >= {wanted[1]} is not installed; {_INSTALL}"
     if not shutil.which("go"):
         return needed
-    asked = subprocess.run(["go", "env", "GOVERSION"], cwd=HERE, capture_output=True, text=True)
-    return f"{needed} ({asked.stderr.strip()})" if asked.returncode else ""
+    checked = subprocess.run(["go", "env", "GOVERSION"], cwd=HERE, capture_output=True, text=True)
+    return f"{needed} ({checked.stderr.strip()})" if checked.returncode else ""
 
 
 @contextmanager
 def _build_lock() -> Iterator[None]:
-    """Hold a lock, so that a second build waits and finds everything built."""
+    """Hold a lock, so that a second build waits until the first has built all programs."""
     with (BUILD_ROOT / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another build is at work; waiting for it")
+            _say("another build is running; waiting until it ends")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -121,9 +126,9 @@ def _compile(programs: ProgramSet, name: str, flags: Sequence[str]) -> None:
 
 @contextmanager
 def _build_flags(programs: ProgramSet) -> Iterator[Sequence[str]]:
-    """Yield flags of `go build`.
+    """Yield the flags of `go build`.
 
-    A module that needs a link is compiled from a copy, because Go's cache must not be changed.
+    A module that needs a symbolic link is compiled from a copy, because Go's cache must not be changed.
     """
     link = programs.link
     if link is None:
@@ -150,15 +155,16 @@ def _render(programs: ProgramSet) -> None:
         flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
     with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".rendered-") as out:
         command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
-        rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # kustomize warns of upstream's own files
+        # Standard error is shown only on failure, because kustomize prints warnings about upstream's files.
+        rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         if rendered.returncode:
             raise BuildFailed(f"the manifests of {programs.name} could not be rendered:\n{rendered.stderr}")
-        for file in sorted(Path(out).iterdir()):  # trainer.json is the last: when it is there all are
+        for file in sorted(Path(out).iterdir()):  # trainer.json is the last: when it exists, all exist
             file.replace(programs.folder / file.name)
 
 
 def _linker_flags() -> str:
-    """Return linker flags: no symbol tables, and the version that Kubernetes' programs report."""
+    """Return the linker flags, which omit symbol tables and set Kubernetes' version."""
     found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (HERE / "go.mod").read_text())
     assert found, "go.mod names no version of k8s.io/kubernetes"
     values = {"gitVersion": f"v{found[1]}", "gitMajor": found[2], "gitMinor": found[3]}

@@ -28,22 +28,23 @@ _TAIL_LINES = 40
 
 
 class ControlPlane:
-    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler, JobSet and the Trainer; pods are processes.
+    """Kubernetes control plane with JobSet and the Trainer, whose pods are processes.
 
         with ControlPlane(tmp_path, environments={"torchtune": Path(".venv/torchtune")}) as cluster:
             api = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))
 
-    It ends with the process that started it, also when that or any of its parts is killed; no process and no port
-    stays behind. Several run side by side.
+    It consists of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, JobSet and the Trainer. It ends with
+    the process that started it, even if that process or one of the components is killed. No process and no port
+    remains. Several control planes can run at the same time.
 
     Args:
-        state: new or empty folder; it stays, for the logs in `logs/`.
+        state: new or empty folder; it is retained for the logs in `logs/`.
         trainer: the Trainer's version.
-        environments: local environments that stand for upstream's images, as `LocalCluster` takes them.
+        environments: local environments that replace upstream's images, as for `LocalCluster`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
-        argo: with Argo Workflows, whose executor needs fixed paths: pods' containers are isolated, so as root.
-        kueue: with Kueue, for TrainJobs, JobSets and Jobs that name a queue.
+        argo: whether Argo Workflows runs. Its executor needs fixed paths, so containers are isolated; this needs root.
+        kueue: whether Kueue runs, for TrainJobs, JobSets and Jobs that name a queue.
     """
 
     namespace = "default"
@@ -67,7 +68,7 @@ class ControlPlane:
 
     @staticmethod
     def unavailable_reason(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
-        """Return why a control plane with this Trainer can't run here; None if it can."""
+        """Return why a control plane with this Trainer cannot run on this machine; None if it can."""
         if sys.platform != "linux":
             return "the control plane needs Linux"
         if trainer not in TRAINERS:
@@ -75,8 +76,8 @@ class ControlPlane:
         if kueue and trainer in ("2.0", "2.1"):  # it writes runtimePatches into TrainJobs
             return f"Kueue 0.17 needs Trainer 2.2 or later, not {trainer}"
         if (trainer == "2.0" or kueue) and not _can_unshare_mounts():
-            who = "Kueue" if kueue else "Trainer 2.0"
-            return f"{who} needs a mount namespace: run as root, or where users may make user namespaces"
+            part = "Kueue" if kueue else "Trainer 2.0"
+            return f"{part} needs a mount namespace: run as root, or on a machine with user namespaces"
         wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *([ARGO] if argo else []), *([KUEUE] if kueue else [])]
         if missing := [name for programs in wanted for name in programs.list_missing()]:
             return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`"
@@ -84,7 +85,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The path of an administrator's kubeconfig, which only its owner can read."""
+        """Path of an administrator's kubeconfig, which only its owner can read."""
         return self.state / "kubeconfig"
 
     @property
@@ -94,19 +95,17 @@ class ControlPlane:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The running processes, from `cluster.json`.
+        """Addresses and processes of the running control plane, from `cluster.json`.
 
         The keys are `server`, `etcd` (its URL), `ports` and `pids` of the components, and `pid` of the supervisor.
         """
         return cast("dict[str, Any]", json.loads((self.state / "cluster.json").read_text()))
 
     def start(self) -> ControlPlane:
-        """Start the control plane and wait until it accepts a TrainJob, about 7 s.
-
-        The method returns the object itself.
+        """Start the control plane, wait about 7 s until it accepts a TrainJob, and return it.
 
         Raises:
-            ClusterError: it can't run here, or did not start; the message has the last lines of the part's log.
+            ClusterError: it cannot run on this machine, or did not start; the message has the last lines of the log.
         """
         if self._process is not None:
             return self
@@ -120,7 +119,7 @@ class ControlPlane:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the parent; it stops the parts in its own time
+                start_new_session=True,  # Ctrl-C must reach only the parent, which then stops the components
             )
         if not cast("IO[bytes]", self._process.stdout).readline().startswith(b"READY "):
             self.stop()
@@ -128,7 +127,7 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """Stop all processes; the state folder stays."""
+        """Stop all processes; the state folder is retained."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -137,7 +136,7 @@ class ControlPlane:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # which kills its parts; the kubelet still ends the pods
+            process.kill()  # the kernel then kills the components; the kubelet still ends the pods
             process.wait()
         cast("IO[bytes]", process.stdout).close()
 
@@ -186,9 +185,9 @@ class ControlPlane:
 
 
 def _can_unshare_mounts() -> bool:
-    """Return whether this user can give a process mounts of its own.
+    """Return whether this user can start a process with its own mount namespace.
 
-    cmd/controlplane/trainer20.go and kueue.go do that.
+    cmd/controlplane/trainer20.go and kueue.go need it.
     """
     mapped = [] if os.getuid() == 0 else ["--map-root-user"]
     try:

@@ -1,4 +1,4 @@
-"""The processes, ports and mounts of a control plane, and checks that none is left."""
+"""Lists of the processes, ports and mounts of a control plane, to check that none is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def start_in_other_process(state: Path, *, argo: bool = False) -> Iterator[tuple
         try:
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"started\n"
-            cluster = ControlPlane(state)  # not started here: its files have the rest of the information
+            cluster = ControlPlane(state)  # not started here; it reads the other process's files
             yield cluster, {"parent": parent.pid, "supervisor": cluster.info["pid"], **cluster.info["pids"]}
         finally:
             parent.kill()

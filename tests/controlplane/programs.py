@@ -33,12 +33,12 @@ _SUPERVISOR_SOURCES = tuple(sorted((HERE / "cmd" / "controlplane").glob("*.go"))
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link of a repository without which its Go module does not compile: modules carry none.
+    """A symbolic link of a repository that its Go module lacks and needs to compile.
 
     Attributes:
-        module: the module's path.
-        name: the link's path in it.
-        target: what it points to.
+        module: path of the module.
+        name: path of the link in the module.
+        target: path to which the link points.
     """
 
     module: str
@@ -51,13 +51,12 @@ class ProgramSet:
     """Programs that are built into one folder.
 
     Attributes:
-        name: begins the folder's name.
-        packages: name of each program -> folder of its `go.mod` and its Go package.
+        name: first part of the folder's name.
+        packages: folder of the `go.mod` and Go package of each program, by the program's name.
         sources: further files that the result depends on.
-        manifests: what `controlplane render` writes into the folder: from each of these flags' folders of a `go.mod`
-            and module.
-        files: what it writes, the last one last.
-        link: what has to be added to a module first.
+        manifests: folder of the `go.mod` and module whose manifests `controlplane render` reads, by its flag.
+        files: files that `controlplane render` writes into the folder, in this order.
+        link: symbolic link that the build adds to a module; None for none.
     """
 
     name: str
@@ -69,7 +68,7 @@ class ProgramSet:
 
     @property
     def folder(self) -> Path:
-        """The folder for the built programs."""
+        """Folder for the built programs."""
         modules = sorted({module for module, _ in self.packages.values()})
         inputs = [module / name for module in modules for name in ("go.mod", "go.sum")]
         parts = [path.read_bytes() for path in (*inputs, *self.sources)]
@@ -88,7 +87,7 @@ class TrainerModules:
 
     Attributes:
         trainer: folder of the `go.mod` that fixes the Trainer's version.
-        jobset: the same for JobSet; another one where the two do not compile together.
+        jobset: the same for JobSet; another folder if the two do not compile together.
     """
 
     trainer: Path

@@ -1,4 +1,4 @@
-"""The kubelet of a real control plane: `python tests/controlplane/run_kubelet.py --server URL --pki DIR …`."""
+"""Run the kubelet of a real control plane: `python tests/controlplane/run_kubelet.py --server URL --pki DIR …`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--node", default="process-node")
     add("--cpus", type=int, default=64)
     add("--memory", default="256Gi")
-    add("--gpus", type=int, default=8, help="how many nvidia.com/gpu the Node claims to have")
+    add("--gpus", type=int, default=8, help="number of nvidia.com/gpu that the Node reports")
     add("--backoff", type=float, default=1, help="first restart back-off in seconds (a real kubelet: 10)")
     add("--backoff-max", type=float, default=4, help="longest back-off in seconds (a real kubelet: 300)")
-    add("--images", type=Path, help="JSON file that says how to run images")
-    add("--missing-image", default="does-not-exist", help="images that match cannot be pulled")
-    add("--path", action="append", default=[], help="folder put first in every pod's PATH")
-    add("--pass-env", action="append", default=[], help="environment variable handed on to every pod")
-    add("--isolate", action="store_true", help="give containers mounts and process ids of their own (Linux, as root)")
+    add("--images", type=Path, help="JSON file with the local environments that replace images")
+    add("--missing-image", default="does-not-exist", help="regular expression of images that cannot be pulled")
+    add("--path", action="append", default=[], help="folder that comes first in every pod's PATH")
+    add("--pass-env", action="append", default=[], help="environment variable of this process that every pod gets")
+    add("--isolate", action="store_true", help="give containers their own mounts and process IDs (Linux, as root)")
     add("--exec-socket", type=Path, help="socket of a program that runs commands in isolated containers")
     return parser
 
@@ -74,15 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = settings_from(options)
     api = HttpApi(options.server, tls=client_tls(options.pki, "process-kubelet"))
     kubelet = Kubelet(api, settings)
-    over = threading.Event()
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
+        signal.signal(number, lambda *_: stopped.set())
     LogServer(kubelet, options.port, options.pki, exec_socket=options.exec_socket).start()
     kubelet.start()
     Provisioner(api, settings).start()
-    over.wait()
+    stopped.wait()
     kubelet.stop()
-    os._exit(0)  # watches of a server that ends too need not be waited for
+    os._exit(0)  # do not wait for the watch threads, because the API server ends too
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.support.polling import wait_until
 
 @pytest.fixture(autouse=True)
 def argo_required():
-    """A fixture that skips the test, with the reason, if Argo can't run."""
+    """Skip the test, with the reason, if Argo cannot run on this machine."""
     if reason := ControlPlane.unavailable_reason(argo=True):
         pytest.skip(reason)
 
@@ -51,7 +51,7 @@ def main_status(pod: Object) -> Object:
 
 
 def start_sleeping_pod(cluster: ControlPlane) -> int:
-    """Start a Workflow whose process leaves its group, and return its container's process."""
+    """Start a Workflow whose process leaves its group; return its container's process ID."""
     with open_client(cluster) as client:
         create_workflow(client, "setsid sleep 600 & sleep 600")
         pod = client.wait_for("Pod", "default", "one", is_main_running)
@@ -60,7 +60,7 @@ def start_sleeping_pod(cluster: ControlPlane) -> int:
     return process
 
 
-def test_a_workflow(tmp_path):
+def test_a_workflow_runs_isolated_and_leaves_nothing(tmp_path):
     """A Workflow's pod has its service account, its own processes and its own file changes."""
     before, mark = list_mounts(), f"/mark-of-{tmp_path.parent.name}"
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -71,8 +71,8 @@ def test_a_workflow(tmp_path):
         one = client.wait_for("Workflow", "default", "one", lambda one: one.get("status", {}).get("phase") in ended)
         assert one["status"]["phase"] == "Succeeded", one["status"]
         lines = client.log("default", "one", container="main").splitlines()
-        said = [line for line in lines if not line.startswith("time=")]
-        assert said == ["default", mark, "argoexec", "sh"]
+        output = [line for line in lines if not line.startswith("time=")]
+        assert output == ["default", mark, "argoexec", "sh"]
         trail = list_processes_and_ports(cluster)
         assert "argo" in cluster.info["pids"]
     assert all_ended(*trail)
@@ -80,7 +80,7 @@ def test_a_workflow(tmp_path):
     assert not Path(mark).exists()
 
 
-def test_a_command_in_a_container(tmp_path):
+def test_a_command_runs_in_a_container(tmp_path):
     """A command runs in a container through the API server, and its exit code comes back."""
     with ControlPlane(tmp_path, argo=True) as cluster, open_client(cluster) as client:
         create_workflow(client, "trap 'exit 0' TERM; echo here > /here; while :; do sleep 0.1; done")
@@ -95,12 +95,12 @@ def run_in_pod(cluster: ControlPlane, script: str) -> tuple[str, int]:
 
     with config.new_client_from_config(str(cluster.kubeconfig)) as api:
         words = {"container": "main", "command": ["sh", "-c", script], "stdout": True, "stderr": True}
-        ask = client.CoreV1Api(api).connect_get_namespaced_pod_exec
-        talk = stream(ask, "one", "default", _preload_content=False, **words)
-        talk.run_forever(timeout=60)
-        talk.sock.shutdown()  # run_forever() leaves its socket open
-        code = talk.returncode  # first: read_all() forgets it
-        return talk.read_all(), code
+        connect = client.CoreV1Api(api).connect_get_namespaced_pod_exec
+        session = stream(connect, "one", "default", _preload_content=False, **words)
+        session.run_forever(timeout=60)
+        session.sock.shutdown()  # run_forever() leaves its socket open
+        code = session.returncode  # first: read_all() forgets it
+        return session.read_all(), code
 
 
 @pytest.mark.parametrize("victim", ["parent", "supervisor", "argo", "kubelet"])

@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def control_plane_required(request):
-    """A fixture that skips the test, with the reason, if a control plane can't run."""
+    """Skip the test, with the reason, if a control plane cannot run on this machine."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
     if reason := ControlPlane.unavailable_reason(trainer or "2.3"):
         pytest.skip(reason)
@@ -63,7 +63,7 @@ def run_echo(cluster: ControlPlane) -> str:
         return client.log("default", pod["metadata"]["name"])
 
 
-def test_two_side_by_side(tmp_path):
+def test_two_control_planes_run_at_the_same_time(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     pair = [ControlPlane(tmp_path / name, pod_env={"GREETING": f"hello {name}"}) for name in ("a", "b")]
@@ -88,7 +88,7 @@ def test_two_side_by_side(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"tmp", "a", "b"}
 
 
-def test_the_state_folder_stays_for_its_logs(tmp_path):
+def test_the_state_folder_is_retained_with_its_logs(tmp_path):
     with ControlPlane(tmp_path) as cluster:
         modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("kubeconfig", "images.json")}
         assert modes == {"kubeconfig": 0o600, "images.json": 0o600}
@@ -151,16 +151,16 @@ def replace_program(program: str, script: str, folder: Path) -> None:
         ("trainer-2.3-*/trainer.json", "", "not built .trainer.json.: run `make controlplane`"),
     ],
 )
-def test_a_broken_part(tmp_path, monkeypatch, program, script, said):
+def test_a_component_that_ends_is_reported(tmp_path, monkeypatch, program, script, said):
     replace_program(program, script, tmp_path / "built")
-    monkeypatch.setattr(programs, "BUILT", tmp_path / "built")
+    monkeypatch.setattr(programs, "BUILD_ROOT", tmp_path / "built")
     with pytest.raises(ClusterError, match=f"(?s){said}"):
         ControlPlane(tmp_path / "state").start()
     assert find_command_lines(tmp_path) == []
     assert (tmp_path / "state").exists() == bool(script)
 
 
-def test_a_port_that_is_taken(tmp_path):
+def test_a_port_in_use_is_reported(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -169,12 +169,12 @@ def test_a_port_that_is_taken(tmp_path):
             ControlPlane(tmp_path, apiserver_args=[f"--secure-port={port}"]).start()
 
 
-def test_an_unknown_trainer(tmp_path):
+def test_an_unknown_trainer_version_is_rejected(tmp_path):
     with pytest.raises(ClusterError, match=r"no control plane with Trainer 1\.9, only with 2\.3"):
         ControlPlane(tmp_path, trainer="1.9").start()
 
 
-def test_arguments_of_the_apiserver(tmp_path):
+def test_arguments_reach_the_apiserver(tmp_path):
     with ControlPlane(tmp_path, apiserver_args=["--watch-cache=false"]) as cluster:
         command = Path(f"/proc/{cluster.info['pids']['apiserver']}/cmdline").read_text().split("\0")
         assert "--watch-cache=false" in command
@@ -183,7 +183,7 @@ def test_arguments_of_the_apiserver(tmp_path):
 
 
 @pytest.mark.parametrize("trainer", sorted(programs.TRAINERS))
-def test_every_trainer(tmp_path, trainer):
+def test_a_trainjob_runs_with_every_trainer(tmp_path, trainer):
     with ControlPlane(tmp_path, trainer=trainer, pod_env={"GREETING": f"Trainer {trainer}"}) as cluster:
         assert run_echo(cluster) == f"Trainer {trainer}\n"
         with open_client(cluster) as client:
@@ -192,7 +192,7 @@ def test_every_trainer(tmp_path, trainer):
     assert {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides"}.get(trainer, "runtimePatches") in spec
 
 
-def test_a_build_that_has_nothing_to_do(tmp_path):
+def test_a_complete_build_needs_no_go(tmp_path):
     """A build that has nothing to do needs neither Go nor a network."""
     built = subprocess.run(
         [sys.executable, str(HERE / "build.py"), "--trainer", "2.3"],

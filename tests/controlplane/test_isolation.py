@@ -20,7 +20,7 @@ from trainjob_local.kubelet.processes import ProcessManager
 @pytest.fixture(scope="module", autouse=True)
 def isolation_required():
     if sys.platform != "linux":
-        pytest.skip("mount namespaces are Linux's")
+        pytest.skip("mount namespaces exist only on Linux")
     if reason := unavailable_reason():
         pytest.skip(reason)
 
@@ -47,7 +47,7 @@ def run_isolated(folder, script, *mounts, cwd="", programs=()):
     return done.stdout.splitlines()
 
 
-def test_volumes_are_at_their_places(container_folder, tmp_path):
+def test_volumes_are_at_their_mount_paths(container_folder, tmp_path):
     outer, inner, file = tmp_path / "outer", tmp_path / "inner", tmp_path / "file"
     outer.mkdir()
     inner.mkdir()
@@ -63,7 +63,7 @@ def test_volumes_are_at_their_places(container_folder, tmp_path):
     assert not Path("/no/such/place").exists()
 
 
-def test_a_link_on_the_way_to_a_place_is_followed(container_folder, tmp_path):
+def test_a_mount_path_may_contain_a_symbolic_link(container_folder, tmp_path):
     """A mount below a symbolic link such as `/var/run` is found there."""
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -77,7 +77,7 @@ def test_a_link_on_the_way_to_a_place_is_followed(container_folder, tmp_path):
     )
 
 
-def test_a_mount_hides_what_is_there_but_not_the_programs(container_folder, tmp_path):
+def test_a_mount_hides_files_but_not_the_programs(container_folder, tmp_path):
     """A mount hides the machine's files below it, but not the programs.
 
     Examples are a `/tmp` of the container's own, and this project's environments below the machine's `/tmp`.
@@ -94,7 +94,7 @@ def test_a_mount_hides_what_is_there_but_not_the_programs(container_folder, tmp_
     ]
 
 
-def test_what_it_changes_is_gone_with_it(container_folder, tmp_path):
+def test_file_changes_end_with_the_container(container_folder, tmp_path):
     (tmp_path / "kept").write_text("before\n")
     assert run_isolated(
         container_folder, f"echo after > {tmp_path}/kept; rm -r {container_folder}; cat {tmp_path}/kept"
@@ -103,13 +103,13 @@ def test_what_it_changes_is_gone_with_it(container_folder, tmp_path):
     assert list(container_folder.iterdir()) == []
 
 
-def test_it_sees_only_its_own_processes(container_folder):
+def test_a_container_sees_only_its_own_processes(container_folder):
     assert run_isolated(container_folder, "echo $$; ls /proc | grep -c '^[0-9]*$'")[0] == "1"
     assert int(run_isolated(container_folder, "ls -d /proc/[0-9]* | wc -l")[0]) <= 4
 
 
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 5"], 5), (["no-such-program"], 127)])
-def test_its_exit_code(container_folder, processes, command, code):
+def test_the_exit_code_of_a_container(container_folder, processes, command, code):
     process = processes.start(
         isolated_command(command, folder=container_folder),
         dict(os.environ),
@@ -121,9 +121,9 @@ def test_its_exit_code(container_folder, processes, command, code):
     assert process.wait() == code
 
 
-def test_a_signal_is_for_process_1(container_folder, processes):
+def test_process_1_receives_the_signal(container_folder, processes):
     """Process 1 gets the signal; a program without a handler reacts only to SIGKILL."""
-    script = "trap 'echo told' TERM; sleep 600 & echo ready; wait; sleep 600"
+    script = "trap 'echo received' TERM; sleep 600 & echo ready; wait; sleep 600"
     process = processes.start(
         isolated_command(["sh", "-c", script], folder=container_folder),
         dict(os.environ),
@@ -132,17 +132,17 @@ def test_a_signal_is_for_process_1(container_folder, processes):
     )
     assert process.read() == b"ready\n"
     process.signal(signal.SIGTERM)
-    assert process.read() == b"told\n"
-    first = process.inside()
+    assert process.read() == b"received\n"
+    first = process.first_process_id()
     assert first is not None
     assert first_process(process.pid) == first
     process.signal(signal.SIGKILL)
     assert process.read() == b""
     assert process.wait() == 137
-    assert process.inside() is None
+    assert process.first_process_id() is None
 
 
-def test_another_command_enters_it(container_folder, processes):
+def test_another_command_can_run_in_the_container(container_folder, processes):
     process = processes.start(
         isolated_command(["sh", "-c", "echo inside > /its-own-file; echo ready; sleep 600"], folder=container_folder),
         dict(os.environ),
@@ -150,7 +150,7 @@ def test_another_command_enters_it(container_folder, processes):
         first_process=first_process,
     )
     assert process.read() == b"ready\n"
-    first = process.inside()
+    first = process.first_process_id()
     assert first is not None
     entered = subprocess.run([*enter_command(first), "cat", "/its-own-file"], capture_output=True, text=True)
     assert entered.stdout == "inside\n"
@@ -158,7 +158,7 @@ def test_another_command_enters_it(container_folder, processes):
     process.wait()
 
 
-def test_all_of_it_ends_with_what_started_it(container_folder):
+def test_all_processes_end_with_the_process_that_started_them(container_folder):
     before = Path("/proc/self/mountinfo").read_text()
     with subprocess.Popen(
         isolated_command(["sh", "-c", "setsid sleep 600 & sleep 600"], folder=container_folder)

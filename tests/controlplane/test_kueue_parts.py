@@ -18,15 +18,15 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 @pytest.fixture(autouse=True)
 def kueue_required(request):
-    """A fixture that skips the test, with the reason, if Kueue can't run."""
+    """Skip the test, with the reason, if Kueue cannot run on this machine."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
     if reason := ControlPlane.unavailable_reason(trainer or "2.3", kueue=True):
         pytest.skip(reason)
 
 
 @pytest.mark.parametrize("trainer", ["2.3", "2.2"])
-def test_a_queue_holds_what_names_it(tmp_path, trainer):
-    """A queue holds its TrainJobs, with the Trainer that Kueue is made for and the next one."""
+def test_a_queue_holds_the_trainjobs_that_name_it(tmp_path, trainer):
+    """A queue holds its TrainJobs, with Trainer 2.2, for which Kueue is built, and with 2.3."""
     before = list_mounts()
     with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, open_client(cluster) as client:
         client.create(shell("true", name="free"), "default")
@@ -36,8 +36,8 @@ def test_a_queue_holds_what_names_it(tmp_path, trainer):
         job = client.wait_for("TrainJob", "default", "held", lambda job: counters(job).get("node") == {"suspended": 1})
         assert conditions(job) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
         [workload] = client.list("Workload", "default")
-        told = [one["message"] for one in workload["status"]["conditions"] if one["type"] == "QuotaReserved"]
-        assert told == ["LocalQueue nope doesn't exist"]
+        messages = [one["message"] for one in workload["status"]["conditions"] if one["type"] == "QuotaReserved"]
+        assert messages == ["LocalQueue nope doesn't exist"]
         trail = list_processes_and_ports(cluster)
         assert "kueue" in cluster.info["pids"]
         assert {"kueueWebhook", "kueueHealth"} <= set(cluster.info["ports"])
@@ -45,7 +45,7 @@ def test_a_queue_holds_what_names_it(tmp_path, trainer):
     assert list_mounts() == before
 
 
-def test_it_is_a_part_like_others(tmp_path):
+def test_the_control_plane_stops_if_kueue_is_killed(tmp_path):
     """If Kueue is killed, the control plane stops, and the log names Kueue."""
     with ControlPlane(tmp_path, kueue=True) as cluster:
         trail = list_processes_and_ports(cluster)
@@ -54,6 +54,6 @@ def test_it_is_a_part_like_others(tmp_path):
     assert "kueue ended (signal: killed)" in (tmp_path / "controlplane.log").read_text()
 
 
-def test_an_older_trainer_is_none_that_it_is_made_for(tmp_path):
+def test_kueue_does_not_run_with_an_older_trainer(tmp_path):
     with pytest.raises(ClusterError, match=r"Kueue 0\.17 needs Trainer 2\.2 or later"):
         ControlPlane(tmp_path, trainer="2.1", kueue=True).start()

@@ -29,9 +29,9 @@ def request_token(client: Client, namespace: str, spec: Mapping[str, Any], name:
 
 def create_token(client: Client, namespace: str, name: str = "robot", **spec: Any) -> str:
     """Return a token of a service account."""
-    answer = request_token(client, namespace, spec, name)
-    assert answer.code == 201, answer.message
-    return str(answer.body["status"]["token"])
+    response = request_token(client, namespace, spec, name)
+    assert response.code == 201, response.message
+    return str(response.body["status"]["token"])
 
 
 def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
@@ -47,10 +47,12 @@ def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "
 def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
     """Return whether the API server grants this right to the client's identity."""
     plural, _, subresource = resource.partition("/")
-    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
-    answer = client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access_review(asked))
-    assert answer.code == 201, answer.message
-    return bool(answer.body["status"]["allowed"])
+    attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    response = client.request(
+        "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access_review(attributes)
+    )
+    assert response.code == 201, response.message
+    return bool(response.body["status"]["allowed"])
 
 
 def access_review(attributes: Mapping[str, str]) -> Object:

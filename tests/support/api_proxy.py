@@ -62,7 +62,7 @@ class ApiProxy:
     def withhold_responses(self, text: str) -> None:
         """Withhold the responses to requests that contain this text.
 
-        The API server still executes these requests. [release][] ends the withholding.
+        The API server still executes these requests. [release_responses][] ends the withholding.
         """
         self._may_respond = threading.Event()
         self._withheld_text = text.encode()

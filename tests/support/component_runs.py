@@ -19,7 +19,7 @@ def load_containers(text: str) -> list[dict[str, Any]]:
 
 
 def executor_input(text: str, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the executor input of a component's task with these arguments.
+    """Return the executor input of a component's task with the given arguments.
 
     It has the form that KFP's driver writes (2.17, backend/src/v2/driver/driver.go).
     """
@@ -48,10 +48,10 @@ def run_component(
     given ones.
     """
     [container] = load_containers(text)
-    given = json.dumps(executor_input(text, folder, arguments))
+    executor_text = json.dumps(executor_input(text, folder, arguments))
     path = f"{python / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
-        [*container["command"], *(word.replace("{{$}}", given) for word in container["args"])],
+        [*container["command"], *(word.replace("{{$}}", executor_text) for word in container["args"])],
         env={"PATH": path, "HOME": str(folder), "TMPDIR": str(folder)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -19,8 +19,8 @@ class CountingServer(ApiServer):
     """An API server that counts its requests.
 
     Attributes:
-        asked: number of requests, by `list trainjobs`, `get pods`, `watch events` and the like.
-        most_watches: the maximum number of watches of a kind that were open at once.
+        request_counts: number of requests, by verb and plural, such as `list trainjobs` or `get pods`.
+        max_watches: maximum number of watches that were open at the same time, by plural.
     """
 
     def __init__(self, registry: Registry) -> None:

@@ -20,7 +20,7 @@ from trainjob_local.demo.hub import HubServer
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"
 sys.path.insert(0, str(ROOT / "examples"))
-import demo  # noqa: E402 - it lies there
+import demo  # noqa: E402 - a module in that folder
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def airflow_environment(kubeconfig: Path, home: Path) -> dict[str, str]:
 
 
 def read_hub_objects(hub: Path) -> dict[str, bytes]:
-    """Return model and tickets for the examples that fetch from an object store.
+    """Return the model and the tickets for the examples that fetch from an object store.
 
     The keys have the form `bucket/key`.
     """

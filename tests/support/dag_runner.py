@@ -17,7 +17,7 @@ from typing import Any
 responses = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
-from airflow.dag_processing.dagbag import BundleDagBag  # noqa: E402 - after that, as Airflow prints on import
+from airflow.dag_processing.dagbag import BundleDagBag  # noqa: E402 - after the redirection, because Airflow prints on import
 from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
 
@@ -42,8 +42,8 @@ def run_dag(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
 def main(folder: str) -> None:
     bag = BundleDagBag(folder, bundle_path=Path(folder), bundle_name="dags-folder")
     for line in sys.stdin:
-        asked = json.loads(line)
-        write_response(run_dag(bag.dags[asked["dag"]], asked["conf"]))
+        request = json.loads(line)
+        write_response(run_dag(bag.dags[request["dag"]], request["conf"]))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def own_runtime_job(script: str = "true", **trainer: Any) -> TrainJob:
 
 @dataclass
 class Waiter:
-    """A waiter for one job, on a thread of its own, that records the reported phases."""
+    """Waiter for one job, on a thread of its own, which records the reported phases."""
 
     reference: JobReference
     reports: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Waiter:
             return [line for line in self.reports if text in line]
 
         with self.report_added:
-            assert self.report_added.wait_for(found, seconds), f"{text!r} was never told: {self.reports}"
+            assert self.report_added.wait_for(found, seconds), f"{text!r} was never reported: {self.reports}"
             return found()[0]
 
     def job_error(self, seconds: float = 150) -> JobFailed:
@@ -61,7 +61,7 @@ class Waiter:
             self.outcome.result(seconds).raise_for_failure()
         except JobFailed as error:
             return error
-        raise AssertionError(f"it succeeded: {self.reports}")
+        raise AssertionError(f"the job succeeded; reports: {self.reports}")
 
 
 class JobGroup:

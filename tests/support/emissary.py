@@ -2,8 +2,8 @@
 
 It is a container's first process and behaves as Argo 4.0 does (workflow/executor/emissary, cmd/argoexec). It starts the
 command as the leader of a process group of its own, and forwards SIGTERM and SIGINT to that group. Once a second it
-checks whether the command has ended. Then it kills the group and ends with the command's exit code. It is the
-container's first process, so all other processes of the container end with it.
+checks whether the command has ended. Then it kills the group and ends with the command's exit code. When the
+container's first process ends, all other processes of the container end too.
 """
 
 import contextlib

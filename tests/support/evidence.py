@@ -14,14 +14,14 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--evidence", metavar="DIR", help="append what tests measured to DIR, for pages of docs/")
+    parser.addoption("--evidence", metavar="DIR", help="append the measurements of the tests to files in DIR")
 
 
 @pytest.fixture(scope="session")
 def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """A function that appends a measured row with the test's ID to a table.
+    """Return a function that appends a measured row with the test's ID to a table.
 
-    It does nothing without `--evidence`.
+    The function does nothing without `--evidence`.
     """
     folder = request.config.getoption("--evidence")
 

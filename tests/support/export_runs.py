@@ -68,7 +68,10 @@ def make_adapter(folder: Path) -> None:
 
 
 def make_run(output: Path, epochs: int = 2, **options: object) -> Path:
-    """Create a finished run: first its configuration, as TorchTune does, then the epochs."""
+    """Create the output of a finished run.
+
+    The configuration is written before the epochs, as TorchTune does.
+    """
     write_config(output, epochs=epochs)
     for epoch in range(epochs):
         make_epoch(output, epoch, **options)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ _TOKEN_EXCHANGE, _SUBJECT = "/token", "/subject"
 _REASONS = {401: "authError", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
 _METADATA = "/computeMetadata/v1/instance/service-accounts/default/token"
 _BYTES = {"Content-Type": "application/octet-stream"}
+_AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/p"  # serialized name
 
 
 class _Handler(ObjectHandler):
@@ -58,13 +59,13 @@ class _Handler(ObjectHandler):
         return self._exchange_token(parse_qs(body.decode())) if self.path == _TOKEN_EXCHANGE else None
 
     def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
-        if answer := self.handle_multipart_request(key, query, body, self.parse_metadata("x-goog-meta-")):
-            return answer
+        if response := self.handle_multipart_request(key, query, body, self.parse_metadata("x-goog-meta-")):
+            return response
         if self.command == "POST":
             return self._insert(key, query["uploadType"][0], body)
         if self.command == "DELETE":
-            gone = self.store.objects.pop(key, None) is None
-            return _error(404, "No such object") if gone else (204, b"", {})
+            missing = self.store.objects.pop(key, None) is None
+            return _error(404, "No such object") if missing else (204, b"", {})
         return self._list(key, query["prefix"][0]) if "prefix" in query else self._get(key, query)
 
     def _exchange_token(self, form: Query) -> Response:
@@ -77,14 +78,14 @@ class _Handler(ObjectHandler):
         return _json({**token, "token_type": "Bearer", "expires_in": 3600})
 
     def _insert(self, key: str, kind: str, body: bytes) -> Response:
-        told: dict[str, Any] = {}
+        description: dict[str, Any] = {}
         if kind == "multipart":
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
             # The parts' own headers and the content are split by hand, because the content is bytes, not text.
             boundary = b"--" + message_from_bytes(head).get_boundary(b"").encode()  # type: ignore[union-attr]
             about, content = (part.split(b"\r\n\r\n", 1)[1] for part in body.split(boundary)[1:3])
-            told, body = json.loads(about), content.removesuffix(b"\r\n")
-        self.store.objects[key] = StoredObject(body, told.get("metadata", {}))
+            description, body = json.loads(about), content.removesuffix(b"\r\n")
+        self.store.objects[key] = StoredObject(body, description.get("metadata", {}))
         return _json(_resource(key, self.store.objects[key]))
 
     def _get(self, key: str, query: Query) -> Response:
@@ -116,7 +117,7 @@ class GcsServer(ObjectServer):
         source = {"url": f"{self.url}{_SUBJECT}", "headers": {"X-Workload": workload}, "format": {"type": "text"}}
         key_file = {
             "type": "external_account",
-            "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/p",
+            "audience": _AUDIENCE,  # serialized name
             "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
             "token_url": f"{self.url}{_TOKEN_EXCHANGE}",
             "credential_source": source,

@@ -37,12 +37,12 @@ class CompiledComponent:
 
         path = str(folder / "component.yaml")
         compiler.Compiler().compile(component, path)
-        told = yaml.safe_load(Path(path).read_text())
-        [executor] = told["deploymentSpec"]["executors"].values()
-        [described] = told["components"].values()
+        compiled = yaml.safe_load(Path(path).read_text())
+        [executor] = compiled["deploymentSpec"]["executors"].values()
+        [definition] = compiled["components"].values()
         self.command, self.args = executor["container"]["command"], executor["container"]["args"]
-        self._inputs = described["inputDefinitions"]["parameters"]
-        self._outputs = described.get("outputDefinitions", {})
+        self._inputs = definition["inputDefinitions"]["parameters"]
+        self._outputs = definition.get("outputDefinitions", {})
 
     def executor_input(self, folder: Path, **arguments: Any) -> str:
         """Return an executor input with all parameters, given or default, and all output paths."""
@@ -64,9 +64,9 @@ class CompiledComponent:
             }
             for name, one in self._outputs.get("artifacts", {}).items()
         }
-        given = {"parameterValues": {**settings, **defaults, **arguments}}
-        told = {"parameters": outputs, "artifacts": artifacts, "outputFile": f"{folder}/executor_output.json"}
-        return json.dumps({"inputs": given, "outputs": told})
+        inputs_spec = {"parameterValues": {**settings, **defaults, **arguments}}
+        outputs_spec = {"parameters": outputs, "artifacts": artifacts, "outputFile": f"{folder}/executor_output.json"}
+        return json.dumps({"inputs": inputs_spec, "outputs": outputs_spec})
 
     def command_line(self, folder: Path, **arguments: Any) -> list[str]:
         """Return the component's command line."""
@@ -90,7 +90,7 @@ class PipelineRun:
 
 
 class StartedPod:
-    """One pod that was started.
+    """A pod that a test has started.
 
     Attributes:
         name: the pod's name.
@@ -105,15 +105,15 @@ class StartedPod:
         self._pod: Mapping[str, Any] | None = None
 
     def _wait_for(self, condition: Callable[[Mapping[str, Any]], object], seconds: float) -> Mapping[str, Any] | None:
-        """Wait until the pod fulfills `wanted`, and return it; None if it is deleted.
+        """Wait until `condition` is true for the pod, and return the pod; None if it is deleted.
 
-        The changes come from a watch. `seconds` limits the wait for each change.
+        The events come from a watch. `seconds` limits the wait for each event.
         """
         while self._pod is None or not condition(self._pod):
-            change = self._events.get(timeout=seconds)
-            assert change.error is None, change.error
-            self._pod = change.object
-            if change.deleted:
+            event = self._events.get(timeout=seconds)
+            assert event.error is None, event.error
+            self._pod = event.object
+            if event.deleted:
                 return None
         return self._pod
 
@@ -189,14 +189,14 @@ class Pods:
             "command": [*above, *self._component.command_line(folder, **arguments)],
             "env": [{"name": key, **value} for key, value in environment.items()],
         }
-        changes: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
+        events: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         made = self._request("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
         uid = made["metadata"]["uid"]
-        subscription = self._informer.add_event_handler(
-            name, lambda change: changes.put(change) if _is_about(change, uid) else None
+        event_handler = self._informer.add_event_handler(
+            name, lambda event: events.put(event) if _is_about(event, uid) else None
         )
-        return StartedPod(name, folder, changes, subscription)
+        return StartedPod(name, folder, events, event_handler)
 
     def force_delete(self, pod: StartedPod) -> None:
         """Delete the pod object without a grace period, as happens when its node is lost."""

@@ -149,7 +149,7 @@ class Client:
             _request_timeout=(10, 120),  # longer than any stream
         )
 
-    # -- what must succeed ------------------------------------------------------------------------------------------
+    # -- requests that must succeed ---------------------------------------------------------------------------------
 
     def create(self, item: Object, namespace: str | None = None, **query: Any) -> Object:
         """Create an object with strict field validation; an error response fails the test."""
@@ -162,8 +162,8 @@ class Client:
 
     def find(self, kind: str, namespace: str | None, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
-        answer = self.request("GET", path_of(kind, namespace, name))
-        return answer.body if answer.code != 404 else None
+        response = self.request("GET", path_of(kind, namespace, name))
+        return response.body if response.code != 404 else None
 
     def list(self, kind: str, namespace: str | None, **query: Any) -> list[Object]:
         """Return all objects that match the query."""
@@ -180,7 +180,7 @@ class Client:
     def add_finalizer(self, kind: str, namespace: str | None, name: str) -> Object:
         """Add a finalizer, as a controller or an unresponsive node does.
 
-        A deleted object stays, with its deletion timestamp, until [let_go][] is called.
+        A deleted object stays, with its deletion timestamp, until [remove_finalizers][] is called.
         """
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": [FINALIZER]}})
 
@@ -189,12 +189,12 @@ class Client:
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
 
     def _request_ok(self, method: str, path: str, body: Object | None = None, **query: Any) -> Object:
-        answer = self.request(method, path, body, **query)
-        assert answer.ok, f"{method} {path}: {answer.code} {answer.reason} {answer.message}"
-        found: Object = answer.body
+        response = self.request(method, path, body, **query)
+        assert response.ok, f"{method} {path}: {response.code} {response.reason} {response.message}"
+        found: Object = response.body
         return found
 
-    # -- what happens over time -------------------------------------------------------------------------------------
+    # -- watches and logs -------------------------------------------------------------------------------------------
 
     def watch_events(self, path: str, *, seconds: float = 60, **query: Any) -> Iterator[Object]:
         """Yield the events of a watch until it ends, for at most `seconds`."""
@@ -228,7 +228,7 @@ class Client:
                 assert event["type"] != "ERROR", event["object"]
                 version = event["object"]["metadata"]["resourceVersion"]
                 yield event["type"], event["object"]
-        raise AssertionError(f"{path} {query}: the expected did not happen within {seconds} s")
+        raise AssertionError(f"{path} {query}: the expected change did not occur within {seconds} s")
 
     def wait_for(
         self,
@@ -240,9 +240,9 @@ class Client:
         seconds: float = 100,
         **query: Any,
     ) -> Object:
-        """Wait for an accepted state of an object, and return it.
+        """Wait until `condition` is true for an object, and return the object.
 
-        With an empty name, any object that the query selects can have that state.
+        With an empty name, this can be any object that the query selects.
         """
         last: Object = {}
         try:
@@ -252,7 +252,7 @@ class Client:
                     return item
         except AssertionError as error:
             raise AssertionError(f"{error}; last seen: {json.dumps(last.get('status', last))[:2000]}") from None
-        raise AssertionError("unreachable: follow ends by failing")
+        raise AssertionError("unreachable: list_and_watch ends only with an error")
 
     def wait_until_deleted(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
         """Wait until the object that has this name now is deleted."""
@@ -278,9 +278,9 @@ class Client:
 
     def log(self, namespace: str, pod: str, **query: Any) -> str:
         """Return a container's log as text."""
-        answer = self.request("GET", path_of("Pod", namespace, pod, "log"), **query)
-        assert answer.ok, f"log of {pod}: {answer.code} {answer.message}"
-        return answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+        response = self.request("GET", path_of("Pod", namespace, pod, "log"), **query)
+        assert response.ok, f"log of {pod}: {response.code} {response.message}"
+        return response.body if isinstance(response.body, str) else json.dumps(response.body)
 
 
 def _content_type(method: str) -> str:

@@ -30,12 +30,14 @@ class LogProxy:
 
     Attributes:
         connection: a connection through the proxy.
-        cuts: after how many bytes the responses to the next log requests break, headers included; each is used once.
-        token: the bearer token that is accepted.
-        passed: bytes of logs that were forwarded or are about to be.
-        streams: number of requests for logs.
-        open: number of log streams that are open now; `most_open` is the maximum so far.
-        refused: number of requests with another token.
+        cut_after_bytes: number of bytes after which the responses to the next log requests break off, headers included;
+            each number applies to one response.
+        token: the accepted bearer token.
+        forwarded_bytes: number of bytes of logs that were forwarded, or are about to be.
+        log_requests: number of requests for logs.
+        open_streams: number of log streams that are open now.
+        max_open_streams: maximum number of log streams that were open at the same time.
+        refused_requests: number of requests with another token.
     """
 
     def __init__(self, laptop: LocalCluster, folder: Path) -> None:
@@ -69,7 +71,7 @@ class LogProxy:
             reset(one)
 
     def rotate_token(self, token: str) -> None:
-        """Accept only this token from now on; clients get it from [renew][]."""
+        """Accept only this token from now on; [write_token][] gives it to the clients."""
         self.token = token
 
     def write_token(self) -> None:
@@ -115,7 +117,7 @@ class LogProxy:
                 self.forwarded_bytes += len(data)
                 client.sendall(data if left is None else data[:left])
                 if left is not None and (left := left - len(data)) <= 0:
-                    if self.log_requests % 2:  # else the connection is closed in good order
+                    if self.log_requests % 2:  # every second connection is closed properly instead
                         reset(client)
                     return
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """A server that runs from its construction until `end`.
+    """A server that runs from its construction until `stop`.
 
     It ignores clients that disconnect.
     """

@@ -32,7 +32,7 @@ class StoredObject:
 
     @property
     def md5(self) -> bytes:
-        return hashlib.md5(self.data).digest()  # noqa: S324 - what stores do
+        return hashlib.md5(self.data).digest()  # noqa: S324 - object stores compute an MD5
 
 
 @dataclass
@@ -83,7 +83,7 @@ class ObjectServer:
 
 
 class ObjectHandler(BaseHTTPRequestHandler):
-    """A handler of one connection; subclasses parse and answer the requests of their store."""
+    """Handler of one connection; subclasses parse and handle the requests of their store."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -115,17 +115,17 @@ class ObjectHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query, keep_blank_values=True)
-        if aside := self.handle_other_request(body):
-            self._send(*aside)
+        if other_response := self.handle_other_request(body):
+            self._send(*other_response)
             return
         key = self.parse_key(parts.path, query)
         method = self.parse_method(query)
         self.store.hook(method, key, False)
         with self.store.lock:
             self.store.requests.append((method, key))
-            answer = self.check_access(key) or self.handle_object_request(key, query, body)
+            response = self.check_access(key) or self.handle_object_request(key, query, body)
         self.store.hook(method, key, True)
-        self._send(*answer)
+        self._send(*response)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the library's names
 
@@ -137,33 +137,33 @@ class ObjectHandler(BaseHTTPRequestHandler):
     def handle_multipart_request(
         self, key: str, query: Query, body: bytes, metadata: dict[str, str]
     ) -> Response | None:
-        """Answer a request of a multipart upload; None for other requests.
+        """Handle a request of a multipart upload and return the response; None for other requests.
 
         Google's XML API has the same requests as S3.
         """
         upload = query.get("uploadId", [""])[0]
         if self.command == "POST" and "uploads" in query:
             upload = uuid.uuid4().hex
-            self.store.parts[upload], self.store.pending[upload] = {}, metadata
+            self.store.uploaded_parts[upload], self.store.pending_metadata[upload] = {}, metadata
             return xml_response(
                 "InitiateMultipartUploadResult", f"<Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
             )
         if self.command == "PUT" and upload:
-            self.store.parts[upload][int(query["partNumber"][0])] = body
+            self.store.uploaded_parts[upload][int(query["partNumber"][0])] = body
             return 200, b"", {"ETag": f'"{StoredObject(body, {}).md5.hex()}"'}
         if self.command == "POST" and upload:
             numbers = [int(number) for number in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
-            parts, metadata = self.store.parts.pop(upload), self.store.pending.pop(upload)
+            parts, metadata = self.store.uploaded_parts.pop(upload), self.store.pending_metadata.pop(upload)
             self.store.objects[key] = StoredObject(b"".join(parts[number] for number in numbers), metadata)
             return xml_response("CompleteMultipartUploadResult", f"<Key>{escape(key)}</Key><ETag>&quot;x&quot;</ETag>")
         return None
 
     def content_response(self, data: bytes, headers: dict[str, str]) -> Response:
         """Return an object's bytes, or the requested range of them."""
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if not asked:
+        requested_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not requested_range:
             return 200, data, headers
-        first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
+        first, last = int(requested_range[1]), min(int(requested_range[2] or len(data) - 1), len(data) - 1)
         return 206, data[first : last + 1], {**headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:

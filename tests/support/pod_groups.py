@@ -30,8 +30,8 @@ def install_crd(client: Client, scheduler: str) -> None:
         },
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
     }
-    answer = client.request("POST", CRDS, item)
-    assert answer.ok or answer.reason == "AlreadyExists", answer.message
+    response = client.request("POST", CRDS, item)
+    assert response.ok or response.reason == "AlreadyExists", response.message
 
     def established() -> bool:
         found = client.request("GET", f"{CRDS}/podgroups.{group}").body

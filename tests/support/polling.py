@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """Return the first true result of `look`; fail after the deadline."""
+    """Return the first true result of `condition`; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
-        answer = condition()
-        if answer:
-            return answer
+        result = condition()
+        if result:
+            return result
         if time.monotonic() > deadline:
-            raise AssertionError(f"nothing after {seconds} s")
+            raise AssertionError(f"the condition was not met within {seconds} s")
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A command on a pseudo terminal, and the keys that a test types there."""
+"""Commands on a pseudo terminal, to which tests send keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS, _COLUMNS = 50, 160
 
 
 class PseudoTerminal:
-    """A command that runs on a pseudo terminal; `shown` holds its output."""
+    """A command that runs on a pseudo terminal; `output` contains its output."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._controller, other = pty.openpty()
@@ -35,11 +35,11 @@ class PseudoTerminal:
         self._reader.start()
 
     def send_keys(self, keys: bytes) -> None:
-        """Type keys on the terminal."""
+        """Send keys to the terminal."""
         os.write(self._controller, keys)
 
     def wait_for_text(self, text: str, seconds: float = 60.0) -> None:
-        """Wait until a text is on the terminal."""
+        """Wait until the output contains a text."""
         with self._output_changed:
             assert self._output_changed.wait_for(lambda: text in self.output, seconds), self.output
 

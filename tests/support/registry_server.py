@@ -1,11 +1,11 @@
 """A Kubeflow Model Registry on loopback, made from its published contract.
 
-The server checks every request and every response against `tests/support/model_registry.yaml`, and records violations
-in `broken`.
+The server checks every request and every response against `tests/support/model_registry.yaml`, and records
+`violations`.
 
 Names are unique as in the real registry: of models, of versions in a model, of artifacts in a version. `hook` is called
-before and after every request, to observe it, to answer with another status or to interrupt it. A redirect leads to
-`elsewhere`.
+before and after every request, to observe it, to send another status or to interrupt it. A redirect leads to
+`redirect_url`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def schema_violations(schema: str, value: Any) -> list[str]:
 
 @dataclass
 class RegistryServer:
-    """A registry as a context manager; `kept` holds the registered objects, by kind."""
+    """A registry as a context manager; `objects` contains the registered objects, by kind."""
 
     token: str = ""
     redirect_url: str = ""
@@ -92,10 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         forced = self.registry.hook(self.command, path, False)
         with self.registry.lock:
             self.registry.requests.append((self.command, path))
-            status, answer = (forced, _error(forced, "as the test wants")) if forced else self._handle(parts, text)
+            status, response = (forced, _error(forced, "as the test wants")) if forced else self._handle(parts, text)
         forced = self.registry.hook(self.command, path, True)
-        status, answer = (forced, _error(forced, "as the test wants")) if forced else (status, answer)
-        body = json.dumps(answer).encode()
+        status, response = (forced, _error(forced, "as the test wants")) if forced else (status, response)
+        body = json.dumps(response).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -116,16 +116,16 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if self.command == "GET":
             wrong = self._query_error(operation, query)
-            status, answer = (400, _error(400, wrong)) if wrong else self._find(parts.path.removeprefix(API), query)
+            status, response = (400, _error(400, wrong)) if wrong else self._find(parts.path.removeprefix(API), query)
         else:
             body = json.loads(text)
             wrong = "; ".join(schema_violations(operation["requestBody"], body))
-            status, answer = (400, _error(400, wrong)) if wrong else self._create(parts.path.removeprefix(API), body)
+            status, response = (400, _error(400, wrong)) if wrong else self._create(parts.path.removeprefix(API), body)
         if wrong:
             self.registry.violations.append(f"{self.command} {self.path}: {wrong}")
-        if missing := schema_violations(operation["responses"][str(status)], answer):
-            self.registry.violations.append(f"the answer {status} to {self.command} {self.path}: {missing}")
-        return status, answer
+        if missing := schema_violations(operation["responses"][str(status)], response):
+            self.registry.violations.append(f"the response {status} to {self.command} {self.path}: {missing}")
+        return status, response
 
     def _query_error(self, operation: dict[str, Any], query: dict[str, str]) -> str:
         known = load_contract()["components"]["parameters"]

@@ -34,8 +34,8 @@ class _Handler(ObjectHandler):
 
     def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
         metadata = self.parse_metadata(_META)
-        if answer := self.handle_multipart_request(key, query, body, metadata):
-            return answer
+        if response := self.handle_multipart_request(key, query, body, metadata):
+            return response
         if self.command == "PUT":
             self.store.objects[key] = StoredObject(body, metadata)
             return 200, b"", {"ETag": _etag(self.store.objects[key])}
@@ -50,8 +50,8 @@ class _Handler(ObjectHandler):
             return _error(404, "NoSuchKey")
         if self.headers.get("If-Match", _etag(found)) != _etag(found):
             return _error(412, "PreconditionFailed")
-        told = {f"{_META}{name}": value for name, value in found.metadata.items()}
-        return self.content_response(found.data, {"ETag": _etag(found), "Last-Modified": DATE, **told})
+        metadata_headers = {f"{_META}{name}": value for name, value in found.metadata.items()}
+        return self.content_response(found.data, {"ETag": _etag(found), "Last-Modified": DATE, **metadata_headers})
 
     def _list(self, bucket: str, prefix: str) -> Response:
         found = sorted((key, one) for key, one in self.store.objects.items() if key.startswith(f"{bucket}/{prefix}"))

@@ -45,15 +45,15 @@ def _free_port() -> int:
 
 
 def wait_for_airflow(condition: Callable[[], T], seconds: float) -> T:
-    """Poll `look`, which sends requests to Airflow, and return its first true result.
+    """Poll `condition`, which sends requests to Airflow, and return its first true result.
 
-    It polls every 0.5 s, because a request costs Airflow more than most of its work.
+    The function polls every 0.5 s, because a request costs Airflow more than most of its work.
     """
     deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"nothing after {seconds} s"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"the condition was not met within {seconds} s"
         time.sleep(0.5)
-    return answer
+    return result
 
 
 class Standalone:
@@ -99,7 +99,7 @@ class Standalone:
         for name in list(self._running):
             self.kill_component(name)
 
-    # -- its parts --------------------------------------------------------------------------------------------------
+    # -- components -------------------------------------------------------------------------------------------------
 
     def start_component(self, name: str) -> None:
         """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a new session."""
@@ -115,7 +115,7 @@ class Standalone:
             )
 
     def kill_component(self, name: str) -> None:
-        """Kill a component and every process that it, or a killed one before it, has started."""
+        """Kill a component and every process that it, or a component killed earlier, has started."""
         for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ class Standalone:
     def list_processes(self, name: str) -> dict[int, str]:
         """Return every process of a component with its command line.
 
-        These are the component itself and the processes that a killed one has left.
+        These are the component itself and the processes that a killed component has left.
         """
         sessions, found = {str(process.pid) for process in self._running[name]}, {}
         for folder in Path("/proc").glob("[0-9]*"):
@@ -156,7 +156,7 @@ class Standalone:
         self._token = self._token or self.request("GET", "/auth/token")["access_token"]
         return True
 
-    # -- its REST API -----------------------------------------------------------------------------------------------
+    # -- REST API ---------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request and return the JSON of the response; None for a 404.
@@ -180,8 +180,8 @@ class Standalone:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
         with contextlib.closing(http.client.HTTPConnection(self._host, timeout=60)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
 
     def start_run(self, dag: str, **conf: object) -> str:
         """Start a DAG run as soon as the DAG is known, and return the run's path."""

@@ -67,7 +67,7 @@ class AuditLog:
         return max((len(active) for active in self._active_over_time(key)), default=0)
 
     def active_uids(self, key: RunKey) -> set[str]:
-        """Return the UIDs of the TrainJobs that, by the last change, exist and have not ended."""
+        """Return the UIDs of the unfinished TrainJobs after the last change."""
         return ([set(), *self._active_over_time(key)])[-1]
 
     def created_uids(self, key: RunKey) -> list[str]:
@@ -90,9 +90,9 @@ class AuditLog:
         query = f"?labelSelector={_RUN_KEY_LABEL}%3D{key.digest}"
 
         def same() -> bool:
-            there = {job["metadata"]["uid"]: _end_state(job) for job in self._list(query)["items"]}
+            stored = {job["metadata"]["uid"]: _end_state(job) for job in self._list(query)["items"]}
             last = {seen.uid: seen for seen in self.changes_of(key)}
-            return there == {uid: seen.end for uid, seen in last.items() if seen.change != "DELETED"}
+            return stored == {uid: seen.end for uid, seen in last.items() if seen.change != "DELETED"}
 
         wait_until(same)
 

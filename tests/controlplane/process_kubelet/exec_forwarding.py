@@ -18,29 +18,29 @@ from process_kubelet.isolation import enter_command
 __all__ = ["CONTAINER_HEADER", "forward_exec"]
 
 CONTAINER_HEADER = "X-Container"
-"""Header that says how to enter: JSON with the beginning of the command, and the file with its environment."""
+"""Header with JSON: the command prefix that enters the container, and the file with the container's environment."""
 
 _SIZE = 1 << 16
-_CLOSE_SECONDS = 5.0  # seconds
+_CLOSE_SECONDS = 5.0
 
 
 def forward_exec(
     connection: ssl.SSLSocket, request: str, headers: Sequence[tuple[str, str]], *, pid: int, exec_socket: Path
 ) -> None:
-    """Hand over a connection with its request, and return when either end has closed.
+    """Forward a connection and its request, and return when either end has closed.
 
     Args:
-        connection: the kube-apiserver's.
-        request: the request's line.
-        headers: its headers; one that is there several times offers several protocols.
-        process: process 1 of the container.
-        to: socket of the program that runs the command.
+        connection: connection of the kube-apiserver.
+        request: the request line.
+        headers: headers of the request; a header that occurs several times offers several protocols.
+        pid: process ID of process 1 of the container.
+        exec_socket: socket of the program that runs the command.
 
     Raises:
-        OSError: that program is not there, or an end has broken off.
+        OSError: the program does not run, or an end has broken off the connection.
     """
     entry = json.dumps({"prefix": enter_command(pid), "env": f"/proc/{pid}/environ"})
-    # First, as the first of two headers of one name counts.
+    # Our header comes first, because the first of two headers with the same name counts.
     lines = [request, f"{CONTAINER_HEADER}: {entry}", *(f"{name}: {value}" for name, value in headers)]
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(str(exec_socket))
@@ -49,7 +49,7 @@ def forward_exec(
 
 
 def _copy_both_ways(connection: ssl.SSLSocket, other: socket.socket) -> None:
-    """Copy both ways until either end has closed."""
+    """Copy data in both directions until either end has closed."""
     while True:
         # select() does not report data that TLS has read already.
         ready = [connection] if connection.pending() else select.select([connection, other], [], [])[0]

@@ -1,4 +1,4 @@
-"""An HTTP client of the API server for the kubelet, with the standard library only."""
+"""HTTP client of the API server for the kubelet; standard library only."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class HttpApi:
     """An `ObjectApi` over HTTPS with a client certificate, or over HTTP with a bearer token.
 
     Args:
-        server: such as `https://127.0.0.1:6443`.
-        tls: what `client_tls` made; None for plain HTTP.
+        server: URL of the API server, such as `https://127.0.0.1:6443`.
+        tls: TLS context of `client_tls`; None for plain HTTP.
         token: bearer token, or empty.
     """
 
@@ -49,7 +49,7 @@ class HttpApi:
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """Host and port of the API server."""
         return self._host
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
@@ -96,7 +96,7 @@ class HttpApi:
         return str(self._request("POST", path, body)["status"]["token"])
 
     def watch(self, resource: str, handler: WatchHandler, *, field_selector: str = "") -> None:
-        """List and watch on a new thread, for ever; list again when the watch breaks."""
+        """List and watch on a new thread until the process ends; list again when the watch breaks."""
         query = {"fieldSelector": field_selector} if field_selector else {}
         arguments = (_path(resource, ""), query, handler)
         threading.Thread(target=self._follow, args=arguments, name=f"watch-{resource}", daemon=True).start()
@@ -106,7 +106,7 @@ class HttpApi:
             try:
                 self._list_and_watch(path, query, handler)
             except (OSError, ClusterError, http.client.HTTPException, ValueError) as error:
-                _LOG.warning("watch %s: %s", path, error)
+                _LOG.warning("the watch of %s failed and is opened again: %s", path, error)
                 threading.Event().wait(_RETRY_SECONDS)
 
     def _list_and_watch(self, path: str, query: Mapping[str, str], handler: WatchHandler) -> None:
@@ -115,9 +115,9 @@ class HttpApi:
             _call_handler(handler, "ADDED", item)
         version = listed["metadata"]["resourceVersion"]
         watched = urllib.parse.urlencode({**query, "watch": "1", "resourceVersion": version})
-        connection, answer = self._open("GET", f"{path}?{watched}", timeout=None)
+        connection, response = self._open("GET", f"{path}?{watched}", timeout=None)
         try:
-            for line in answer:
+            for line in response:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     return
@@ -128,9 +128,9 @@ class HttpApi:
     def _request(
         self, method: str, path: str, body: Json | None = None, content_type: str = "application/json"
     ) -> Json:
-        connection, answer = self._open(method, path, body, content_type)
+        connection, response = self._open(method, path, body, content_type)
         try:
-            found: Json = json.loads(answer.read() or b"null")
+            found: Json = json.loads(response.read() or b"null")
             return found
         finally:
             connection.close()
@@ -142,15 +142,15 @@ class HttpApi:
         headers = {**self._headers, **({"Content-Type": content_type} if content_type else {})}
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            answer = connection.getresponse()
+            response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ClusterUnreachable(f"{method} {path}: {error}") from error
-        if answer.status >= 300:
-            text = answer.read().decode(errors="replace")
+        if response.status >= 300:
+            text = response.read().decode(errors="replace")
             connection.close()
-            raise _to_cluster_error(answer.status, text)
-        return connection, answer
+            raise _to_cluster_error(response.status, text)
+        return connection, response
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
         if self._tls is None:
@@ -169,15 +169,15 @@ def _call_handler(handler: WatchHandler, event_type: str, obj: Json) -> None:
     try:
         handler(event_type, obj)
     except Exception:  # noqa: BLE001 - one object must not end the watch of all
-        _LOG.exception("handling of %s %s", event_type, obj.get("metadata", {}).get("name"))
+        _LOG.exception("the handler of the event %s %s failed", event_type, obj.get("metadata", {}).get("name"))
 
 
 def _to_cluster_error(status: int, text: str) -> ClusterError:
     try:
-        answer: Any = json.loads(text)
+        status_object: Any = json.loads(text)
     except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        answer = {}
-    message = str(answer.get("message") or text[:300])
-    return ClusterError(message, status=status, reason=str(answer.get("reason") or ""))
+        status_object = None
+    if not isinstance(status_object, dict):
+        status_object = {}
+    message = str(status_object.get("message") or text[:300])
+    return ClusterError(message, status=status, reason=str(status_object.get("reason") or ""))

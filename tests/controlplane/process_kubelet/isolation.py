@@ -1,10 +1,10 @@
-"""Containers with mounts and process ids of their own, for programs that insist on fixed paths. Linux, as root.
+"""Containers with their own mounts and process IDs, for programs that need fixed paths; Linux, as root.
 
-Off by default: such a container really finds `/var/run/secrets/kubernetes.io/serviceaccount` and every other volume at
-its place, and nothing in its command and environment is rewritten. It starts through unshare(1): `/` is an overlay over
-this machine's files whose changes stay in memory and end with the container, volumes are bind mounts. Network and users
-stay the machine's own. As in a real container the command is process 1, so SIGTERM does nothing to a program that does
-not handle it.
+Isolation is off by default. An isolated container has `/var/run/secrets/kubernetes.io/serviceaccount` and every other
+volume at its mount path, and its command and environment are not rewritten. It is started with unshare(1). Its `/` is
+an overlay over this machine's files; the changes stay in memory and end with the container. Volumes are bind mounts.
+Network and users are those of the machine. As in a real container the command is process 1, so SIGTERM has no effect on
+a program that does not handle it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from trainjob_local.kubelet.isolation import Mount
 
 __all__ = ["Namespaces", "enter_command", "first_process", "isolated_command", "unavailable_reason"]
 
-# $0 is an empty folder, $1 the mounts (a line each: how, from, to), $2 the working folder, then comes the command.
+# $0 is an empty folder, $1 the mounts (one per line: options, source, target), $2 the working folder. The command
+# follows.
 _START_SCRIPT = r"""
 mount -t tmpfs tmpfs "$0"
 mkdir "$0/upper" "$0/work" "$0/all"
@@ -55,15 +56,15 @@ def isolated_command(
 ) -> list[str]:
     """Return a command that runs `argv` as process 1 of new namespaces, which end with it.
 
-    A command that does not exist ends with code 127, because only the container's files show that.
+    A command that does not exist ends with code 127, because it is looked up in the container's files.
 
     Args:
         argv: the command.
         folder: an existing, empty folder; nothing is written to it.
-        mounts: what is to be found where. A path may lie below another one's.
-        cwd: the working folder, made when it is not there; empty for `/`.
-        programs: this machine's folders that a mount must not hide, with what lies beside them: with a mount at `/tmp`,
-            `/tmp/a/bin` keeps `/tmp/a`.
+        mounts: local folders and files with their paths in the container; a path may be below another path.
+        cwd: the working folder, created if it does not exist; empty for `/`.
+        programs: folders of this machine that a mount must not hide. With a mount at `/tmp`, the folder `/tmp/a/bin`
+            keeps all of `/tmp/a` visible.
     """
     seen = [("--rbind", point, point) for point in _host_mounts(Path("/proc/self/mountinfo").read_text())]
     seen += [
@@ -76,9 +77,13 @@ def isolated_command(
 
 
 def first_process(pid: int) -> int | None:
-    """Return the machine's ID of process 1 of a process that `isolated` started.
+    """Return this machine's ID of process 1 in a container that `isolated_command` started.
 
-    It is None if there is no such process (any more).
+    Args:
+        pid: ID of the process as which the container was started.
+
+    Returns:
+        The process ID, or None if the process does not exist.
     """
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -97,17 +102,17 @@ def unavailable_reason() -> str | None:
     if not shutil.which("unshare") or not shutil.which("nsenter"):
         return "isolated containers need unshare and nsenter, of util-linux"
     with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run(
+        result = subprocess.run(
             isolated_command(["true"], folder=Path(folder)), check=False, capture_output=True, text=True
         )
-    if tried.returncode == 0:
+    if result.returncode == 0:
         return None
-    said = tried.stderr.strip() or f"exit status {tried.returncode}"
-    return f"isolated containers need root and the right to mount an overlay over / ({said})"
+    reason = result.stderr.strip() or f"exit status {result.returncode}"
+    return f"isolated containers need root and the right to mount an overlay over / ({reason})"
 
 
 def _preserved_mounts(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
-    """Return the entries directly below a mount that lead to one of these folders."""
+    """Return the entries directly below a mount that contain one of the folders."""
     found: dict[str, Mount] = {}
     for folder in programs:
         for above in (mount.path.rstrip("/") for mount in mounts):
@@ -118,9 +123,9 @@ def _preserved_mounts(programs: Sequence[str], mounts: Sequence[Mount]) -> list[
 
 
 def _host_mounts(table: str) -> list[str]:
-    """Return the outermost mount points except for `/` and `/proc`.
+    """Return the outermost mount points, without `/` and `/proc`.
 
-    An overlay shows the files of one file system only.
+    They are needed because an overlay shows the files of one file system only.
     """
     found: list[str] = []
     for point in sorted(line.split()[4] for line in table.splitlines()):

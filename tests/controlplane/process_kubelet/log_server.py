@@ -28,7 +28,7 @@ def parse_log_options(query: Mapping[str, str]) -> LogOptions:
     """Return the log options of a request's query parameters.
 
     Raises:
-        ValueError: a number or time is none.
+        ValueError: a number or a time cannot be parsed.
     """
     seconds = query.get("sinceSeconds")
     return LogOptions(
@@ -41,13 +41,13 @@ def parse_log_options(query: Mapping[str, str]) -> LogOptions:
 
 
 class LogServer:
-    """A server of a kubelet's endpoint over TLS.
+    """TLS server of a kubelet's endpoint for logs and exec.
 
     Args:
-        kubelet: whose logs.
-        port: where to listen on 127.0.0.1.
+        kubelet: kubelet whose logs are served.
+        port: TCP port on 127.0.0.1.
         pki: folder with `ca.crt`, `kubelet.crt` and `kubelet.key`.
-        exec_socket: socket of the program that runs commands in containers; None where none does.
+        exec_socket: socket of the program that runs commands in containers; None if there is no such program.
     """
 
     def __init__(self, kubelet: Kubelet, port: int, pki: Path, *, exec_socket: Path | None = None) -> None:
@@ -73,11 +73,11 @@ class _Handler(BaseHTTPRequestHandler):
     exec_socket: Path | None
 
     def do_POST(self) -> None:
-        """Answer one request; SPDY clients send `exec` as POST."""
+        """Handle one request; SPDY clients send `exec` as POST."""
         self.do_GET()
 
     def do_GET(self) -> None:
-        """Answer one request."""
+        """Handle one request."""
         url = urllib.parse.urlsplit(self.path)
         query = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query).items()}
         part = url.path.strip("/").split("/")
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         if process is None or self.exec_socket is None:
             return self._send_failure(404, f'container not found ("{name}")')
         self.close_connection = True
-        with contextlib.suppress(OSError):  # either end may break off
+        with contextlib.suppress(OSError):  # either end may break off the connection
             forward_exec(
                 cast("ssl.SSLSocket", self.connection),
                 self.requestline,
@@ -132,5 +132,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name http.server calls
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name of the base class
         """Write no access log."""

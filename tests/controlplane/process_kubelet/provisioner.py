@@ -48,7 +48,7 @@ class Provisioner:
                 raise
 
     def on_volume(self, event_type: str, volume: Json) -> None:
-        """Remove a volume of ours whose claim is gone, with its folder."""
+        """Delete a volume of this provisioner and its folder after its claim was deleted."""
         meta = volume["metadata"]
         notes = meta.get("annotations") or {}
         ours = notes.get("pv.kubernetes.io/provisioned-by") == _PROVISIONER

@@ -1,4 +1,4 @@
-"""Waiting through what a long wait meets: broken streams, expired versions, refusals for a while."""
+"""Tests of the faults that a long wait survives: broken streams, expired versions, temporary refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainjob.local import LocalCluster
 
 @pytest.fixture(scope="module")
 def trainjob_cluster(tmp_path_factory):
-    """A laptop cluster for this module alone, because faults apply to all clients of a cluster."""
+    """Start a laptop cluster for this module, because faults apply to all its clients."""
     with LocalCluster(tmp_path_factory.mktemp("faults")) as laptop:
         yield laptop
 
@@ -44,7 +44,7 @@ def shell(script):
     ],
     ids=["dropped", "expired", "too-many-requests", "unavailable", "401-a-while", "403-a-while", "404-a-while", "410"],
 )
-def test_the_end_is_seen_all_the_same(
+def test_the_wait_sees_the_end_of_the_job_after_each_fault(
     own_cluster, trainjob_faults, unique, tmp_path, evidence, request, answer, expired
 ):
     go = tmp_path / "go"
@@ -75,15 +75,15 @@ def test_the_end_is_seen_all_the_same(
 
 
 @pytest.mark.parametrize("code", [500, 503])
-def test_a_creation_whose_answer_is_lost_makes_one_job(own_cluster, trainjob_faults, unique, code):
-    trainjob_faults.answer(code, verb="create", resource="trainjobs", carried_out=True)
+def test_a_creation_whose_response_is_lost_creates_one_job(own_cluster, trainjob_faults, unique, code):
+    trainjob_faults.answer(code, verb="create", resource="trainjobs", executed=True)
     reference = submit(own_cluster, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert reference.adopted
     assert len(own_cluster.list_trainjobs("default", f"trainjob.dev/task={unique}")) == 1
     assert wait(own_cluster, reference).succeeded
 
 
-def test_without_the_right_to_watch_one_list_serves_all(own_cluster, trainjob_faults, unique):
+def test_without_the_permission_to_watch_the_wait_lists(own_cluster, trainjob_faults, unique):
     trainjob_faults.answer(403, times=1000, verb="watch")
     reference = submit(own_cluster, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert wait(own_cluster, reference).succeeded

@@ -1,4 +1,4 @@
-"""The unmodified Kubernetes client of a laptop cluster, with short methods for the tests."""
+"""Unmodified Kubernetes client of a laptop cluster, with short methods for the tests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ClusterClient:
         return self.custom.delete_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name, **options)
 
     def wait_for(self, name: str, condition: Callable[[dict[str, Any]], Any], seconds: int = 120) -> dict[str, Any]:
-        """Watch a TrainJob until `accept` returns true; fail after the timeout."""
+        """Watch a TrainJob until `condition` returns true; fail after the timeout."""
         seen: dict[str, Any] = {}
         watch = kubernetes.watch.Watch()
         stream = watch.stream(
@@ -103,13 +103,13 @@ class ClusterClient:
         return only
 
     def read_log(self, pod: str, **options: Any) -> str:
-        answer = self.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False, **options)
-        return str(answer.data.decode())
+        response = self.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False, **options)
+        return str(response.data.decode())
 
     def list_events(self, *, name_prefix: str) -> list[tuple[str, str, str]]:
-        """Return kind, reason and message of the events about objects, oldest first.
+        """Return kind, reason and message of events, oldest first.
 
-        The names of the objects begin with `about`.
+        The names of the objects that they are about begin with `name_prefix`.
         """
         events = self.core.list_namespaced_event(NAMESPACE).items
         found = [event for event in events if event.involved_object.name.startswith(name_prefix)]

@@ -1,4 +1,4 @@
-"""A registry that this process serves, for the real client and for plain HTTP."""
+"""Registry that the test process serves, with the unmodified client and plain HTTP requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True)
 class Response:
-    """One response, read completely."""
+    """A response that was read completely."""
 
     code: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""Trainer's webhooks in front of the registry: the texts the real Trainer 2.3.0 gave."""
+"""Tests of Trainer's webhooks and of defaults, with the messages of the real Trainer 2.3.0."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_job_of_a_deleted_runtime_can_be_deleted_but_not_changed(registry):
     registry.delete("trainjobs", "r1", "default")
 
 
-# -- what the API server and JobSet's webhooks fill in ----------------------------------------------------------------
+# -- defaults of the API server and of JobSet's webhooks --------------------------------------------------------------
 
 
 def test_pods_get_their_defaults(registry):
@@ -79,7 +79,7 @@ def test_a_pod_needs_its_service_account(registry):
     assert caught.value.message == expected
 
 
-def test_claims_are_protected(registry):
+def test_claims_get_the_protection_finalizer(registry):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = registry.create("persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": spec}, "default")
     assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]

@@ -31,19 +31,19 @@ def create_token(served: ServedRegistry, **spec: Any) -> str:
 def create_role(
     served: ServedRegistry, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
 ) -> None:
-    """Grant rights to the robot, or to `subject`, in the namespace default or everywhere."""
+    """Grant rights to the robot, or to `subject`, in one namespace or in the whole cluster."""
     role, binding, namespace = (
         ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
     )
-    name = served.registry.create(role, {"metadata": {"generateName": "r-"}, "rules": rules}, namespace)["metadata"][
-        "name"
-    ]
-    who = subject or {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    created = served.registry.create(role, {"metadata": {"generateName": "r-"}, "rules": rules}, namespace)
+    name = created["metadata"]["name"]
+    role_subject = subject or {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole" if cluster else "Role", "name": name}
-    served.registry.create(binding, {"metadata": {"name": name}, "roleRef": reference, "subjects": [who]}, namespace)
+    body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [role_subject]}
+    served.registry.create(binding, body, namespace)
 
 
-def test_tokens_end() -> None:
+def test_tokens_expire_or_end_with_their_pod_or_account() -> None:
     now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
     with serve_registry(Registry(clock=lambda: now[0])) as served:
         served.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")
@@ -64,7 +64,7 @@ def test_tokens_end() -> None:
         assert served.request("GET", "/version", token=long).code == 401
 
 
-def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
+def test_tokens_are_stored_as_hashes(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     made = registry.tokens.create("default", "default")["status"]["token"]
     registry.close()
@@ -81,7 +81,7 @@ def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
     assert (tmp_path / "objects.sqlite3").stat().st_mode & 0o077 == 0
 
 
-def test_a_role_gives_exactly_its_rights(served: ServedRegistry) -> None:
+def test_a_role_grants_exactly_its_rights(served: ServedRegistry) -> None:
     robot = create_token(served)
     group = "trainer.kubeflow.org"
     create_role(
@@ -126,9 +126,9 @@ def test_a_role_gives_exactly_its_rights(served: ServedRegistry) -> None:
         ),
         ("GET", "/faults", 'forbidden: {} cannot use path "/faults"'),
     ]:
-        answer = served.request(method, path, token=robot)
-        assert answer.code == 403, path
-        assert answer.message.startswith(what.format(USER, g=group)), answer.message
+        response = served.request(method, path, token=robot)
+        assert response.code == 403, path
+        assert response.message.startswith(what.format(USER, g=group)), response.message
     assert served.request("GET", f"{PODS}/p", token=robot).code == 404  # allowed, but not there
     other = TRAINJOBS.replace("default", "kube-system")
     assert served.request("GET", other, token=robot).message.endswith('in the namespace "kube-system"')

@@ -41,12 +41,12 @@ def create_job(served: ServedRegistry, name: str = "a", **metadata: object) -> d
 def is_deleted(served: ServedRegistry, plural: str, name: str) -> bool:
     try:
         served.registry.get(plural, name, "default")
-    except StatusError as refusal:
-        return refusal.code == 404
+    except StatusError as error:
+        return error.code == 404
     return False
 
 
-def test_a_pod_on_a_node_goes_when_the_kubelet_says_so(served: ServedRegistry, core: client.CoreV1Api) -> None:
+def test_a_pod_on_a_node_is_removed_when_the_kubelet_deletes_it(served: ServedRegistry, core: client.CoreV1Api) -> None:
     core.create_namespaced_pod("default", pod("p"))
     served.registry.bind("p", "n", "default")
     assert core.delete_namespaced_pod("p", "default").metadata.deletion_grace_period_seconds == 30
@@ -62,7 +62,9 @@ def test_a_pod_on_a_node_goes_when_the_kubelet_says_so(served: ServedRegistry, c
     assert is_deleted(served, "pods", "p")
 
 
-def test_a_pod_that_never_ran_or_has_ended_goes_at_once(served: ServedRegistry, core: client.CoreV1Api) -> None:
+def test_a_pod_that_never_ran_or_has_ended_is_removed_immediately(
+    served: ServedRegistry, core: client.CoreV1Api
+) -> None:
     core.create_namespaced_pod("default", pod("never"))
     assert core.delete_namespaced_pod("never", "default").metadata.name == "never"
     core.create_namespaced_pod("default", pod("ended"))
@@ -83,19 +85,19 @@ def test_foreground_does_not_wait_for_dependents_that_do_not_block(served: Serve
     wait_until(lambda: "deletionTimestamp" in served.registry.get("configmaps", "held", "default")["metadata"])
 
 
-def test_jobs_orphan_their_pods_unless_told_otherwise(served: ServedRegistry) -> None:
+def test_jobs_orphan_their_pods_by_default(served: ServedRegistry) -> None:
     spec = {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}}
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     job = served.registry.create("jobs", {"metadata": {"name": "j"}, "spec": spec}, "default")
     served.registry.create("configmaps", owned_config_map("child", job), "default")
-    answer = served.request("DELETE", f"{jobs}/j")
-    assert "child pods are preserved by default when jobs are deleted" in answer.headers["warning"]
-    assert answer.json["metadata"]["finalizers"] == ["orphan"]
+    response = served.request("DELETE", f"{jobs}/j")
+    assert "child pods are preserved by default when jobs are deleted" in response.headers["warning"]
+    assert response.json["metadata"]["finalizers"] == ["orphan"]
     wait_until(lambda: is_deleted(served, "jobs", "j"))
     assert not is_deleted(served, "configmaps", "child")
 
 
-def test_two_owners_and_owners_that_never_were(served: ServedRegistry) -> None:
+def test_an_object_is_collected_when_all_its_owners_are_absent(served: ServedRegistry) -> None:
     first, second = create_job(served, "a"), create_job(served, "b")
     shared = owned_config_map("shared", first)
     (other,) = owned_config_map("", second)["metadata"]["ownerReferences"]
@@ -111,10 +113,10 @@ def test_two_owners_and_owners_that_never_were(served: ServedRegistry) -> None:
     ghost["metadata"]["ownerReferences"][0]["uid"] = "another"
     served.registry.create("configmaps", ghost, "default")
     wait_until(lambda: is_deleted(served, "configmaps", "ghost"))
-    assert not is_deleted(served, "configmaps", "stranger")  # we can't know whether its owner is there
+    assert not is_deleted(served, "configmaps", "stranger")  # the server does not know whether its owner exists
 
 
-def test_a_namespace_takes_its_content_along(served: ServedRegistry, core: client.CoreV1Api) -> None:
+def test_a_namespace_is_removed_after_its_content(served: ServedRegistry, core: client.CoreV1Api) -> None:
     core.create_namespace({"metadata": {"name": "n"}})
     core.create_namespaced_config_map("n", {"metadata": {"name": "c"}})
     core.create_namespaced_pod("n", pod("p"))

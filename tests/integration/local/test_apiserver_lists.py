@@ -24,7 +24,7 @@ def served() -> Iterator[ServedRegistry]:
         yield opened
 
 
-def test_a_page_of_the_past_that_is_gone_can_be_gone_on_with() -> None:
+def test_a_list_continues_from_the_current_version_if_its_version_has_expired() -> None:
     with serve_registry(Registry(history=3)) as served:
         for name in "abcd":
             served.registry.create("configmaps", {"metadata": {"name": name}}, "default")

@@ -1,4 +1,4 @@
-"""Logs of pods: what reaches the log source, what comes back, and what never gets that far."""
+"""Tests of pod logs over HTTP: the request for the log source, its response, and rejected requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = "/api/v1/namespaces/default/pods/p/log"
 
 
 class FakeLogSource:
-    """A log source that is told what to say, or how it fails."""
+    """A log source that returns the output, or raises the error, of the test."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue[LogRequest] = queue.Queue()
@@ -39,12 +39,12 @@ class FakeLogSource:
         try:
             while not request.cancelled.is_set():
                 try:
-                    said = self.output.get(timeout=0.05)
+                    chunk = self.output.get(timeout=0.05)
                 except queue.Empty:
                     continue
-                if said is None:
+                if chunk is None:
                     return
-                yield said
+                yield chunk
         finally:
             self.ended.set()
 
@@ -62,64 +62,64 @@ def served(log_source: FakeLogSource) -> Iterator[ServedRegistry]:
         yield opened
 
 
-def test_a_log_is_read_whole(served: ServedRegistry, log_source: FakeLogSource) -> None:
-    for said in (b"one\n", b"", b"two\n", None):
-        log_source.output.put(said)
+def test_a_log_is_returned_completely(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    for chunk in (b"one\n", b"", b"two\n", None):
+        log_source.output.put(chunk)
     with served.open_request("GET", LOG) as response:
         assert response.headers["content-type"].startswith("text/plain")
         assert response.read() == b"one\ntwo\n"
 
 
-def test_everything_asked_for_reaches_the_source(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_all_query_parameters_reach_the_source(served: ServedRegistry, log_source: FakeLogSource) -> None:
     log_source.output.put(None)
     query = "container=c&follow=true&previous=true&tailLines=3&limitBytes=9&timestamps=true"
     served.request("GET", f"{LOG}?{query}&sinceTime=2026-01-31T12:00:00.123456789%2B01:00")
-    asked = log_source.requests.get_nowait()
-    assert (asked.namespace, asked.pod, asked.container) == ("default", "p", "c")
-    assert asked.uid == served.registry.get("pods", "p", "default")["metadata"]["uid"]
-    assert (asked.follow, asked.previous, asked.timestamps, asked.tail_lines, asked.limit_bytes) == (
+    request = log_source.requests.get_nowait()
+    assert (request.namespace, request.pod, request.container) == ("default", "p", "c")
+    assert request.uid == served.registry.get("pods", "p", "default")["metadata"]["uid"]
+    assert (request.follow, request.previous, request.timestamps, request.tail_lines, request.limit_bytes) == (
         True,
         True,
         True,
         3,
         9,
     )
-    assert asked.since == datetime(2026, 1, 31, 11, 0, 0, 123456, tzinfo=timezone.utc)
+    assert request.since == datetime(2026, 1, 31, 11, 0, 0, 123456, tzinfo=timezone.utc)
     log_source.output.put(None)
     before = datetime.now(timezone.utc)
     served.request("GET", f"{LOG}?sinceSeconds=60")
-    asked = log_source.requests.get_nowait()
-    assert (asked.container, asked.follow, asked.tail_lines) == ("c", False, None)
-    assert asked.since is not None
-    assert before <= asked.since + timedelta(seconds=60) <= datetime.now(timezone.utc)
+    request = log_source.requests.get_nowait()
+    assert (request.container, request.follow, request.tail_lines) == ("c", False, None)
+    assert request.since is not None
+    assert before <= request.since + timedelta(seconds=60) <= datetime.now(timezone.utc)
 
 
-def test_pieces_come_while_they_are_written(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_output_is_sent_while_it_is_written(served: ServedRegistry, log_source: FakeLogSource) -> None:
     log_source.output.put(b"first\n")
     with served.open_request("GET", f"{LOG}?follow=true") as response:
         assert response.readline() == b"first\n"
         log_source.output.put(b"40%\r")
         assert response.read(4) == b"40%\r"
-        assert served.request("GET", "/version").code == 200  # the server is not held up
+        assert served.request("GET", "/version").code == 200  # the stream does not block the server
         log_source.output.put(None)
         assert response.read() == b""
 
 
-def test_a_silent_log_is_answered_all_the_same(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_the_response_begins_before_the_first_output(served: ServedRegistry, log_source: FakeLogSource) -> None:
     with served.open_request("GET", f"{LOG}?follow=true") as response:
         assert response.status == 200
         log_source.output.put(b"late\n")
         assert response.readline() == b"late\n"
 
 
-def test_the_source_hears_that_the_client_has_gone(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_the_source_is_cancelled_when_the_client_disconnects(served: ServedRegistry, log_source: FakeLogSource) -> None:
     with served.open_request("GET", f"{LOG}?follow=true"):
-        asked = log_source.requests.get(timeout=60)
-    assert asked.cancelled.wait(60)
+        request = log_source.requests.get(timeout=60)
+    assert request.cancelled.wait(60)
     assert log_source.ended.wait(60)
 
 
-def test_a_slow_client_does_not_make_the_server_hoard(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_the_server_buffers_little_for_a_slow_client(served: ServedRegistry, log_source: FakeLogSource) -> None:
     for _ in range(400):
         log_source.output.put(b"x" * 65536)
     with served.open_request("GET", f"{LOG}?follow=true") as response:
@@ -132,19 +132,21 @@ def test_a_slow_client_does_not_make_the_server_hoard(served: ServedRegistry, lo
 
 
 @pytest.mark.parametrize("takes", [0.0, 1.0])
-def test_the_source_may_refuse(served: ServedRegistry, log_source: FakeLogSource, takes: float) -> None:
-    """However long that takes, as on a busy machine."""
+def test_the_error_of_the_source_is_sent(served: ServedRegistry, log_source: FakeLogSource, takes: float) -> None:
+    """The source's error is the response even if the source needs a second to raise it."""
     text = 'container "c" in pod "p" is waiting to start: ContainerCreating'
     log_source.error, log_source.delay = StatusError(400, "BadRequest", text), takes
-    answer = served.request("GET", LOG)
-    assert (answer.code, answer.message) == (400, text)
+    response = served.request("GET", LOG)
+    assert (response.code, response.message) == (400, text)
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_source_that_fails(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_an_unexpected_error_of_the_source_is_an_internal_error(
+    served: ServedRegistry, log_source: FakeLogSource
+) -> None:
     log_source.error = ValueError("broken")
-    answer = served.request("GET", LOG)
-    assert (answer.code, answer.message) == (500, "Internal error occurred: broken")
+    response = served.request("GET", LOG)
+    assert (response.code, response.message) == (500, "Internal error occurred: broken")
 
 
 @pytest.mark.parametrize(
@@ -159,16 +161,16 @@ def test_a_source_that_fails(served: ServedRegistry, log_source: FakeLogSource) 
         ("tailLines=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
     ],
 )
-def test_what_is_refused(served: ServedRegistry, query: str, code: int, text: str) -> None:
-    answer = served.request("GET", f"{LOG}?{query}")
-    assert answer.code == code
-    assert text in answer.message
+def test_a_query_that_is_not_valid_is_rejected(served: ServedRegistry, query: str, code: int, text: str) -> None:
+    response = served.request("GET", f"{LOG}?{query}")
+    assert response.code == code
+    assert text in response.message
 
 
-def test_the_client_follows(served: ServedRegistry, log_source: FakeLogSource) -> None:
+def test_the_kubernetes_client_reads_logs_and_errors(served: ServedRegistry, log_source: FakeLogSource) -> None:
     api = client.CoreV1Api(served.create_client())
-    for said in (b"one\n", b"two\n", None):
-        log_source.output.put(said)
+    for chunk in (b"one\n", b"two\n", None):
+        log_source.output.put(chunk)
     assert list(watch.Watch().stream(api.read_namespaced_pod_log, "p", "default")) == ["one", "two"]
     log_source.error = StatusError(400, "BadRequest", 'previous terminated container "c" in pod "p" not found')
     with pytest.raises(ApiException) as raised:
@@ -176,7 +178,7 @@ def test_the_client_follows(served: ServedRegistry, log_source: FakeLogSource) -
     assert raised.value.status == 400
 
 
-def test_without_a_kubelet() -> None:
+def test_a_log_without_a_kubelet_is_an_error_only_for_a_scheduled_pod() -> None:
     with serve_registry() as served:
         served.registry.create("pods", pod("p"), "default")
         assert served.request("GET", LOG).code == 204

@@ -138,27 +138,27 @@ def test_events_have_two_shapes(served: ServedRegistry) -> None:
     ],
     ids=str,
 )
-def test_a_pod_of_wrong_types_is_the_clients_fault(served: ServedRegistry, spec: dict[str, object]) -> None:
-    """The scheduler and the kubelet rely on these types: one pod of wrong types must not stop the others."""
+def test_a_pod_with_values_of_wrong_types_is_rejected(served: ServedRegistry, spec: dict[str, object]) -> None:
+    """A pod with wrong types is rejected, because the scheduler and the kubelet rely on these types."""
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
     assert served.request("POST", "/api/v1/namespaces/default/pods", pod).code in (400, 422)
 
 
-def test_a_finalizer_that_is_null_has_no_name(served: ServedRegistry) -> None:
+def test_a_finalizer_that_is_null_is_rejected(served: ServedRegistry) -> None:
     body = trainjob("null")
     body["metadata"]["finalizers"] = [None]
     assert served.request("POST", TRAINJOBS, body).code == 422
 
 
-def test_what_can_be_no_header_is_not_warned_of(served: ServedRegistry) -> None:
+def test_a_warning_with_control_characters_is_dropped(served: ServedRegistry) -> None:
     body = trainjob("odd")
     body["spec"]["trainer"] = {"line\rend": 1, "plain": 1}
-    answer = served.request("POST", f"{TRAINJOBS}?fieldValidation=Warn", body)
-    assert answer.code == 201
-    assert answer.headers["warning"] == '299 - "unknown field \\"spec.trainer.plain\\""'
+    response = served.request("POST", f"{TRAINJOBS}?fieldValidation=Warn", body)
+    assert response.code == 201
+    assert response.headers["warning"] == '299 - "unknown field \\"spec.trainer.plain\\""'
 
 
-def test_namespaces_bring_their_service_account(core: client.CoreV1Api) -> None:
+def test_a_new_namespace_has_its_default_service_account(core: client.CoreV1Api) -> None:
     created = core.create_namespace({"metadata": {"name": "fresh"}})
     assert created.status.phase == "Active"
     assert created.metadata.labels == {"kubernetes.io/metadata.name": "fresh"}
@@ -166,7 +166,7 @@ def test_namespaces_bring_their_service_account(core: client.CoreV1Api) -> None:
 
 
 @pytest.mark.parametrize("odd", [1, "x", [], [1], [{}], {"a": 1}, True, 1.5, None])
-def test_odd_bodies_are_the_clients_fault(served: ServedRegistry, odd: object) -> None:
+def test_values_of_wrong_types_cause_no_server_error(served: ServedRegistry, odd: object) -> None:
     namespace = "/api/v1/namespaces/default"
     requests: list[tuple[str, str, object]] = [("POST", path, odd) for path in (TRAINJOBS, f"{namespace}/pods")]
     requests += [("POST", "/api/v1/namespaces", {"metadata": {"generateName": "z-"}, "spec": odd})]
@@ -186,5 +186,5 @@ def test_odd_bodies_are_the_clients_fault(served: ServedRegistry, odd: object) -
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     requests += [("POST", review, {"spec": odd}), ("POST", review, {"spec": {"resourceAttributes": {"resource": odd}}})]
     for method, path, body in requests:
-        answer = served.request(method, path, json.dumps(body))
-        assert answer.code < 500, (method, path, body, answer.text)
+        response = served.request(method, path, json.dumps(body))
+        assert response.code < 500, (method, path, body, response.text)

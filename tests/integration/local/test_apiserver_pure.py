@@ -1,4 +1,4 @@
-"""Selectors, patches and names: pure rules, by example and by property."""
+"""Tests of selectors, merge patches and names, with examples and with properties."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_merge_patch_as_in_the_rfc(target: Any, patch: Any, expected: Any) -> No
 
 
 @given(JSON, JSON)
-def test_merge_patch_changes_neither_and_can_be_repeated(target: Any, patch: Any) -> None:
+def test_merge_patch_is_idempotent_and_changes_no_argument(target: Any, patch: Any) -> None:
     before = copy.deepcopy((target, patch))
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
@@ -79,7 +79,7 @@ def test_label_selectors(selector: str, selected: set[str]) -> None:
 
 
 @pytest.mark.parametrize("selector", ["a in (", "a=b c", "a in b", "ain (b)", "=b", "-a=b", "a=b,", ",", "!a=b"])
-def test_label_selectors_that_cannot_be_read(selector: str) -> None:
+def test_label_selectors_that_cannot_be_parsed(selector: str) -> None:
     with pytest.raises(SelectorError, match="unable to parse requirement: "):
         parse_labels(selector)
 

@@ -1,4 +1,4 @@
-"""What is kept: over a kill -9, a restart, two servers at once. And what an import costs."""
+"""Tests of the stored state after SIGKILL, a restart and with two servers, and of the import."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ def test_everything_survives_a_kill(tmp_path: Path) -> None:
     from http.client import HTTPConnection
     from json import dumps, loads
 
-    def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    def send(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
         connection = HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
         connection.request(method, path, dumps(body) if body else None, headers)
-        answer = connection.getresponse()
-        found = answer.status, loads(answer.read().splitlines()[0])
+        response = connection.getresponse()
+        found = response.status, loads(response.read().splitlines()[0])
         connection.close()
         return found
 
     first, port = start_child(tmp_path)
-    created = [ask(port, "POST", TRAINJOBS, trainjob(f"j{number}"))[1] for number in range(5)]
-    ask(port, "DELETE", f"{TRAINJOBS}/j0")
+    created = [send(port, "POST", TRAINJOBS, trainjob(f"j{number}"))[1] for number in range(5)]
+    send(port, "DELETE", f"{TRAINJOBS}/j0")
     kill(first)
 
     second, again = start_child(tmp_path, port)
-    assert again == port  # at once, though connections of the first were open
-    listed = ask(port, "GET", TRAINJOBS)[1]
+    assert again == port  # immediately, although connections to the first server were open
+    listed = send(port, "GET", TRAINJOBS)[1]
     assert listed["items"] == created[1:]
     last = int(created[-1]["metadata"]["resourceVersion"])
     assert int(listed["metadata"]["resourceVersion"]) == last + 1  # the deletion
-    expired = ask(port, "GET", f"{TRAINJOBS}?watch=1&resourceVersion={last}")[1]
-    assert expired["object"]["code"] == 410  # history is not kept
-    later = ask(port, "POST", TRAINJOBS, trainjob("later"))[1]
+    expired = send(port, "GET", f"{TRAINJOBS}?watch=1&resourceVersion={last}")[1]
+    assert expired["object"]["code"] == 410  # the history is not stored
+    later = send(port, "POST", TRAINJOBS, trainjob("later"))[1]
     assert int(later["metadata"]["resourceVersion"]) == last + 2
     kill(second)
 
@@ -79,7 +79,7 @@ def test_garbage_is_collected_after_a_restart(tmp_path: Path) -> None:
     owner = {"apiVersion": job["apiVersion"], "kind": "TrainJob", "name": "a", "uid": job["metadata"]["uid"]}
     child_of = {"metadata": {"name": "c", "ownerReferences": [owner], "finalizers": ["x.io/held"]}}
     registry.create("configmaps", child_of, "default")
-    registry._garbage_collector.stop()  # it dies before it sees the deletion
+    registry._garbage_collector.stop()  # it stops before it processes the deletion
     registry.delete("trainjobs", "a", "default")
     registry.close()
 
@@ -90,7 +90,7 @@ def test_garbage_is_collected_after_a_restart(tmp_path: Path) -> None:
     reopened.close()
 
 
-def test_what_somebody_changed_stays_changed(tmp_path: Path) -> None:
+def test_changed_bootstrap_objects_stay_changed(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     registry.patch("clusterroles", "system:discovery", {"rules": []})
     version = registry.store.version
@@ -101,7 +101,7 @@ def test_what_somebody_changed_stays_changed(tmp_path: Path) -> None:
     reopened.close()
 
 
-def test_a_state_folder_serves_one(tmp_path: Path) -> None:
+def test_a_state_folder_serves_one_registry(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     with pytest.raises(ClusterError, match="database is locked") as raised:
         Registry(tmp_path)
@@ -110,7 +110,7 @@ def test_a_state_folder_serves_one(tmp_path: Path) -> None:
     Registry(tmp_path).close()
 
 
-def test_a_port_serves_one() -> None:
+def test_a_port_serves_one_server() -> None:
     with serve_registry() as served:
         second = ApiServer(served.registry, admin_token=ADMIN_TOKEN, port=served.server.port)
         with pytest.raises(ClusterError, match=r"can't listen on 127\.0\.0\.1:"):
@@ -122,10 +122,10 @@ def test_a_port_serves_one() -> None:
         assert served.request("GET", "/healthz").text == "ok"
 
 
-def test_events_go_an_hour_after_they_were_written_last(tmp_path: Path) -> None:
-    now, gone = [datetime(2026, 1, 1, tzinfo=timezone.utc)], []
+def test_events_are_deleted_an_hour_after_their_last_write(tmp_path: Path) -> None:
+    now, deleted = [datetime(2026, 1, 1, tzinfo=timezone.utc)], []
     registry = Registry(tmp_path, clock=lambda: now[0])
-    registry.subscribe(lambda change: gone.append(change.key[1]) if change.type == "DELETED" else None)
+    registry.subscribe(lambda event: deleted.append(event.key[1]) if event.type == "DELETED" else None)
 
     def write(name: str) -> list[str]:
         event = {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p"}, "type": "Normal"}
@@ -140,7 +140,7 @@ def test_events_go_an_hour_after_they_were_written_last(tmp_path: Path) -> None:
     assert write("second") == ["counted-again", "second"]
     now[0] += timedelta(days=1)
     assert write("third") == ["third"]
-    assert gone == ["first", "counted-again", "second"]
+    assert deleted == ["first", "counted-again", "second"]
     registry.close()
     registry = Registry(tmp_path, clock=lambda: now[0])
     now[0] += timedelta(hours=1)

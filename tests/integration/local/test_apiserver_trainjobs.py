@@ -1,4 +1,4 @@
-"""Tests of the TrainJobs that the schema of Trainer 2.3 accepts or refuses.
+"""Tests of the TrainJobs that the schema of Trainer 2.3 accepts or rejects.
 
 The error messages are those of the real API server.
 """
@@ -27,7 +27,7 @@ def served() -> Iterator[ServedRegistry]:
         yield opened
 
 
-def test_a_full_trainjob_is_accepted_as_it_is(served: ServedRegistry) -> None:
+def test_a_trainjob_with_all_fields_is_stored_unchanged(served: ServedRegistry) -> None:
     env = [
         {"name": "A", "value": "b"},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
@@ -76,7 +76,7 @@ def test_a_full_trainjob_is_accepted_as_it_is(served: ServedRegistry) -> None:
     }
 
 
-def test_the_status_has_a_schema_too(served: ServedRegistry) -> None:
+def test_the_status_is_checked_against_its_schema(served: ServedRegistry) -> None:
     served.request("POST", TRAINJOBS, trainjob("status"))
     path = f"{TRAINJOBS}/status/status"
     missing = served.request(
@@ -114,8 +114,8 @@ def test_every_openapi_document_is_served(served: ServedRegistry) -> None:
         assert served.request("GET", path["serverRelativeURL"]).code == 200
 
 
-def test_the_openapi_document_has_what_kubectl_looks_for(served: ServedRegistry) -> None:
-    """`kubectl explain` goes by a path's kind, its validation by the patch's parameters (kubectl 1.36)."""
+def test_the_openapi_document_has_the_fields_that_kubectl_reads(served: ServedRegistry) -> None:
+    """The document has a path's kind for `kubectl explain`, and a patch's parameters for validation (kubectl 1.36)."""
     paths = served.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["paths"]
     many = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"]
     one = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}"]
@@ -128,7 +128,7 @@ def test_the_openapi_document_has_what_kubectl_looks_for(served: ServedRegistry)
 
 
 def test_the_schema_agrees_with_the_generated_models(served: ServedRegistry) -> None:
-    """The published models of Trainer 2.3 know the same fields."""
+    """The published models of Trainer 2.3 have the same fields."""
     models = pytest.importorskip("kubeflow_trainer_api.models")
     schema = served.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["components"]["schemas"]
     spec = schema["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
@@ -150,7 +150,7 @@ def test_the_schema_agrees_with_the_generated_models(served: ServedRegistry) -> 
         assert known == set(fields), model
 
 
-def test_admission_rules_stand_where_webhooks_do() -> None:
+def test_admission_rules_apply_in_the_order_of_webhooks() -> None:
     order = []
 
     def mutate(operation: Operation, new: dict[str, Any], old: dict[str, Any] | None, reader: Reader) -> dict[str, Any]:

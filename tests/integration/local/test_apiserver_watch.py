@@ -1,4 +1,4 @@
-"""Watches: what is sent, in which order, from which version, and how they end."""
+"""Tests of watches: their events and order, the version from which they start, and their end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_events_are_watched_in_both_shapes(served: ServedRegistry) -> None:
     assert (new["object"]["note"], new["object"]["apiVersion"]) == ("hello", "events.k8s.io/v1")
 
 
-def test_a_bookmark_tells_of_what_was_not_selected_before_the_watch_began(served: ServedRegistry) -> None:
+def test_a_bookmark_has_the_version_of_changes_that_are_not_selected(served: ServedRegistry) -> None:
     start = served.registry.store.version
     create_config_map(served, "shown")
     create_config_map(served, "hidden")
@@ -149,7 +149,7 @@ def test_replaying_from_any_version_gives_the_listed_state(
 
 @settings(max_examples=25)
 @given(ACTIONS, ACTIONS)
-def test_every_version_of_the_past_can_be_listed(
+def test_every_earlier_version_can_be_listed(
     early: list[tuple[str, str, str]], late: list[tuple[str, str, str]]
 ) -> None:
     with contextlib.closing(Registry()) as registry:

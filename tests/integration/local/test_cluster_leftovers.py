@@ -1,4 +1,4 @@
-"""A laptop cluster that ends badly, or never gets up: no process, no port and no temporary folder is left."""
+"""Tests that a killed laptop cluster, or one that does not start, leaves no process, port or folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ time.sleep(300)
 
 
 def find_processes(mark: Path) -> set[int]:
-    """Processes, of those started below, whose environment names this folder."""
+    """Return the processes whose environment names this folder."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def child_pids(pid: int) -> set[int]:
 
 @pytest.fixture
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where clusters without a state folder make theirs; all of it must be gone at the end."""
+    """Set the folder for temporary state folders; check at the end that it is empty."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -61,7 +61,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port on which somebody else listens."""
+    """Yield a port on which another socket listens."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -88,20 +88,20 @@ def is_running(pid: int) -> bool:
 @pytest.mark.parametrize("victim", ["parent", "cluster"])
 @pytest.mark.parametrize("after", [0.05, 0.3, 0.6])
 def test_sigkill_while_it_starts(temporary_folder: Path, victim: str, after: float) -> None:
-    """Whatever is half started then: the part that this moment hits differs from machine to machine."""
+    """SIGKILL during the start leaves nothing; the phase that this moment hits differs from machine to machine."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         try:
             (cluster,) = wait_until(lambda: child_pids(parent.pid))
-            time.sleep(after)  # not for anything to happen: the moment is what is tried
+            time.sleep(after)  # the test does not wait for a condition: it kills at this moment
             os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
             wait_until(lambda: not is_running(cluster))
-            parent.stdout.readline()  # it had started, or has ended: who is left of the two clears up
+            parent.stdout.readline()  # the cluster had started, or the parent has ended; the survivor cleans up
         finally:
             parent.kill()
 
 
 def test_the_parent_is_killed_at_the_first_moment(temporary_folder: Path) -> None:
-    """When the process exists and nothing else has happened; looked for without a pause, to hit it."""
+    """SIGKILL as soon as the process exists leaves nothing; the test polls without a pause to hit this moment."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.DEVNULL) as parent:
         deadline = time.monotonic() + 60
         while not child_pids(parent.pid):
@@ -109,42 +109,44 @@ def test_the_parent_is_killed_at_the_first_moment(temporary_folder: Path) -> Non
         parent.kill()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_the_cluster_is_told_to_end(temporary_folder: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_cluster_and_its_pods(temporary_folder: Path, number: signal.Signals) -> None:
     with LocalCluster() as cluster:
         pod = start_sleeping_pod(cluster)
-        os.kill(cluster.pid, how)
+        os.kill(cluster.pid, number)
         wait_until(lambda: not is_running(pod))
     assert not cluster.state.exists()
 
 
-def test_an_error_of_the_parents_own(temporary_folder: Path) -> None:
+def test_an_exception_in_the_with_block_ends_the_cluster(temporary_folder: Path) -> None:
     with pytest.raises(ZeroDivisionError), LocalCluster() as cluster:
         pod, process = start_sleeping_pod(cluster), cluster.pid
         raise ZeroDivisionError
     wait_until(lambda: not is_running(pod) and not is_running(process) and not cluster.state.exists())
 
 
-def test_a_taken_port(temporary_folder: Path, taken_port: int) -> None:
+def test_a_port_in_use_is_an_error(temporary_folder: Path, taken_port: int) -> None:
     with pytest.raises(ClusterError, match=f"can't listen on 127.0.0.1:{taken_port}"):
         LocalCluster(port=taken_port).start()
 
 
-def test_the_command_with_a_taken_port(temporary_folder: Path, taken_port: int, tmp_path: Path) -> None:
-    """It ends by itself: no thread of what was started before keeps it alive."""
+def test_the_command_ends_if_the_port_is_in_use(temporary_folder: Path, taken_port: int, tmp_path: Path) -> None:
+    """The command ends by itself: no thread that it started before keeps it alive."""
     state, options = tmp_path / "state", ["local", "up", "--port", str(taken_port)]
     command = [sys.executable, "-c", "from trainjob.cli import main; main()", *options, "--state", str(state)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert f"can't listen on 127.0.0.1:{taken_port}" in ended.stderr
-    with LocalCluster(state):  # which nobody holds
+    with LocalCluster(state):  # no process holds the state folder
         pass
 
 
 @pytest.mark.parametrize(
-    ("file", "said"), [("objects/objects.sqlite3", "is not a database"), ("port", "holds no port number")]
+    ("file", "said"), [("objects/objects.sqlite3", "is not a database"), ("port", "contains no port number")]
 )
-def test_a_state_that_cannot_be_read(temporary_folder: Path, tmp_path: Path, file: str, said: str) -> None:
+def test_a_damaged_state_is_an_error_and_stays_unchanged(
+    temporary_folder: Path, tmp_path: Path, file: str, said: str
+) -> None:
     state = tmp_path / "state"
     with LocalCluster(state):
         pass
@@ -153,10 +155,10 @@ def test_a_state_that_cannot_be_read(temporary_folder: Path, tmp_path: Path, fil
     with pytest.raises(ClusterError, match=said) as raised:
         LocalCluster(state).start()
     assert "Traceback" not in str(raised.value)
-    assert victim.read_bytes().startswith(b"nonsense")  # nothing of the user's is thrown away
+    assert victim.read_bytes().startswith(b"nonsense")  # the cluster discards no file of the user
 
 
-def test_side_by_side(temporary_folder: Path) -> None:
+def test_a_killed_cluster_does_not_affect_another(temporary_folder: Path) -> None:
     with LocalCluster() as first, LocalCluster() as second:
         pods = [start_sleeping_pod(cluster) for cluster in (first, second)]
         os.kill(first.pid, signal.SIGKILL)

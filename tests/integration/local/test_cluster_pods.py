@@ -33,20 +33,20 @@ def wait_until_finished(kube, name):
 
 
 def test_progress_frames_are_seen_while_they_are_shown(client, unique, tmp_path):
-    """The next frame is drawn only when the one before it was read."""
+    """A reader gets each frame of a progress bar before the next frame is drawn."""
     wait = f"until [ -e {tmp_path}/$i ]; do sleep 0.02; done"
     create_pod(client, unique, "sh", "-c", f"for i in 1 2 3; do printf '\\r%s%%' $i; {wait}; done; echo; echo end")
     wait_until(lambda: get_phase(client, unique) == "Running")
-    answer = client.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
+    response = client.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
     seen = b""
-    for piece in answer.stream(1, decode_content=False):
+    for piece in response.stream(1, decode_content=False):
         seen += piece
         if seen.endswith(b"%"):
             (tmp_path / chr(seen[-2])).touch()
     assert seen == b"\r1%\r2%\r3%\nend\n"
 
 
-def test_a_pod_is_given_what_it_asks_for(client, unique):
+def test_a_pod_gets_its_variables_and_volumes(client, unique):
     client.core.create_namespaced_secret(
         NAMESPACE, {"metadata": {"name": unique}, "stringData": {"a": "secret", "b": "x"}}
     )
@@ -84,14 +84,14 @@ def test_a_pod_is_given_what_it_asks_for(client, unique):
     create_pod(client, unique, containers=[main], initContainers=[first], volumes=volumes)
     ended = wait_until_finished(client, unique)
     assert ended.status.phase == "Succeeded"
-    lines = client.log(unique, container="main").splitlines()
+    lines = client.read_log(unique, container="main").splitlines()
     assert lines[0] == "v secret unset v+secret 2 x"
     assert lines[1].startswith("configmadesecret")
     assert int(lines[1].removeprefix("configmadesecret")) > 20
-    assert client.log(unique, container="first") == "init\n"
+    assert client.read_log(unique, container="first") == "init\n"
 
 
-def test_init_containers_that_fail(client, unique):
+def test_a_failed_init_container_fails_the_pod(client, unique):
     first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "exit 6"]}
     create_pod(client, unique, "true", initContainers=[first])
     ended = wait_until_finished(client, unique)
@@ -100,17 +100,17 @@ def test_init_containers_that_fail(client, unique):
     assert ended.status.container_statuses[0].state.waiting.reason == "PodInitializing"
 
 
-def test_termination_message_from_the_log(client, unique):
+def test_the_termination_message_can_come_from_the_log(client, unique):
     main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo why; exit 1"]}
     create_pod(client, unique, containers=[{**main, "terminationMessagePolicy": "FallbackToLogsOnError"}])
     assert wait_until_finished(client, unique).status.container_statuses[0].state.terminated.message == "why\n"
 
 
 @pytest.mark.parametrize(("trap", "code", "grace"), [("trap 'exit 5' TERM", 5, 60), ("trap '' TERM", 137, 1)])
-def test_a_deleted_pod_may_end_by_itself_first(client, unique, trap, code, grace):
+def test_a_deleted_pod_gets_sigterm_and_then_sigkill(client, unique, trap, code, grace):
     script = f"{trap}; echo up; while true; do sleep 0.05; done"
     create_pod(client, unique, "sh", "-c", script, terminationGracePeriodSeconds=grace)
-    wait_until(lambda: get_phase(client, unique) == "Running" and client.log(unique))
+    wait_until(lambda: get_phase(client, unique) == "Running" and client.read_log(unique))
     before = client.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
     ends: list[object] = []
 
@@ -139,13 +139,13 @@ def test_a_deleted_pod_may_end_by_itself_first(client, unique, trap, code, grace
     assert ends[-1] == code
 
 
-def test_a_pods_own_deadline(client, unique):
+def test_a_pod_ends_at_its_deadline(client, unique):
     create_pod(client, unique, "sleep", "60", activeDeadlineSeconds=1)
     ended = wait_until_finished(client, unique)
     assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")
 
 
-def test_several_containers(client, unique):
+def test_a_pod_with_several_containers_fails_if_one_container_fails(client, unique):
     containers = [
         {"name": "a", "image": "busybox", "command": ["sh", "-c", "echo a"]},
         {"name": "b", "image": "busybox", "command": ["sh", "-c", "echo b; exit 2"]},
@@ -155,4 +155,4 @@ def test_several_containers(client, unique):
     assert ended.status.phase == "Failed"
     codes = {one.name: one.state.terminated.exit_code for one in ended.status.container_statuses}
     assert codes == {"a": 0, "b": 2}
-    assert client.log(unique, container="b") == "b\n"
+    assert client.read_log(unique, container="b") == "b\n"

@@ -1,4 +1,4 @@
-"""The process of a laptop cluster: what it leaves behind (nothing), and what it keeps."""
+"""Tests of the process of a laptop cluster: its start, its end and its stored state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start_sleeping_pod(kube: ClusterClient, name: str) -> int:
 
 
 def read_old_log(kube: ClusterClient, name: str) -> str:
-    """Return the log of a pod from before the cluster's restart, once its kubelet has read of that pod."""
+    """Return the log of a pod from before the restart; empty until the kubelet knows the pod."""
     try:
         return kube.read_log(kube.get_pod(name).metadata.name)
     except ApiException as error:
@@ -57,7 +57,7 @@ def read_old_log(kube: ClusterClient, name: str) -> str:
         return ""
 
 
-def test_start_and_stop():
+def test_a_stopped_cluster_leaves_nothing():
     with LocalCluster() as cluster:
         kube = ClusterClient(cluster.kubeconfig)
         pod = start_sleeping_pod(kube, "sleeper")
@@ -68,7 +68,7 @@ def test_start_and_stop():
         assert cluster.start() is cluster
     assert not (is_alive(pid) or folder.exists() or is_reachable(server))
     wait_until(lambda: not is_alive(pod))
-    cluster.stop()  # once more does no harm
+    cluster.stop()  # a second stop has no effect
 
 
 @pytest.mark.parametrize("victim", ["parent", "cluster"])
@@ -88,7 +88,7 @@ def test_sigkill_leaves_nothing(victim):
     parent.stdout.close()
 
 
-def test_a_cluster_that_cannot_start_says_why(tmp_path):
+def test_a_cluster_that_cannot_start_reports_the_reason(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -102,9 +102,9 @@ def test_a_state_folder_serves_one_cluster(tmp_path):
         LocalCluster(tmp_path).start()
 
 
-def test_a_cluster_that_was_not_started():
+def test_a_cluster_that_was_not_started_has_no_kubeconfig():
     with pytest.raises(ClusterError, match="not started"):
-        LocalCluster().kubeconfig  # noqa: B018 - the error is what is looked at
+        LocalCluster().kubeconfig  # noqa: B018 - the property raises the error
 
 
 def test_state_survives_a_restart(tmp_path):
@@ -140,7 +140,7 @@ def test_state_survives_a_restart(tmp_path):
         kube.close()
 
 
-def test_the_command(tmp_path):
+def test_the_command_prints_the_kubeconfig_and_ends_on_ctrl_c(tmp_path):
     arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", "--state", str(tmp_path)]
     command = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
@@ -156,7 +156,7 @@ def test_the_command(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--environment", "--pod-env"])
-def test_a_pair_without_a_value(option):
+def test_a_pair_without_a_value_is_rejected(option):
     arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", option, "secret"]
     ended = subprocess.run(arguments, capture_output=True, text=True)
     assert ended.returncode == 2

@@ -1,4 +1,4 @@
-"""From a TrainJob to its JobSet: what was seen with the real Trainer 2.3.0 and JobSet 0.12.0."""
+"""Tests of the JobSet of a TrainJob, with results of the real Trainer 2.3.0 and JobSet 0.12.0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_model_is_in_the_runtimes_name(runtime, model):
     assert torchtune.parse_model(runtime) == model
 
 
-def test_a_composition_leaves_runtime_and_job_alone():
+def test_a_composition_does_not_change_runtime_and_job():
     runtime, trainjob = copy.deepcopy(RUNTIMES[LLAMA]), job(LLAMA, command=["tune", "run"], env=[{"name": "A"}])
     before = copy.deepcopy(trainjob)
     build_jobset(trainjob, runtime)
@@ -43,7 +43,7 @@ def test_a_composition_leaves_runtime_and_job_alone():
 # -- patches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_later_patch_wins_and_null_takes_away():
+def test_a_patch_replaces_values_and_null_removes_them():
     assert strategic_merge({"nodeSelector": {"a": "1", "b": "1"}}, {"nodeSelector": {"a": "2", "b": None}}) == {
         "nodeSelector": {"a": "2"}
     }
@@ -70,7 +70,7 @@ def compose_complete_jobset(runtime=LLAMA, name="job", **given):
     return jobset
 
 
-def test_defaults():
+def test_a_jobset_has_the_defaults_of_its_webhook():
     spec = compose_complete_jobset(TORCH)["spec"]
     assert spec["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
     assert (spec["successPolicy"], spec["startupPolicy"]) == ({"operator": "All"}, {"startupPolicyOrder": "AnyOrder"})

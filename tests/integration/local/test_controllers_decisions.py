@@ -1,4 +1,4 @@
-"""What the controllers decide: pure functions of an owner and its children."""
+"""Tests of the controllers' decisions, which are pure functions of an owner and its children."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def writes_of(decision, kind):
 
 
 def event_reasons(decision):
-    announced = [write.success_event for write in decision.writes if isinstance(write, (Create, Delete))]
-    return [note.reason for note in (*announced, *writes_of(decision, EventWrite)) if note]
+    success_events = [write.success_event for write in decision.writes if isinstance(write, (Create, Delete))]
+    return [event.reason for event in (*success_events, *writes_of(decision, EventWrite)) if event]
 
 
 def written_status(decision, resource):
@@ -63,7 +63,7 @@ def counters(**of_node):
     return {"name": "node", **dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0), **of_node}
 
 
-def test_counters_are_copied_and_nothing_else():
+def test_only_the_counters_are_copied_from_a_running_jobset():
     job = trainjob()
     decision = trainjobs.decide(
         job, composed_jobset(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW
@@ -82,14 +82,14 @@ def test_the_end_comes_from_the_jobset(theirs, ours):
     assert written_status(decision, "trainjobs")["conditions"] == [true_condition(ours)]
 
 
-def test_a_running_jobset_is_left_alone():
+def test_a_running_jobset_is_not_changed():
     job = trainjob()
     running = jobset_for(job)
     running["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
     assert trainjobs.decide(job, composed_jobset(job), running, NOW).writes == []
 
 
-def test_the_deadline_ends_the_jobset_and_freezes_the_counters():
+def test_the_deadline_deletes_the_jobset_and_keeps_the_counters():
     job = trainjob(activeDeadlineSeconds=60)
     job["status"] = {"jobsStatus": [counters(active=1)]}
     jobset = jobset_for(job, replicatedJobsStatus=[counters(active=1)])
@@ -125,7 +125,7 @@ def child_job(jobset, name, *, restart=0, **more):
     return {**built, "status": more}
 
 
-def test_only_jobs_without_dependencies_are_made_first():
+def test_only_jobs_without_dependencies_are_created_first():
     jobset = jobset_for(trainjob("torchtune-llama3.2-1b"))
     decision = jobsets.decide(jobset, [], NOW)
     names = [create.body["metadata"]["name"] for create in writes_of(decision, Create)]
@@ -145,14 +145,14 @@ def test_only_jobs_without_dependencies_are_made_first():
         ({"conditions": [true_condition("Failed")]}, {"failed": 1}),
     ],
 )
-def test_jobs_are_counted_not_pods(status, expected):
+def test_the_jobset_status_counts_jobs_not_pods(status, expected):
     job = trainjob()
     job["spec"]["trainer"]["numNodes"] = 2 if "succeeded" in status or status.get("active") == 2 else 1
     jobset = jobset_for(job)
-    told = jobsets.count_replicated_jobs(
+    counted = jobsets.count_replicated_jobs(
         jobset, jobsets.group_child_jobs(jobset, [child_job(jobset, "node", **status)])
     )
-    assert told == [counters(**expected)]
+    assert counted == [counters(**expected)]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_job_starts_its_pods():
     assert event_reasons(decision) == ["SuccessfulCreate", "SuccessfulCreate"]
 
 
-def test_nothing_more_while_they_run():
+def test_a_job_with_all_pods_running_needs_no_writes():
     running = [pod(ready=True)]
     status = written_status(decide_job(batch_job(), running), "jobs")
     assert (status["active"], status["ready"]) == (1, 1)
@@ -226,7 +226,7 @@ def test_nothing_more_while_they_run():
 
 
 def decide_end(job, pods):
-    """The look that tells the end; the one before it tells only why it ends."""
+    """Return the decision that ends a Job; an earlier one sets only the reason of the end."""
     first = decide_job(job, pods)
     assert len(written_status(first, "jobs")["conditions"]) == 1
     gone = [pod for pod in pods if pod["status"]["phase"] == "Running"]
@@ -239,7 +239,9 @@ def test_success_of_all_indexes():
     half = decide_job(job, [pod("Succeeded", index=1), pod(index=0)])
     status = written_status(half, "jobs")
     assert (status["succeeded"], status["completedIndexes"], status["active"]) == (1, "1", 1)
-    assert len([patch for patch in writes_of(half, Patch) if patch.resource == "pods"]) == 1  # counted, so let go
+    assert (
+        len([patch for patch in writes_of(half, Patch) if patch.resource == "pods"]) == 1
+    )  # counted, so its finalizer is removed
     done = decide_end({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
     status = written_status(done, "jobs")
     assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
@@ -256,7 +258,7 @@ def test_a_failed_pod_is_replaced_after_a_pause():
     assert len(writes_of(later, Create)) == 1
 
 
-def test_too_many_failed_pods():
+def test_a_job_fails_at_its_backoff_limit():
     decision = decide_end(batch_job(backoffLimit=0), [pod("Failed")])
     status = written_status(decision, "jobs")
     assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
@@ -291,7 +293,7 @@ def test_a_deleted_pod_counts_as_failed_once():
 def test_suspend_deletes_pods_without_counting_them():
     decision = decide_job(batch_job(suspend=True, status={"startTime": AT, "active": 1}), [pod()])
     status = written_status(decision, "jobs")
-    assert status["startTime"] is None  # taken away
+    assert status["startTime"] is None  # the patch removes it
     assert "failed" not in status
     assert event_reasons(decision) == ["SuccessfulDelete", "Suspended"]
     kept = {key: value for key, value in status.items() if value is not None}
@@ -300,21 +302,21 @@ def test_suspend_deletes_pods_without_counting_them():
     assert event_reasons(resumed) == ["SuccessfulCreate", "Resumed"]
 
 
-def test_a_jobs_own_deadline():
+def test_a_job_fails_at_its_deadline():
     job = batch_job(activeDeadlineSeconds=30, status={"startTime": AT})
     assert decide_job(job, [pod()], NOW + timedelta(seconds=10)).requeue_after == 20
     late = decide_job(job, [pod()], NOW + timedelta(seconds=31))
     assert written_status(late, "jobs")["conditions"][0]["reason"] == "DeadlineExceeded"
 
 
-def test_a_job_that_is_deleted_lets_its_pods_go():
+def test_a_deleted_job_removes_the_finalizers_of_its_pods():
     job = batch_job()
     job["metadata"]["deletionTimestamp"] = AT
     decision = decide_job(job, [pod(deleted=True), pod(index=1)])
     assert [patch.obj["metadata"]["name"] for patch in writes_of(decision, Patch)] == ["j-0-x"]
 
 
-def test_a_work_queue_is_done_when_one_has_succeeded():
+def test_a_work_queue_is_complete_when_one_pod_has_succeeded():
     job = batch_job(parallelism=2, completionMode="NonIndexed")
     del job["spec"]["completions"]
     assert len(writes_of(decide_job(job, []), Create)) == 2
@@ -323,12 +325,12 @@ def test_a_work_queue_is_done_when_one_has_succeeded():
 
 
 @given(st.sets(st.integers(0, 30)))
-def test_indexes_are_written_and_read(indexes):
+def test_formatted_indexes_can_be_parsed(indexes):
     assert job_pods.parse_indexes(job_pods.format_indexes(indexes)) == indexes
 
 
 @pytest.mark.parametrize(("indexes", "text"), [(set(), ""), ({0}, "0"), ({0, 1}, "0,1"), ({0, 2, 3, 4, 7}, "0,2-4,7")])
-def test_indexes_look_as_in_kubernetes(indexes, text):
+def test_indexes_have_the_format_of_kubernetes(indexes, text):
     assert job_pods.format_indexes(indexes) == text
 
 
@@ -368,7 +370,7 @@ def explain_unschedulable(pod, others=(), claims=()):
         (pod_requesting(nodeSelector={"kubernetes.io/os": "linux"}), [], ""),
     ],
 )
-def test_why_a_pod_waits(pod, others, expected):
+def test_the_reason_why_a_pod_is_unschedulable(pod, others, expected):
     assert explain_unschedulable(pod, others) == (f"0/1 nodes are available: {expected}" if expected else "")
 
 

@@ -1,4 +1,4 @@
-"""The loopback hub, as HTTP clients see it; what huggingface_hub makes of it is in test_initializers.py."""
+"""Tests of the loopback hub with plain HTTP; test_initializer_images.py uses huggingface_hub."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def hub(root: Path) -> Iterator[HubServer]:
 def fetch(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - loopback
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            return answer.status, answer.read(), dict(answer.headers)
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            return refusal.code, refusal.read(), dict(refusal.headers)
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            return response.status, response.read(), dict(response.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(), dict(error.headers)
 
 
 @pytest.mark.parametrize("kind", ["models/demo/tiny", "datasets/demo/tickets"])
@@ -62,7 +62,7 @@ def test_the_commit_changes_with_the_content_and_only_then(hub: HubServer, root:
     assert commit() != first
 
 
-def test_a_file_whole_its_head_and_a_part(hub: HubServer) -> None:
+def test_a_file_can_be_read_completely_or_in_part(hub: HubServer) -> None:
     url = f"{hub.url}/datasets/demo/tickets/resolve/main/data/rows"
     status, whole, headers = fetch(url)
     assert (status, whole, headers["Content-Length"]) == (200, bytes(range(100)), "100")
@@ -83,7 +83,7 @@ def test_a_file_whole_its_head_and_a_part(hub: HubServer) -> None:
         ("/api/agent-harnesses", 404, "EntryNotFound"),
     ],
 )
-def test_what_is_not_there_is_refused_as_by_the_real_hub(hub: HubServer, path: str, status: int, code: str) -> None:
+def test_a_missing_object_has_the_error_of_the_real_hub(hub: HubServer, path: str, status: int, code: str) -> None:
     found, _, headers = fetch(hub.url + path)
     assert (found, headers["X-Error-Code"]) == (status, code)
 
@@ -99,14 +99,14 @@ def test_access_by_token(hub: HubServer, token: str, status: int, code: str | No
         assert (found, answered.get("X-Error-Code")) == (status, code)
 
 
-def test_the_port_is_free_again_after_it_stopped(root: Path) -> None:
+def test_a_stopped_hub_frees_its_port(root: Path) -> None:
     with HubServer(root) as first:
         port = first.port
     with HubServer(root, port) as second:
         assert fetch(f"{second.url}/api/models/demo/tiny")[0] == 200
 
 
-def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> None:
+def test_the_program_prints_its_address_and_ends_on_sigint(root: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "trainjob_local.demo.hub", str(root)], stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""The stand-in for upstream's initializer images, with the real huggingface_hub against the loopback hub.
+"""Tests of the replacement of upstream's initializer images, with huggingface_hub and the loopback hub.
 
 Object stores are in tests/integration/programs/export/test_round_trip.py.
 """
@@ -57,13 +57,13 @@ def initialize(tmp_path: Path, hub: HubServer) -> Initialize:
 
 
 def read_downloads(folder: Path) -> list[str]:
-    """Return the content of a folder, without the library's own notes."""
+    """Return the files of a folder, without the library's cache."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path.as_posix() for path in paths if path.parts[0] != ".cache")
 
 
 @pytest.mark.parametrize("uri", ["hf://demo/tickets", "hf://demo/tickets/data", "hf://demo/tickets/data/deep"])
-def test_a_dataset_is_the_whole_repository_whatever_folder_is_named(
+def test_a_dataset_is_the_whole_repository_even_if_a_folder_is_given(
     tmp_path: Path, initialize: Initialize, uri: str
 ) -> None:
     done = initialize("dataset", STORAGE_URI=uri)
@@ -72,7 +72,7 @@ def test_a_dataset_is_the_whole_repository_whatever_folder_is_named(
     assert (tmp_path / "workspace/dataset/data/train.parquet").read_text() == "datasets/demo/tickets data/train.parquet"
 
 
-def test_a_dataset_without_what_is_ignored(tmp_path: Path, initialize: Initialize) -> None:
+def test_ignored_files_are_not_downloaded(tmp_path: Path, initialize: Initialize) -> None:
     initialize("dataset", STORAGE_URI="hf://demo/tickets", IGNORE_PATTERNS="*.md, heldout/*,")
     assert read_downloads(tmp_path / "workspace" / "dataset") == ["data/train.parquet"]
 
@@ -83,14 +83,14 @@ def test_a_model_is_configuration_tokenizer_and_safetensors(tmp_path: Path, init
     assert read_downloads(tmp_path / "workspace" / "model") == expected
 
 
-def test_it_tells_each_file(initialize: Initialize) -> None:
+def test_each_file_has_a_log_line(initialize: Initialize) -> None:
     first, *files, last = initialize("dataset", STORAGE_URI="hf://demo/tickets").stdout.splitlines()
     assert first.startswith("dataset initializer: 3 files, ")
     assert [line.split()[2] for line in files] == ["1/3", "2/3", "3/3"]
     assert last == "dataset initializer: done"
 
 
-def test_a_private_model_with_its_token(tmp_path: Path, initialize: Initialize) -> None:
+def test_a_private_model_can_be_downloaded_with_its_token(tmp_path: Path, initialize: Initialize) -> None:
     assert initialize("model", STORAGE_URI="hf://demo/gated", ACCESS_TOKEN="hf_right").returncode == 0
     assert initialize("model", STORAGE_URI="hf://demo/gated", HF_TOKEN="hf_right").returncode == 0
 
@@ -100,17 +100,17 @@ def test_a_private_model_with_its_token(tmp_path: Path, initialize: Initialize) 
     [
         ("model", {}, "STORAGE_URI is not set"),
         ("model", {"STORAGE_URI": "demo/tiny"}, "has no scheme"),
-        ("model", {"STORAGE_URI": "gs://demo/tiny"}, "knows hf:// and s3://"),
-        ("dataset", {"STORAGE_URI": "cache://schema/table"}, "knows hf:// and s3://"),
+        ("model", {"STORAGE_URI": "gs://demo/tiny"}, "supports only hf:// and s3://"),
+        ("dataset", {"STORAGE_URI": "cache://schema/table"}, "supports only hf:// and s3://"),
         ("dataset", {"STORAGE_URI": "hf://demo"}, "names no repository"),
         ("model", {"STORAGE_URI": "hf://demo/tiny/folder"}, "names no repository"),
         ("model", {"STORAGE_URI": "hf://demo/none"}, "no model demo/none on the hub"),
         ("dataset", {"STORAGE_URI": "hf://demo/tiny"}, "no dataset demo/tiny on the hub"),
         ("model", {"STORAGE_URI": "hf://demo/gated"}, "no access to hf://demo/gated (HTTP 401)"),
-        ("model", {"STORAGE_URI": "hf://demo/gated", "ACCESS_TOKEN": "hf_other"}, "(HTTP 403): ask for access"),
-        ("model", {"STORAGE_URI": "hf://demo/gated", "ACCESS_TOKEN": "hf_wrong"}, "does not know this ACCESS_TOKEN"),
-        ("model", {"STORAGE_URI": "hf://demo/pickled"}, "no file that is wanted; it has pytorch_model.bin"),
-        ("model", {"STORAGE_URI": "hf://demo/tiny", "IGNORE_PATTERNS": "*"}, "no file that is wanted"),
+        ("model", {"STORAGE_URI": "hf://demo/gated", "ACCESS_TOKEN": "hf_other"}, "(HTTP 403): request access"),
+        ("model", {"STORAGE_URI": "hf://demo/gated", "ACCESS_TOKEN": "hf_wrong"}, "rejects this ACCESS_TOKEN"),
+        ("model", {"STORAGE_URI": "hf://demo/pickled"}, "matches the patterns; its files: pytorch_model.bin"),
+        ("model", {"STORAGE_URI": "hf://demo/tiny", "IGNORE_PATTERNS": "*"}, "matches the patterns"),
         ("model", {"STORAGE_URI": "hf://demo/tiny", "HF_ENDPOINT": "http://127.0.0.1:9"}, "cannot be downloaded"),
     ],
 )
@@ -125,6 +125,6 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert env.get("ACCESS_TOKEN", "hf_none") not in sentence
 
 
-def test_what_an_earlier_download_left_does_not_hide_a_refusal(initialize: Initialize) -> None:
+def test_files_of_an_earlier_download_do_not_hide_an_error(initialize: Initialize) -> None:
     assert initialize("model", STORAGE_URI="hf://demo/tiny").returncode == 0
     assert initialize("model", STORAGE_URI="hf://demo/none").returncode == 1

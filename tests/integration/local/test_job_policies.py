@@ -1,4 +1,4 @@
-"""A Job's own policies, as Kubernetes 1.36 applies them: rules in their order, exit codes, conditions, indexes."""
+"""Tests of a Job's podFailurePolicy and successPolicy, as Kubernetes 1.36 applies them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def exit_code_message(code, index, container="node"):
         ([OTHERS], pod(0), ""),
     ],
 )
-def test_the_first_rule_that_fits_counts(rules, failed, said):
+def test_only_the_first_rule_that_a_pod_matches_counts(rules, failed, said):
     assert find_fail_job_message(job(*rules), [pod(1), failed]) == said
 
 
-def test_only_what_is_ignored_does_not_count():
+def test_a_pod_is_ignored_only_if_its_first_rule_ignores_it():
     assert is_ignored(job(LOST, FINAL), pod(42, lost=True))
     assert not is_ignored(job(FINAL, LOST), pod(42, lost=True))
     assert not is_ignored(job(), pod(42))
@@ -67,5 +67,5 @@ def test_only_what_is_ignored_does_not_count():
         ([{"succeededIndexes": "0"}], set(), ""),
     ],
 )
-def test_success(rules, done, said):
+def test_a_success_rule_is_met_by_completed_indexes(rules, done, said):
     assert find_success_message(job(success=rules), done) == said

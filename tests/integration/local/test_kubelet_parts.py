@@ -1,4 +1,4 @@
-"""The pure parts of the kubelet, and its log files."""
+"""Tests of the kubelet's pure functions, log files and processes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ chunks = st.lists(st.binary(min_size=1, max_size=20), max_size=12)
 
 
 @given(chunks)
-def test_a_log_gives_back_every_byte(tmp_path_factory, written):
+def test_a_log_returns_every_byte(tmp_path_factory, written):
     log = ContainerLog(tmp_path_factory.mktemp("log") / "c.log")
     for chunk in written:
         log.write(chunk)
@@ -108,7 +108,7 @@ def test_the_tail_of_a_log_is_its_last_lines(tmp_path_factory, written, lines):
 
 
 @given(chunks, st.integers(0, 60))
-def test_a_limit_cuts_a_log(tmp_path_factory, written, limit):
+def test_a_limit_truncates_a_log(tmp_path_factory, written, limit):
     log = ContainerLog(tmp_path_factory.mktemp("log") / "c.log")
     for chunk in written:
         log.write(chunk)
@@ -122,7 +122,7 @@ def test_records_have_the_format_of_container_runtimes():
     )
 
 
-def test_timestamps_stand_at_the_beginning_of_lines_only(tmp_path):
+def test_only_the_beginning_of_a_line_has_a_timestamp(tmp_path):
     log = ContainerLog(tmp_path / "c.log")
     for chunk in (b"10%\r", b"20%\r", b"done\nnext\n"):
         log.write(chunk)
@@ -133,7 +133,7 @@ def test_timestamps_stand_at_the_beginning_of_lines_only(tmp_path):
     assert text.count(b"Z ") == 2
 
 
-def test_since_leaves_out_earlier_records(tmp_path):
+def test_since_excludes_earlier_records(tmp_path):
     path = tmp_path / "c.log"
     path.write_bytes(format_records(b"old\n", NOW) + format_records(b"new\n", NOW + timedelta(seconds=0.5)))
     log = ContainerLog(path, ended=True)
@@ -146,7 +146,9 @@ def test_since_leaves_out_earlier_records(tmp_path):
         assert b"".join(log.read(LogOptions(since=format_since(since, None, NOW)))) == expected
     path.write_bytes(format_records(b"begun", NOW) + format_records(b" ended\nnew\n", NOW + timedelta(seconds=1)))
     rest = b"".join(log.read(LogOptions(since="2026-01-31T12:00:01", timestamps=True)))
-    assert rest == b" ended\n2026-01-31T12:00:01.000000000Z new\n"  # its time was in front of the line's beginning
+    assert (
+        rest == b" ended\n2026-01-31T12:00:01.000000000Z new\n"
+    )  # the line's time is in its first record, which is excluded
     assert format_since("", 90, NOW) == "2026-01-31T11:58:30"
     assert format_since("", None, NOW) == ""
     with pytest.raises(ValueError, match="RFC 3339"):
@@ -176,11 +178,11 @@ def test_a_follower_sees_progress_frames_before_any_newline(tmp_path):
     assert b"".join(seen) == b"\r 1%\r 2%\r 3%\n"
 
 
-def test_a_follower_that_has_gone_is_let_go(tmp_path):
-    log, gone = ContainerLog(tmp_path / "c.log"), threading.Event()
-    reader = threading.Thread(target=lambda: list(log.read(LogOptions(follow=True), gone)))
+def test_a_cancelled_follower_ends(tmp_path):
+    log, cancelled = ContainerLog(tmp_path / "c.log"), threading.Event()
+    reader = threading.Thread(target=lambda: list(log.read(LogOptions(follow=True), cancelled)))
     reader.start()
-    gone.set()
+    cancelled.set()
     reader.join(60)
     assert not reader.is_alive()
     log.close()
@@ -210,7 +212,7 @@ def test_a_container_ends_with_its_first_process(tmp_path, command):
     try:
         script = f"{{ {command}; }} 2>/dev/null & until [ -e ready ]; do sleep 0.01; done; exit 3"
         process = processes.start(["sh", "-c", script], {"PATH": os.environ["PATH"]}, tmp_path)
-        assert process.read() == b""  # the sleeper held the pipe until it was killed; of that its shell may tell
+        assert process.read() == b""  # the sleeping process held the pipe until it was killed
         assert process.wait() == 3
     finally:
         processes.close()
@@ -219,8 +221,8 @@ def test_a_container_ends_with_its_first_process(tmp_path, command):
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from trainjob_local.kubelet.processes import Processes
-processes = Processes(remove=Path(sys.argv[1]))
+from trainjob_local.kubelet.processes import ProcessManager
+processes = ProcessManager(remove=Path(sys.argv[1]))
 env = {"PATH": os.environ["PATH"]}
 import threading
 started = []
@@ -252,7 +254,7 @@ def test_a_killed_kubelet_leaves_nothing(tmp_path):
     wait_until(lambda: not watchdog.find_marked_processes(mark) and not folder.exists())
 
 
-def test_orders_of_the_undertaker():
+def test_the_watchdog_knows_the_running_groups():
     assert watchdog.running_groups(["+1\n", "+2\n", "-1\n", "rubbish\n", "+3"]) == {2, 3}
 
 
@@ -269,13 +271,13 @@ def test_conditions_keep_their_time_until_they_change():
     assert [one["lastTransitionTime"][-3:] for one in ended] == ["09Z", "00Z", "00Z", "09Z", "09Z"]
 
 
-def test_conditions_of_others_stay():
+def test_conditions_of_other_components_stay():
     theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     assert build_pod_conditions("Running", [], [], [theirs], NOW, volumes_mounted=True)[-1] == theirs
 
 
 @pytest.mark.parametrize(
-    ("image", "there", "reasons"),
+    ("image", "available", "reasons"),
     [
         ("docker.io/library/python:3.12-alpine", True, []),
         ("ghcr.io:443/a/b_c/d-e.f@sha256:" + "a" * 64, True, []),
@@ -286,8 +288,8 @@ def test_conditions_of_others_stay():
         ("", True, ["InvalidImageName"]),
     ],
 )
-def test_why_an_image_cannot_be_had(image, there, reasons):
-    assert list(pull_problems(image, available=there)) == reasons
+def test_the_reasons_why_an_image_cannot_be_pulled(image, available, reasons):
+    assert list(pull_problems(image, available=available)) == reasons
 
 
 def test_a_container_lost_with_its_node_has_exit_code_137():
@@ -304,7 +306,7 @@ def test_a_container_lost_with_its_node_has_exit_code_137():
         ({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
     ],
 )
-def test_quality_of_service(resources, expected):
+def test_the_quality_of_service_class_of_a_pod(resources, expected):
     assert qos_class({"containers": [{"resources": resources}]}) == expected
 
 
@@ -321,13 +323,13 @@ def test_stock_images_find_their_environments(tmp_path):
     assert find_image(images, "busybox").problem() == ""
 
 
-def test_a_missing_environment_says_what_to_install():
+def test_a_missing_environment_names_the_packages_to_install():
     problem = find_image(default_images(), "ghcr.io/kubeflow/trainer/torchtune-trainer").problem()
     assert "pip install torch torchtune" in problem
     assert "--environment torchtune=DIR" in problem
 
 
-def test_images_travel_as_json():
+def test_images_can_be_stored_as_json():
     image = Image("a|b", Path("/e"), ("x", "y"), {"K": "V"}, (Path("/p"),), ("nice",), "why")
     assert images_from_json(images_to_json([image])) == (image,)
     assert images_from_json('[{"match": "x"}]') == (Image("x"),)
@@ -336,7 +338,7 @@ def test_images_travel_as_json():
             images_from_json(wrong)
 
 
-def test_settings_travel_as_json():
+def test_settings_can_be_stored_as_json():
     settings = ClusterSettings(
         Path("/s"), True, 7, {"t": Path("/e")}, {"HF_ENDPOINT": "x"}, (Image("m", Path("/e"), env={"A": "b"}),), gpus=2
     )

@@ -1,4 +1,4 @@
-"""The pytest plugin in a session of its own, as a user's tests have it."""
+"""Tests of the pytest plugin in a separate pytest session, as users have it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_pytest(folder, *options):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
-def test_fixtures(tmp_path):
+def test_the_fixtures_work_in_user_tests(tmp_path):
     (tmp_path / "test_user.py").write_text(USER_TESTS)
     done = run_pytest(tmp_path)
     assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them: compared with k8s.io/apimachinery 0.36."""
+"""Tests of quantities, with results of k8s.io/apimachinery 0.36."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_whole_numbers_are_rounded_up(text, expected):
 
 
 @pytest.mark.parametrize("given", ["", "lots", "1x", "Gi", "1 Gi", "1e", "1KiB", "0x1"])
-def test_what_is_no_quantity(given):
+def test_other_texts_are_rejected(given):
     with pytest.raises(ValueError, match="no Kubernetes quantity"):
         canonicalize(given)
