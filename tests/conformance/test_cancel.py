@@ -133,7 +133,7 @@ def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
         assert waiting.result(300).phase is Phase.DELETED
         assert cancel(cluster, first)  # it exists and still terminates
-        assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
+        assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
         submission = pool.submit(submit_script, cluster, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", timeout=0.5)
@@ -150,7 +150,7 @@ def test_actions_on_a_deleted_job_do_not_affect_a_namesake(client, namespace, cl
     first = submit_script(cluster, namespace, "sleep 600")
     assert cancel(cluster, first)
     client.wait_until_deleted("JobSet", namespace, first.name)
-    expected = "it goes on" if action is KillAction.KEEP else "it was gone already"
+    expected = "it continues to run" if action is KillAction.KEEP else "it did not exist any more"
     assert apply_kill_action(cluster, first, action) == expected
     client.create(shell("sleep 600", name=first.name), namespace)
     other = client.get("TrainJob", namespace, first.name)["metadata"]["uid"]
@@ -170,7 +170,7 @@ def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, na
     pod = wait_for_running_pod(client, namespace, first.name)["metadata"]
     assert next(client.follow_log(namespace, pod["name"])) == "up\n"
     assert apply_kill_action(cluster, first, "suspend") == "it was suspended"
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
+    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
     with ThreadPoolExecutor(1) as pool:
         submission = pool.submit(submit_script, cluster, namespace, script)
         with pytest.raises(WaitTimeout, match="still being deleted"):
@@ -181,7 +181,7 @@ def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, na
     assert (second.uid, second.adopted) == (first.uid, True)
     assert wait_for_running_pod(client, namespace, first.name)["metadata"]["uid"] != pod["uid"]
     # This kill action of the first try comes late: the second try has adopted the job.
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
+    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
     assert apply_kill_action(cluster, second, "suspend") == "it was suspended"
 
@@ -198,7 +198,7 @@ def test_a_queued_job_is_not_suspended(client, namespace, cluster):
     """A job in a Kueue queue keeps running when its kill action is `suspend`, because Kueue would resume it."""
     first = submit_script(cluster, namespace, "sleep 600")
     client.patch("TrainJob", namespace, first.name, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}})
-    assert "goes on: TrainJob" in apply_kill_action(cluster, first, "suspend")
+    assert "continues to run: TrainJob" in apply_kill_action(cluster, first, "suspend")
     with pytest.raises(WaitTimeout, match=r"could not be suspended and goes on.*queue gpu"):
         wait(cluster, first, limits=Limits(total=timedelta(0), on_timeout=KillAction.SUSPEND))
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
@@ -208,9 +208,9 @@ def test_a_finished_job_is_not_suspended(client, namespace, cluster):
     """A finished job is not changed by a kill action."""
     first = submit_script(cluster, namespace, "true")
     assert wait(cluster, first).succeeded
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was left as it is")
+    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
-    assert apply_kill_action(cluster, replace(first, uid="other"), "delete") == "it was gone already"
+    assert apply_kill_action(cluster, replace(first, uid="other"), "delete") == "it did not exist any more"
     assert wait_until(lambda: client.find("TrainJob", namespace, first.name))
 
 

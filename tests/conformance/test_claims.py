@@ -132,7 +132,7 @@ def test_retained_claim(client, namespace, target):
 
 @pytest.mark.since("2.2")
 def test_existing_claim_is_not_used(client, namespace, target):
-    """An existing claim with that name is never used. There is no JobSet, and only an event has the reason."""
+    """An existing claim with the name is never used. There is no JobSet, and only an event has the reason."""
     client.create(claim("initializer-job", "20Gi"), namespace)
     client.create(train_job(runtime=LLAMA), namespace)
     other = f"{FIELD}.template[0].spec: Invalid value: {SPEC}: spec does not match existing PVC initializer-job"

@@ -57,7 +57,7 @@ def test_the_deadline_of_a_suspended_job(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_the_deadline_is_immutable(client, namespace):
-    """The deadline is immutable and at least 1 second."""
+    """A deadline is immutable and at least 1 second."""
     wrong = 'TrainJob.trainer.kubeflow.org "job" is invalid: spec.activeDeadlineSeconds: Invalid value: '
     invalid = client.request("POST", path_of("TrainJob", namespace), shell("true", activeDeadlineSeconds=0))
     assert (invalid.code, invalid.reason) == (422, "Invalid")
@@ -80,7 +80,7 @@ def test_the_deadline_can_be_removed_and_set(client, namespace):
 
 @pytest.mark.before("2.2")
 def test_no_deadline_before_2_2(client, namespace):
-    """Before 2.2 the field does not exist: strict validation rejects it, otherwise it is dropped."""
+    """Before 2.2 activeDeadlineSeconds does not exist: Strict validation rejects it, otherwise it is dropped."""
     job = shell("true", suspend=True, activeDeadlineSeconds=5)
     strict = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
     assert strict.code == 400

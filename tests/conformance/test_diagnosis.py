@@ -89,7 +89,7 @@ def test_name_too_long(client, namespace, target, job_group, evidence):
 
 
 def test_waiting_in_an_event_loop(client, cluster, namespace, unique):
-    """A waiter in an event loop, such as Airflow's triggerer, gets the same error."""
+    """A waiter in an event loop, such as Airflow's triggerer, gets the typed error too."""
     reference = submit(cluster, shell_job(image="Not/A_Name"), RunKey("conformance", "diagnosis", "loop", unique))
     outcome = asyncio.run(wait_async(cluster, reference))
     with pytest.raises(ImageUnavailable, match="invalid reference format"):
@@ -138,7 +138,7 @@ PENDING_JOBS = {
 
 
 def test_a_pending_job_is_kept(client, cluster, namespace, target, job_group, evidence):
-    """A missing node or volume, which others may provide, is reported while the job waits. The job is kept."""
+    """A missing node or volume is reported while the job waits. The job is kept, because others may provide it."""
     client.create(claim_of_class("unbound", "nope"), namespace)
     waiters = {name: job_group.submit(name, job) for name, (job, _) in PENDING_JOBS.items()}
     for name, (_, text) in PENDING_JOBS.items():

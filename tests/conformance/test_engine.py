@@ -144,7 +144,7 @@ def test_wait_limits(client, cluster, namespace, key):
 
 @pytest.mark.since("2.2")
 def test_deadline(cluster, key):
-    """A job that is active longer than its deadline is Failed, and the deadline is reported."""
+    """A job that is active longer than its deadline is Failed, and its waiter gets the reason DeadlineExceeded."""
     reference = submit(cluster, shell("echo started; sleep 60", deadline=timedelta(seconds=1)), key)
     outcome = wait(cluster, reference)
     assert (outcome.phase, outcome.category, outcome.reason) == (Phase.FAILED, Category.DEADLINE, "DeadlineExceeded")

@@ -125,7 +125,7 @@ def test_log_before_the_start(client, namespace):
 
 
 def test_log_of_an_unscheduled_pod(client, namespace):
-    """The log of a pod without a node is empty, with the code 204."""
+    """The log of a pod without a node is empty and has the code 204."""
     client.create(unschedulable_pod("homeless", nodeSelector={"example.org/no": "such"}), namespace)
     client.wait_for("Pod", namespace, "homeless", lambda pod: "Unschedulable" in str(pod["status"]))
     response = request_log(client, namespace, "homeless")

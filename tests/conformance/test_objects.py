@@ -230,7 +230,7 @@ def test_dry_run(client, namespace):
 
 
 def test_namespaces(client, namespace):
-    """Nothing can be created in a missing or terminating namespace. Deleting that again returns it."""
+    """Nothing can be created in a missing or terminating namespace. Deleting such a namespace again succeeds."""
     text = f'namespaces "no-{namespace}" not found'
     for kind in KINDS:
         assert error_of(client.request("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (

@@ -211,10 +211,10 @@ ROWS = [
             "{s}.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when "
             "`tolerationSeconds` is set"
         ),
-        "a value with Exists",
+        pod={"tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoSchedule"}]},
     ),
     pod_rule(
-        "a value of Exists",
+        "a value with Exists",
         "{s}.tolerations[0].operator: Invalid value: \"x\": value must be empty when `operator` is 'Exists'",
         pod={"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]},
     ),

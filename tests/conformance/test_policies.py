@@ -63,7 +63,7 @@ def record_feature(evidence, target):
 
 
 def test_pod_failure_policy(client, namespace, run_script, record_feature):
-    """A Job's podFailurePolicy can end the job at once. The outcome names the rule, and is not retryable."""
+    """A Job's podFailurePolicy can end the job at once. The outcome names the rule and is not retryable."""
     create_own_runtime(client, namespace, never_restarted_job(backoffLimit=3, podFailurePolicy={"rules": [FINAL]}))
     outcome, _ = run_script(Runtime(name="own", kind="TrainingRuntime"), "echo why; exit 42")
     assert (outcome.reason, outcome.category, outcome.exit_code) == ("PodFailurePolicy", Category.POLICY, 42)

@@ -48,7 +48,7 @@ def test_strict_validation(client, namespace, target, name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_default_validation(client, namespace, target, name):
-    """Without Strict, as most clients send it, a published TrainJob gets the other code of its file."""
+    """Without Strict, as most clients send it, a published TrainJob gets the code that its file names for that."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example)
     assert found.code == example["lenient"][format_version(target)], found.message

@@ -70,7 +70,7 @@ def cluster(target, namespace, restricted_token):
 
 
 def test_every_request_of_the_engine_is_allowed(client, namespace, restricted_client):
-    """Every request of a step's engine is allowed."""
+    """The shipped Roles allow every request that the engine of a step sends."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "job")
     assert restricted_client.request("POST", jobs, shell("echo hello; sleep 60"), fieldValidation="Strict").code == 201
     restricted_client.wait_for("TrainJob", namespace, "job", lambda found: counters(found).get("node", {}).get("ready"))
@@ -94,7 +94,7 @@ def test_every_request_of_the_engine_is_allowed(client, namespace, restricted_cl
 
 @EACH_MANIFEST
 def test_everything_else_is_forbidden(namespace, restricted_client, manifest):
-    """Other kinds, verbs and namespaces are forbidden."""
+    """The shipped Roles allow no other kinds, verbs and namespaces."""
     granted = shipped_manifests.granted_rights(manifest)
     known = {(group, resource) for group, resource, _ in granted}
     pairs = [*sorted(known), *UNRELATED_RESOURCES]
@@ -124,7 +124,7 @@ def script_job(script):
 
 @EACH_MANIFEST
 def test_submission_to_cancellation(cluster, unique):
-    """Submission, wait with logs, adoption and cancellation work with this Role."""
+    """Submission, wait with logs, adoption and cancellation work with the shipped Roles."""
     key, lines = RunKey("conformance", "role", unique, "run-1"), []
     reference = submit(cluster, script_job("echo hello"), key)
     assert wait(cluster, reference, listener=Listener(on_log=lines.append)).succeeded
@@ -134,21 +134,21 @@ def test_submission_to_cancellation(cluster, unique):
 
 
 def test_failure_report(cluster, unique):
-    """A failure is reported with its exit code and last lines with this Role."""
+    """A failure is reported with its exit code and last lines with the shipped Roles."""
     reference = submit(cluster, script_job("echo why >&2; exit 3"), RunKey("conformance", "role", unique, "run-1"))
     outcome = wait(cluster, reference, limits=Limits(max_restarts=0))
     assert (outcome.exit_code, outcome.log_tail) == (3, ("why",))
 
 
 def test_suspension(cluster, namespace, unique):
-    """Suspension works with this Role."""
+    """Suspension works with the shipped Roles."""
     reference = submit(cluster, script_job("sleep 60"), RunKey("conformance", "role", unique, "run-1"))
     assert set_suspended(cluster, reference.name, namespace, suspended=True)
     assert cluster.get_trainjob(reference.name, namespace)["spec"]["suspend"] is True
 
 
 def test_sweep(cluster, unique):
-    """A sweep deletes finished and abandoned jobs with this Role."""
+    """A sweep deletes finished and abandoned jobs with the shipped Roles."""
     for script in ("true", "sleep 60"):
         reference = submit(
             cluster, script_job(script), RunKey("conformance", "role", f"{unique}-{len(script)}", "run-1")
@@ -160,7 +160,7 @@ def test_sweep(cluster, unique):
 
 
 def test_workspace_claim(cluster, namespace):
-    """A workspace claim can be created and deleted with this Role."""
+    """A workspace claim can be created and deleted with the shipped Roles."""
     cluster.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
     claim = cluster.get_claim("w", namespace)
     assert cluster.delete_claim("w", namespace, claim["metadata"]["uid"])

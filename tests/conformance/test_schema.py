@@ -129,7 +129,7 @@ AFFINITY = case(
 
 
 def test_limits_of_the_schema(client, namespace, target):
-    """Values beyond the limits and rules of the CRD get 422 with these messages. Values within them are accepted."""
+    """A value beyond the limits and rules of the CRD gets 422. A value within them is accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, LIMITS)
     assert found == expected
 

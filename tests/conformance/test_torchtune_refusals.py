@@ -153,7 +153,7 @@ def test_another_runtime(client, namespace):
 
 
 def test_several_problems(client, namespace, target):
-    """All problems are reported at once: variables, then nodes."""
+    """The webhook reports all TorchTune problems at once: variables, then nodes."""
     env = [{"name": "PET_NODE_RANK", "value": "1"}, {"name": "PET_FOO", "value": "1"}]
     value = '[{"name":"PET_NODE_RANK","value":"1"},{"name":"PET_FOO","value":"1"}]'
     text = f"spec.trainer.env: Invalid value: {value}: must not have reserved envs, invalid envs configured"
@@ -163,7 +163,7 @@ def test_several_problems(client, namespace, target):
 
 
 def test_other_commands(client, namespace):
-    """Nothing of this is validated unless the command is exactly `tune run`."""
+    """TorchTune's arguments are validated only if the command is exactly `tune run`."""
     for command in ({}, {"command": ["tune"]}, {"command": [*TUNE, "full_finetune_distributed"]}):
         trainer = {"args": [*QLORA, "output_dir=/x"], "numNodes": 2, "numProcPerNode": 2, **command}
         assert dry_run(client, namespace, trainer, runtime=QWEN) == ACCEPTED
