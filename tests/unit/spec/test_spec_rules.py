@@ -116,13 +116,13 @@ def builtin_job(**config):
             lambda: TrainJob(trainer=container(), runtime="torchtune-llama3.2-1b", workspace="w"),
             "workspace",
             "w",
-            "a volume of their own at /workspace",
+            "share their own volume at /workspace",
         ),
         (
             lambda: TrainJob(trainer=container(), runtime="own", initializer={"dataset": "hf://a/b"}, workspace="w"),
             "workspace",
             "w",
-            "a volume of their own at /workspace",
+            "share their own volume at /workspace",
         ),
         (
             lambda: fine_tune(overrides=["model.lora_attn_modules=[q_proj]"]),

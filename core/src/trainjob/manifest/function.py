@@ -47,7 +47,7 @@ if __name__ == "__main__":
     import gc
     import json
     import os
-    given = json.loads({arguments!r})  # on a line of its own: a traceback shows the next one
+    given = json.loads({arguments!r})  # on a separate line, because a traceback shows the line of the call
     result = {name}(**given)
     ranks = [os.environ[name] for name in {ranks} if name in os.environ]
     if result is not None and ranks[:1] in ([], ["0"]):

@@ -169,7 +169,7 @@ class TrainJob(Spec):
             raise invalid_field(
                 "workspace",
                 self.workspace.location,
-                f"initializers and training on {self.runtime.name} share a volume of their own at /workspace; for your "
+                f"initializers and training on {self.runtime.name} share their own volume at /workspace; for your "
                 f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
             )
         check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
