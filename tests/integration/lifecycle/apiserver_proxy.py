@@ -1,4 +1,4 @@
-"""A proxy in front of an API server that answers chosen requests itself.
+"""A proxy in front of an API server that responds to chosen requests itself.
 
 It forwards the others.
 """
@@ -18,10 +18,10 @@ class ApiServerProxy(ThreadingHTTPServer):
     """An HTTP server that forwards to `upstream`.
 
     Attributes:
-        answers: (status code, body) by path, or by method and path.
+        responses: (status code, body) by path, or by method and path.
         replacements: bodies by method and path (`WATCH` is a method of its own). Each replaces the response to one
-            request that the API server has carried out, with status 200; afterwards its own responses come again.
-        requests: number of requests by method and path.
+            request that the API server has executed, with status 200; later responses are the server's own.
+        request_counts: number of requests by method and path.
         url: where the proxy listens.
     """
 
@@ -45,11 +45,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
         request = f"{'WATCH' if 'watch=true' in query else self.command} {path}"
         self.server.request_counts[request] += 1
-        answers, replaced = self.server.responses, self.server.replacements.get(request)
+        responses, replaced = self.server.responses, self.server.replacements.get(request)
         if request.startswith("WATCH") and not replaced:
             self._stream()
             return
-        code, content = answers.get(request) or answers.get(path) or self._forward(request, body)
+        code, content = responses.get(request) or responses.get(path) or self._forward(request, body)
         if replaced:
             code, content = 200, replaced.pop(0)
         self.send_response(code)
@@ -61,18 +61,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, request: str, body: bytes | None) -> tuple[int, bytes]:
         if request.startswith("WATCH"):
             return 200, b""
-        with self._open(body) as answer:
-            return answer.status, answer.read()
+        with self._open(body) as response:
+            return response.status, response.read()
 
     def _stream(self) -> None:
         """Forward a watch, line by line, until either side ends it."""
-        with self._open(None) as answer:
-            self.send_response(answer.status)
+        with self._open(None) as response:
+            self.send_response(response.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Connection", "close")
             self.end_headers()
             with contextlib.suppress(OSError):
-                while piece := answer.read1():
+                while piece := response.read1():
                     self.wfile.write(piece)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a caller learns and can say about the one request that creates a TrainJob."""
+"""Tests of `before_create` and `owner`, and of the request that creates a TrainJob."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def list_trainjobs(cluster, unique):
     return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={make_run_key(unique).digest}")
 
 
-def test_a_caller_is_told_the_name_before_the_request_and_only_then(cluster, unique):
-    told = []
+def test_before_create_is_called_with_the_name_before_the_request_and_not_for_an_adoption(cluster, unique):
+    calls = []
 
     def before(name, namespace):
-        told.append((name, namespace, len(list_trainjobs(cluster, unique))))
+        calls.append((name, namespace, len(list_trainjobs(cluster, unique))))
 
     reference = submit(cluster, JOB, make_run_key(unique), before_create=before)
-    assert told == [(reference.name, "default", 0)]
+    assert calls == [(reference.name, "default", 0)]
     assert submit(cluster, JOB, make_run_key(unique), before_create=before).adopted
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
-def test_what_the_caller_raises_then_creates_nothing(cluster, unique):
+def test_an_exception_of_before_create_prevents_the_creation(cluster, unique):
     def before(*_):
         raise KeyboardInterrupt
 
@@ -62,18 +62,18 @@ def kubeconfig_through(laptop, proxy):
     return json.dumps(kubeconfig)
 
 
-def test_a_creation_that_is_asked_for_again_is_told_again(laptop, cluster, unique, proxy):
-    told, path = [], "POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
-    proxy.answers[path] = (503, b"{}")
+def test_before_create_is_called_again_before_a_repeated_request(laptop, cluster, unique, proxy):
+    calls, path = [], "POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+    proxy.responses[path] = (503, b"{}")
 
     def before(*name):
-        told.append(name)
-        if len(told) == 2:
-            proxy.answers.clear()
+        calls.append(name)
+        if len(calls) == 2:
+            proxy.responses.clear()
 
     with contextlib.closing(Cluster(Connection(kubeconfig_json=kubeconfig_through(laptop, proxy)))) as opened:
         reference = submit(opened, JOB, make_run_key(unique), before_create=before)
-    assert told == [(reference.name, "default")] * 2
+    assert calls == [(reference.name, "default")] * 2
 
 
 @pytest.fixture
@@ -83,16 +83,16 @@ def owner(cluster, unique):
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": unique, "uid": meta["uid"]}
 
 
-def test_an_owner_takes_its_job_along_and_is_no_part_of_the_request(cluster, unique, owner):
+def test_a_job_is_deleted_with_its_owner_which_does_not_change_the_request(cluster, unique, owner):
     reference = submit(cluster, JOB, make_run_key(unique), owner=owner)
     [job] = list_trainjobs(cluster, unique)
     assert job["metadata"]["ownerReferences"] == [owner]
-    assert submit(cluster, JOB, make_run_key(unique)).uid == reference.uid  # without an owner: the same request
+    assert submit(cluster, JOB, make_run_key(unique)).uid == reference.uid  # the request is the same without the owner
     cluster._http.request("DELETE", f"{CONFIGMAPS}/{unique}", doing="delete a config map")
     wait_until(lambda: not list_trainjobs(cluster, unique))
 
 
-def test_without_a_uid_whatever_has_the_name_is_deleted(cluster, unique):
+def test_a_deletion_without_a_uid_deletes_any_job_of_the_name(cluster, unique):
     reference = submit(cluster, JOB, make_run_key(unique))
     assert cluster.delete_trainjob(reference.name, "default", None)
     assert not cluster.delete_trainjob(reference.name, "default", None)

@@ -1,7 +1,7 @@
-"""Which dialect a cluster speaks: read once, on the wire, and what happens when it is old, silent or just upgraded.
+"""Tests of the detection of a cluster's dialect: current, old, upgraded, or without a published document.
 
-A proxy stands in front of the laptop cluster (Trainer 2.3) that gives other answers for some paths and forwards all
-else through.
+A proxy in front of the laptop cluster (Trainer 2.3) sends other responses for some paths and forwards all other
+requests.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def proxy(laptop):
 
 @pytest.fixture
 def open_cluster(proxy, laptop, tmp_path):
-    """Opens clusters through the proxy, with the administrator's credentials."""
+    """Yield a function that opens clusters through the proxy, as the administrator."""
     content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
     content["clusters"][0]["cluster"] = {"server": proxy.url}
     opened = []
 
-    def opener(patience=0.0):
-        opened.append(Cluster(Connection(kubeconfig_json=json.dumps(content)), retry_seconds=patience))
+    def opener(retry_seconds=0.0):
+        opened.append(Cluster(Connection(kubeconfig_json=json.dumps(content)), retry_seconds=retry_seconds))
         return opened[-1]
 
     yield opener
@@ -68,10 +68,10 @@ def open_cluster(proxy, laptop, tmp_path):
 
 @pytest.fixture
 def key(unique, cluster):
-    """A run key whose jobs go at the end."""
-    made = RunKey("test", "dialect", unique, "run-1")
-    yield made
-    for job in list_trainjobs(cluster, made):
+    """Yield a run key, and delete its TrainJobs at the end."""
+    run_key = RunKey("test", "dialect", unique, "run-1")
+    yield run_key
+    for job in list_trainjobs(cluster, run_key):
         cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
 
 
@@ -82,13 +82,13 @@ def list_trainjobs(cluster, run_key):
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def test_the_laptop_cluster_speaks_the_newest(cluster):
+def test_the_laptop_cluster_has_the_newest_dialect(cluster):
     fields = cluster.trainjob_spec_fields()
     assert {"runtimeRef", "trainer", "runtimePatches", "activeDeadlineSeconds"} <= fields
     assert detect_dialect(fields) is Dialect.V2_2
 
 
-def test_it_is_read_once_whoever_asks(proxy, open_cluster):
+def test_concurrent_threads_read_the_document_once(proxy, open_cluster):
     shared, found = open_cluster(), []
     threads = [threading.Thread(target=lambda: found.append(shared.trainjob_spec_fields())) for _ in range(8)]
     for thread in threads:
@@ -96,123 +96,125 @@ def test_it_is_read_once_whoever_asks(proxy, open_cluster):
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
-    assert proxy.requests[f"GET {DOCUMENT}"] == 1
+    assert proxy.request_counts[f"GET {DOCUMENT}"] == 1
     shared.trainjob_spec_fields(fresh=True)
-    assert proxy.requests[f"GET {DOCUMENT}"] == 2
+    assert proxy.request_counts[f"GET {DOCUMENT}"] == 2
 
 
-def test_who_may_guess_and_who_adopts_do_not_ask(proxy, open_cluster, key):
+def test_a_submission_that_may_assume_the_dialect_does_not_read_the_document(proxy, open_cluster, key):
     first = submit(open_cluster(), JOB, key)
     assert submit(open_cluster(), JOB, key).uid == first.uid
-    assert proxy.requests[f"GET {DOCUMENT}"] == 0
+    assert proxy.request_counts[f"GET {DOCUMENT}"] == 0
 
 
-def test_every_account_may_read_it_and_nobody_else(laptop, cluster, unique):
+def test_every_service_account_may_read_the_document_but_no_anonymous_user(laptop, cluster, unique):
     account = "/api/v1/namespaces/default/serviceaccounts"
     cluster._http.request("POST", account, doing="make an account", body={"metadata": {"name": unique}})
-    asked = cluster._http.request("POST", f"{account}/{unique}/token", doing="get a token", body={"spec": {}})
+    created = cluster._http.request("POST", f"{account}/{unique}/token", doing="get a token", body={"spec": {}})
 
     def status(**headers):
         return urllib3.request("GET", laptop.server + DOCUMENT, headers=headers, retries=False).status
 
-    assert status(Authorization=f"Bearer {asked['status']['token']}") == 200
+    assert status(Authorization=f"Bearer {created['status']['token']}") == 200
     assert status() == 403
 
 
 @pytest.mark.parametrize(
     "withheld", [FORBIDDEN, NO_PAGE, (200, b"<html>log in</html>"), (200, b"{}"), (406, b"")], ids=str
 )
-def test_a_cluster_that_does_not_tell_is_taken_for_the_newest(proxy, open_cluster, key, withheld):
-    """Strict field validation refuses a wrong guess, so that nothing gets lost silently."""
-    proxy.answers[DOCUMENT] = withheld
+def test_without_the_document_the_newest_dialect_is_assumed(proxy, open_cluster, key, withheld):
+    """Strict field validation refuses a wrong assumption, so no field is lost without an error."""
+    proxy.responses[DOCUMENT] = withheld
     opened = open_cluster()
     assert submit(opened, JOB, key).attempt == 1
     assert "runtimePatches" in list_trainjobs(opened, key)[0]["spec"]
-    del proxy.answers[DOCUMENT]
-    assert opened.trainjob_spec_fields(), "what is not told is asked for again"
+    del proxy.responses[DOCUMENT]
+    assert opened.trainjob_spec_fields(), "a missing document is requested again"
 
 
-def test_trainer_is_not_installed(proxy, open_cluster, key):
-    proxy.answers = dict.fromkeys((DOCUMENT, TRAINER, JOBS), NO_PAGE)
-    for ask in (open_cluster().trainjob_spec_fields, lambda: submit(open_cluster(), JOB, key)):
+def test_a_missing_trainer_is_an_error(proxy, open_cluster, key):
+    proxy.responses = dict.fromkeys((DOCUMENT, TRAINER, JOBS), NO_PAGE)
+    for request in (open_cluster().trainjob_spec_fields, lambda: submit(open_cluster(), JOB, key)):
         with pytest.raises(NotFound, match=r"Trainer is not installed on http://127\.0\.0\.1.*v1alpha1") as raised:
-            ask()
+            request()
         assert "install Kubeflow Trainer" in raised.value.hint
         assert not raised.value.retryable
 
 
-def test_a_server_in_trouble_is_asked_again(proxy, open_cluster):
-    proxy.answers[DOCUMENT] = UNAVAILABLE
+def test_an_unavailable_server_is_requested_again(proxy, open_cluster):
+    proxy.responses[DOCUMENT] = UNAVAILABLE
     with pytest.raises(ServerUnavailable):
         open_cluster().trainjob_spec_fields()
-    patient, found = open_cluster(patience=20.0), []
-    asking = threading.Thread(target=lambda: found.append(patient.trainjob_spec_fields()))
-    before = proxy.requests[f"GET {DOCUMENT}"]
-    asking.start()
-    wait_until(lambda: proxy.requests[f"GET {DOCUMENT}"] >= before + 2)
-    del proxy.answers[DOCUMENT]
-    asking.join(60)
+    retrying, found = open_cluster(retry_seconds=20.0), []
+    reader = threading.Thread(target=lambda: found.append(retrying.trainjob_spec_fields()))
+    before = proxy.request_counts[f"GET {DOCUMENT}"]
+    reader.start()
+    wait_until(lambda: proxy.request_counts[f"GET {DOCUMENT}"] >= before + 2)
+    del proxy.responses[DOCUMENT]
+    reader.join(60)
     assert "runtimePatches" in found[0]
 
 
 # -- older clusters, and upgrades ---------------------------------------------------------------------------------
 
 
-def test_an_older_cluster_is_sent_its_own_fields(proxy, open_cluster, key):
-    """This server refuses them, which shows that they were sent, and that no other were."""
-    proxy.answers[DOCUMENT] = V2_1
+def test_an_older_cluster_gets_the_fields_of_its_dialect(proxy, open_cluster, key):
+    """This server refuses these fields, which shows that they were sent."""
+    proxy.responses[DOCUMENT] = V2_1
     opened = open_cluster()
     opened.trainjob_spec_fields()
     with pytest.raises(AdmissionRefused, match=r'unknown field "spec\.podTemplateOverrides"'):
         submit(opened, JOB, key)
-    assert proxy.requests[f"GET {DOCUMENT}"] == 2, "it is read anew once"
-    assert proxy.requests[f"POST {JOBS}"] == 1
+    assert proxy.request_counts[f"GET {DOCUMENT}"] == 2, "it is read again once"
+    assert proxy.request_counts[f"POST {JOBS}"] == 1
 
 
-def test_a_wrong_guess_is_put_right(proxy, open_cluster, key):
-    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
+def test_a_wrong_assumption_is_corrected(proxy, open_cluster, key):
+    proxy.responses |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
     with pytest.raises(InvalidSpec, match=r"deadline: .*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(open_cluster(), JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
-    assert proxy.requests[f"POST {JOBS}"] == 1
+    assert proxy.request_counts[f"POST {JOBS}"] == 1
 
 
-def test_an_upgrade_under_a_long_lived_process(proxy, open_cluster, key):
-    proxy.answers[DOCUMENT] = V2_1
+def test_a_running_process_detects_an_upgrade(proxy, open_cluster, key):
+    proxy.responses[DOCUMENT] = V2_1
     opened = open_cluster()
     assert detect_dialect(opened.trainjob_spec_fields()) is Dialect.V2_1
-    del proxy.answers[DOCUMENT]
+    del proxy.responses[DOCUMENT]
     submit(opened, JOB, key)
     [job] = list_trainjobs(opened, key)
     assert job["spec"]["runtimePatches"][0]["manager"] == "trainjob.dev/workflow-step"
-    assert proxy.requests[f"POST {JOBS}"] == 2
+    assert proxy.request_counts[f"POST {JOBS}"] == 2
     assert detect_dialect(opened.trainjob_spec_fields()) is Dialect.V2_2
 
 
-def test_what_an_older_one_cannot_say_is_refused_before_anything_is_sent(proxy, open_cluster, cluster, key):
+def test_a_field_that_an_older_dialect_lacks_is_refused_before_any_change(proxy, open_cluster, cluster, key):
     running = submit(cluster, JOB, key)
-    proxy.answers[DOCUMENT] = V2_1
+    proxy.responses[DOCUMENT] = V2_1
     limited = JOB.model_copy(update={"deadline": timedelta(hours=2)})
     with pytest.raises(InvalidSpec, match=r"deadline: .*has API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(open_cluster(), limited, key)
-    assert not [asked for asked in proxy.requests if asked.startswith(("POST", "DELETE"))]
+    assert not [request for request in proxy.request_counts if request.startswith(("POST", "DELETE"))]
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, key)] == [running.uid]
 
 
-def test_after_an_upgrade_it_can_be_said(proxy, open_cluster, key):
-    proxy.answers[DOCUMENT] = V2_1
+def test_after_an_upgrade_the_new_field_is_sent(proxy, open_cluster, key):
+    proxy.responses[DOCUMENT] = V2_1
     opened = open_cluster()
     opened.trainjob_spec_fields()
-    del proxy.answers[DOCUMENT]
+    del proxy.responses[DOCUMENT]
     submit(opened, JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
     assert list_trainjobs(opened, key)[0]["spec"]["activeDeadlineSeconds"] == 7200
 
 
 @pytest.mark.parametrize("dialect", [Dialect.V2_0, Dialect.V2_1])
 def test_an_attempt_from_before_an_upgrade_is_adopted(cluster, key, dialect):
-    """As a new Trainer shows a TrainJob of an old one: without the fields that it does not know any more."""
-    marks = {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: spec_hash(JOB)}
-    mine = labels.run_labels(key.to_dict(), key.digest, 1)
-    old = build_trainjob(JOB, name=key.task, namespace="default", labels=mine, annotations=marks, dialect=dialect)
+    """A new Trainer returns a TrainJob of an old Trainer without the fields that it no longer has."""
+    annotations = {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: spec_hash(JOB)}
+    run_labels = labels.run_labels(key.to_dict(), key.digest, 1)
+    old = build_trainjob(
+        JOB, name=key.task, namespace="default", labels=run_labels, annotations=annotations, dialect=dialect
+    )
     for field in ("podSpecOverrides", "podTemplateOverrides"):
         old["spec"].pop(field, None)
     created = cluster.create_trainjob(old)
@@ -235,26 +237,26 @@ CLAIM_METADATA = {
     "creationTimestamp": "2026-01-01T00:00:00Z",
 }
 EXISTING_CLAIM = (200, json.dumps({"metadata": CLAIM_METADATA}).encode())
-REFUSED = (422, json.dumps({"kind": "Status", "message": "far enough"}).encode())
+REFUSED = (422, json.dumps({"kind": "Status", "message": "refused by the test"}).encode())
 
 
-def test_a_claim_that_pods_would_wait_for_is_asked_for(proxy, open_cluster, key):
-    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED}
+def test_a_missing_claim_that_the_runtime_needs_is_an_error(proxy, open_cluster, key):
+    proxy.responses |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED}
     with pytest.raises(NotFound, match=r"no PersistentVolumeClaim torchtune-llama3\.2-1b .*Trainer 2\.1") as raised:
         submit(open_cluster(), BUILTIN, key)
     assert "create the claim" in raised.value.hint
-    assert proxy.requests[f"POST {JOBS}"] == 0
+    assert proxy.request_counts[f"POST {JOBS}"] == 0
 
 
-@pytest.mark.parametrize("claim", [FORBIDDEN, EXISTING_CLAIM], ids=["who may not look", "it is there"])
-def test_with_the_claim_or_without_the_right_to_look_it_goes_on(proxy, open_cluster, key, claim):
-    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED, CLAIM: claim}
-    with pytest.raises(AdmissionRefused, match="far enough"):
+@pytest.mark.parametrize("claim", [FORBIDDEN, EXISTING_CLAIM], ids=["no permission", "exists"])
+def test_with_the_claim_or_without_the_permission_to_get_it_the_job_is_sent(proxy, open_cluster, key, claim):
+    proxy.responses |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED, CLAIM: claim}
+    with pytest.raises(AdmissionRefused, match="refused by the test"):
         submit(open_cluster(), BUILTIN, key)
 
 
-def test_newer_ones_need_none(proxy, open_cluster, key):
-    proxy.answers[f"POST {JOBS}"] = REFUSED
-    with pytest.raises(AdmissionRefused, match="far enough"):
+def test_newer_trainers_need_no_claim(proxy, open_cluster, key):
+    proxy.responses[f"POST {JOBS}"] = REFUSED
+    with pytest.raises(AdmissionRefused, match="refused by the test"):
         submit(open_cluster(), BUILTIN, key)
-    assert proxy.requests[f"GET {CLAIM}"] == 0
+    assert proxy.request_counts[f"GET {CLAIM}"] == 0

@@ -1,4 +1,4 @@
-"""Waiting for a TrainJob that somebody else made, on a laptop cluster."""
+"""Tests of the wait for a TrainJob that another caller created, on a laptop cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMESPACE = "default"
 
 
 def make_run_key(unique, run="run-1"):
-    return RunKey("test", "lookout", unique, run)
+    return RunKey("test", "external", unique, run)
 
 
 def submit_script(cluster, script, run_key, runtime="ClusterTrainingRuntime/torch-distributed"):
@@ -33,7 +33,7 @@ def submit_script(cluster, script, run_key, runtime="ClusterTrainingRuntime/torc
 
 
 def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed"):
-    """A TrainJob as kubectl makes it: no label says whose it is."""
+    """Create a TrainJob as kubectl does, without our labels."""
     kind, _, runtime = runtime.partition("/")
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
     return cluster.create_trainjob(
@@ -51,44 +51,47 @@ def delete_trainjob(cluster, job):
 
 
 def wait_until_running(cluster, name):
-    """Its status lags behind its pods."""
+    """Wait until the status of a TrainJob is Running; it lags behind the pods."""
     return wait_until(lambda: derive_verdict(cluster.get_trainjob(name, NAMESPACE)).phase is Phase.RUNNING)
 
 
 async def wait_with_steps(cluster, selector, *steps, **limits):
-    """Wait for it; each step, which may block, is taken as soon as the one before it was told of."""
-    lines, told = [], asyncio.Event()
+    """Wait for the selected TrainJob while running steps, and return the result and the lines.
 
-    def tell(line):
+    Each step may block. It runs as soon as a line about the step before it was reported.
+    """
+    lines, reported = [], asyncio.Event()
+
+    def report(line):
         lines.append(line)
-        told.set()
+        reported.set()
 
-    waiting = asyncio.create_task(wait_external(cluster, selector, report=tell, **limits))
-    await asyncio.sleep(0)  # it subscribes
+    waiting = asyncio.create_task(wait_external(cluster, selector, report=report, **limits))
+    await asyncio.sleep(0)  # let it add its event handler
     for step in steps:
-        told.clear()
+        reported.clear()
         await asyncio.to_thread(step)
-        news = asyncio.create_task(told.wait())
-        await asyncio.wait({waiting, news}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-        news.cancel()
+        next_line = asyncio.create_task(reported.wait())
+        await asyncio.wait({waiting, next_line}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        next_line.cancel()
     return await asyncio.wait_for(waiting, 120), lines
 
 
-def test_one_that_does_not_exist_yet_and_is_not_ours_is_waited_for_by_name(cluster, unique):
-    wanted = JobSelector(NAMESPACE, unique)
+def test_a_job_that_another_caller_creates_later_is_waited_for_by_name(cluster, unique):
+    selector = JobSelector(NAMESPACE, unique)
     lines = []
-    assert check_external(cluster, wanted, lines.append) is None
+    assert check_external(cluster, selector, lines.append) is None
     assert lines == [f"there is no TrainJob {NAMESPACE}/{unique} yet"]
-    ended, lines = asyncio.run(wait_with_steps(cluster, wanted, lambda: apply_trainjob(cluster, unique, "echo fine")))
+    ended, lines = asyncio.run(wait_with_steps(cluster, selector, lambda: apply_trainjob(cluster, unique, "echo fine")))
     assert ended.outcome.succeeded
     assert (ended.reference.name, ended.reference.attempt) == (unique, 1)
     assert all(line.startswith(f"TrainJob {NAMESPACE}/{unique}: ") for line in lines)
-    assert check_external(cluster, wanted) == ended
+    assert check_external(cluster, selector) == ended
 
 
 @pytest.fixture(scope="module")
 def create_never_restarting_runtime(cluster):
-    """A runtime that keeps a failed pod; stock ones restart it six times and delete it then."""
+    """Create a runtime that keeps failed pods, which stock runtimes restart and then delete."""
     name = "r" + uuid.uuid4().hex[:8]
     container = {"name": "node", "image": "busybox", "command": ["true"]}
     pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -102,7 +105,7 @@ def create_never_restarting_runtime(cluster):
     return f"{kind}/{name}"
 
 
-def test_one_that_fails_says_why(cluster, unique, create_never_restarting_runtime):
+def test_the_outcome_of_a_failed_job_has_its_evidence(cluster, unique, create_never_restarting_runtime):
     apply_trainjob(cluster, unique, "echo 'ValueError: row 7' >&2; exit 3", create_never_restarting_runtime)
     ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique)))
     assert ended.outcome.phase is Phase.FAILED
@@ -110,7 +113,7 @@ def test_one_that_fails_says_why(cluster, unique, create_never_restarting_runtim
     assert ended.outcome.log_tail == ("ValueError: row 7",)
 
 
-def test_one_that_is_deleted_meanwhile_is_no_success(cluster, unique):
+def test_a_job_that_is_deleted_during_the_wait_is_not_successful(cluster, unique):
     job = apply_trainjob(cluster, unique, "sleep 600")
     wait_until_running(cluster, unique)
     lines = []
@@ -122,27 +125,27 @@ def test_one_that_is_deleted_meanwhile_is_no_success(cluster, unique):
     assert ended.reference.uid == job["metadata"]["uid"]
 
 
-def test_of_several_attempts_the_newest_counts(cluster, unique, tmp_path, create_never_restarting_runtime):
+def test_the_newest_of_several_attempts_is_selected(cluster, unique, tmp_path, create_never_restarting_runtime):
     go = tmp_path / "go"
     first = submit_script(cluster, "exit 1", make_run_key(unique), create_never_restarting_runtime)
     assert not wait(cluster, first).succeeded
-    wanted = JobSelector(NAMESPACE, run_key=make_run_key(unique))
-    failed = check_external(cluster, wanted)
+    selector = JobSelector(NAMESPACE, run_key=make_run_key(unique))
+    failed = check_external(cluster, selector)
     assert failed.outcome.phase is Phase.FAILED
     second = submit_script(
         cluster, f"while [ ! -e {go} ]; do sleep 0.1; done", make_run_key(unique), create_never_restarting_runtime
     )
-    assert check_external(cluster, wanted) is None
-    ended, _ = asyncio.run(wait_with_steps(cluster, wanted, lambda: None, go.touch))
+    assert check_external(cluster, selector) is None
+    ended, _ = asyncio.run(wait_with_steps(cluster, selector, lambda: None, go.touch))
     assert (ended.reference.uid, ended.reference.attempt) == (second.uid, 2)
     assert ended.outcome.succeeded
     assert check_external(cluster, JobSelector(NAMESPACE, run_key=make_run_key(unique, "another run"))) is None
 
 
-def test_an_older_attempt_that_goes_does_not_end_the_waiting_for_a_newer_one(cluster, unique, tmp_path):
-    go, wanted = tmp_path / "go", JobSelector(NAMESPACE, run_key=make_run_key(unique))
+def test_the_deletion_of_an_older_attempt_does_not_end_the_wait(cluster, unique, tmp_path):
+    go, selector = tmp_path / "go", JobSelector(NAMESPACE, run_key=make_run_key(unique))
     first = submit_script(cluster, "sleep 600", make_run_key(unique))
-    # The name of the second attempt is another one, so that both can be there.
+    # The second attempt has another name, so both can exist.
     second = cluster.get_trainjob(first.name, NAMESPACE)
     meta = second["metadata"]
     second["metadata"] = {
@@ -154,55 +157,55 @@ def test_an_older_attempt_that_goes_does_not_end_the_waiting_for_a_newer_one(clu
     second = cluster.create_trainjob({name: second[name] for name in ("apiVersion", "kind", "metadata", "spec")})
     wait_until_running(cluster, unique)
     steps = (lambda: cluster.delete_trainjob(first.name, NAMESPACE, first.uid), go.touch)
-    ended, _ = asyncio.run(wait_with_steps(cluster, wanted, *steps))
+    ended, _ = asyncio.run(wait_with_steps(cluster, selector, *steps))
     assert (ended.reference.uid, ended.reference.attempt) == (second["metadata"]["uid"], 2)
     assert ended.outcome.succeeded
 
 
-def test_when_the_time_is_over_it_goes_on(cluster, unique):
+def test_a_timeout_does_not_end_the_job(cluster, unique):
     job = apply_trainjob(cluster, unique, "sleep 600")
     wait_until_running(cluster, unique)
-    limit, seen = {"total": timedelta(seconds=2)}, threading.Event()
+    limit, seen = {"timeout": timedelta(seconds=2)}, threading.Event()
     with cluster.trainjob_informer(NAMESPACE, "").add_event_handler(unique, lambda _: seen.set()):
-        assert seen.wait(60)  # so its list does not use up the two seconds
+        assert seen.wait(60)  # so the two seconds do not include the list
         with pytest.raises(WaitTimeout, match=f"{unique}: Running.*the time to wait for it is over"):
             asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), lambda: None, **limit))
     assert check_external(cluster, JobSelector(NAMESPACE, unique)) is None
     delete_trainjob(cluster, job)
 
 
-def test_what_has_ended_is_seen_when_no_time_is_left(cluster, unique):
+def test_a_finished_job_is_returned_even_with_a_timeout_of_zero(cluster, unique):
     apply_trainjob(cluster, unique, "true")
     wait_until(lambda: check_external(cluster, JobSelector(NAMESPACE, unique)))
-    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), total=timedelta(0)))
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), timeout=timedelta(0)))
     assert ended.outcome.succeeded
 
 
-def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
+def test_many_waits_share_one_list_and_one_watch(laptop, cluster, unique):
     with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
-        seen = Cluster(Connection(kubeconfig_json=proxy.kubeconfig))
+        client = Cluster(Connection(kubeconfig_json=proxy.kubeconfig))
 
         async def wait_for_all():
-            wanted = [JobSelector(NAMESPACE, f"{unique}-{n}") for n in range(30)]
-            waiting = [asyncio.create_task(wait_external(seen, one)) for one in wanted]
+            selectors = [JobSelector(NAMESPACE, f"{unique}-{n}") for n in range(30)]
+            waiting = [asyncio.create_task(wait_external(client, selector)) for selector in selectors]
             await asyncio.to_thread(lambda: wait_until(lambda: proxy.count_watches("trainjobs")))
-            for one in wanted[:3]:
-                await asyncio.to_thread(apply_trainjob, cluster, one.name, "true")
+            for selector in selectors[:3]:
+                await asyncio.to_thread(apply_trainjob, cluster, selector.name, "true")
             ended = await asyncio.wait_for(asyncio.gather(*waiting[:3]), 60)
-            waiting[3].cancel()  # which leaves the others waiting
+            waiting[3].cancel()  # the others continue to wait
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*waiting[4:]), 0.1)
             return ended
 
         try:
             ended = asyncio.run(wait_for_all())
-            assert [one.outcome.succeeded for one in ended] == [True] * 3
+            assert [each.outcome.succeeded for each in ended] == [True] * 3
             assert (proxy.count_lists("trainjobs"), proxy.count_watches("trainjobs")) == (1, 1), proxy.requests
-            by_name, ours = seen.trainjob_informer(NAMESPACE, ""), seen.trainjob_informer(NAMESPACE)
-            assert not by_name._cache  # also after cancellations
-            assert ours._thread is None  # nobody has asked for ours
+            by_name, by_run_key = client.trainjob_informer(NAMESPACE, ""), client.trainjob_informer(NAMESPACE)
+            assert not by_name._cache  # no event handler is left, also after cancellations
+            assert by_run_key._thread is None  # it was never started
         finally:
-            seen.close()
+            client.close()
 
 
 @pytest.mark.parametrize(
@@ -216,18 +219,18 @@ def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
         ({"name": "a" * 254}, ["name"]),
     ],
 )
-def test_a_name_that_no_trainjob_can_have_is_refused(arguments, words):
+def test_an_invalid_name_is_refused(arguments, words):
     with pytest.raises(InvalidSpec) as raised:
         JobSelector(**{"namespace": NAMESPACE, **arguments})
     assert all(word in str(raised.value) for word in words)
 
 
-def test_whose_it_is_is_decided_by_the_label():
-    wanted = JobSelector(NAMESPACE, run_key=make_run_key("x"))
-    mine, others = (
+def test_a_selector_by_run_key_matches_the_label():
+    selector = JobSelector(NAMESPACE, run_key=make_run_key("x"))
+    own, other = (
         {"metadata": {"name": "a", "labels": {labels.RUN_KEY: digest}}} for digest in (make_run_key("x").digest, "0")
     )
-    assert wanted.matches(mine)
-    assert not wanted.matches(others)
-    assert not wanted.matches({"metadata": {"name": "a"}})
-    assert str(wanted) == "of test lookout.x in run run-1 in namespace default"
+    assert selector.matches(own)
+    assert not selector.matches(other)
+    assert not selector.matches({"metadata": {"name": "a"}})
+    assert str(selector) == "of test external.x in run run-1 in namespace default"

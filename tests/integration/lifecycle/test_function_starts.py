@@ -1,4 +1,7 @@
-"""A function's command on runtimes of other frameworks than torch, run as it is, by what the Trainer sets for each."""
+"""Tests of the command of a function on runtimes without torch.
+
+The command runs with the variables that the Trainer sets for each framework.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 from trainjob import CustomTrainer
 from trainjob.manifest.function import function_command
 
-# As mpirun of Open MPI is called and calls, with two processes on this machine.
+# A replacement for mpirun of Open MPI that starts two processes on this machine.
 MPIRUN = """#!/bin/sh
 test "$1 $2" = "--hostfile /etc/mpi/hostfile" || exit 9
 shift 2
@@ -30,7 +33,7 @@ def report_rank():
 
 @pytest.fixture
 def run_function(tmp_path):
-    """What the command prints, with these variables."""
+    """Return a function that runs the command with variables and returns its lines."""
     (tmp_path / "mpirun").write_text(MPIRUN)
     (tmp_path / "mpirun").chmod(0o755)
     (tmp_path / "python").symlink_to(sys.executable)
@@ -50,14 +53,14 @@ def run_function(tmp_path):
     return start
 
 
-def test_mpirun_starts_it_on_every_host_and_one_hands_back(run_function):
+def test_mpirun_starts_the_function_on_every_host_and_rank_0_returns_its_result(run_function):
     lines = run_function(report_rank, OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", JOB_COMPLETION_INDEX="0")
     assert lines == ["here is 1", "here is 0", f"trainjob result: {json.dumps({'rank': '0'})}"]
 
 
-def test_without_a_framework_it_runs_once(run_function):
+def test_without_a_framework_the_function_runs_once(run_function):
     assert run_function(report_rank) == ["here is None", 'trainjob result: {"rank": null}']
 
 
-def test_only_the_first_node_hands_back(run_function):
+def test_only_the_first_node_returns_a_result(run_function):
     assert run_function(report_rank, JOB_COMPLETION_INDEX="1") == ["here is None"]

@@ -1,4 +1,4 @@
-"""A Python function and a container as TrainJobs: real torchrun, real torch.distributed, two nodes."""
+"""Tests of a Python function and a container as TrainJobs, with real torchrun on two nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_up_ranks(greeting):
 @pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
-def test_on_two_nodes(cluster, unique, evidence):
+def test_a_function_runs_with_torchrun_on_two_nodes(cluster, unique, evidence):
     trainer = CustomTrainer(
         func=add_up_ranks, func_args={"greeting": "$HOME `id` $(X)"}, num_nodes=2, num_proc_per_node=1
     )
@@ -81,20 +81,22 @@ HOSTILE = [
 def return_arguments(texts, table):
     import os
 
-    return {"told": texts, "table": table, "variables": [os.environ[f"HOSTILE_{i}"] for i in range(len(texts))]}
+    return {"texts": texts, "table": table, "variables": [os.environ[f"HOSTILE_{i}"] for i in range(len(texts))]}
 
 
-def test_arguments_and_variables_arrive_as_they_were_given(cluster, unique):
-    """Through the API, the kubelet's expansion of $(NAME), and back through the log of one rank, the first."""
+def test_the_function_gets_its_arguments_and_variables_unchanged(cluster, unique):
+    """The values pass the API, the kubelet's expansion of $(NAME), and the log of rank 0."""
     table = {text: [index, {"": None}] for index, text in enumerate(HOSTILE)}
     env = {f"HOSTILE_{index}": text for index, text in enumerate(HOSTILE)}
-    arguments = {"told": HOSTILE, "table": table}
+    arguments = {"texts": HOSTILE, "table": table}
     trainer = CustomTrainer(func=return_arguments, func_args=arguments, env=env, num_nodes=2)
     lines = []
-    job = TrainJob(trainer=trainer, runtime="jax-distributed")  # there Python runs it, as torchrun would
+    job = TrainJob(
+        trainer=trainer, runtime="jax-distributed"
+    )  # this runtime runs the function with Python instead of torchrun
     reference = submit(cluster, job, RunKey("test", "functions", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    [result] = [told["result"] for line in lines if (told := parse_step_result(line.text))]
+    [result] = [found["result"] for line in lines if (found := parse_step_result(line.text))]
     assert result == {**arguments, "variables": HOSTILE}
 
 
@@ -102,7 +104,7 @@ PROGRAM = "import json, os, sys; print('trainjob result: ' + json.dumps([sys.arg
 
 
 def test_a_container_gets_its_command_its_arguments_and_its_environment(cluster, unique, evidence):
-    """Kubernetes expands $(NAME) in a command and its arguments, as its users know it, and nothing else."""
+    """Kubernetes expands only $(NAME) in a command and its arguments."""
     trainer = CustomTrainerContainer(
         image="python:3.12-slim",
         command=("python", "-c", PROGRAM),
@@ -113,6 +115,6 @@ def test_a_container_gets_its_command_its_arguments_and_its_environment(cluster,
     reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "containers", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
     value = "the $(B) value"
-    told = [[value, "$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"], value]
-    assert [parse_step_result(line.text) for line in lines] == [{"result": told}]
+    expected = [[value, "$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"], value]
+    assert [parse_step_result(line.text) for line in lines] == [{"result": expected}]
     evidence("features", row="container", cell="real run")

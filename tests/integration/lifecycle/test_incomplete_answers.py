@@ -1,4 +1,7 @@
-"""Responses of 200 whose body is empty, lacks fields or is another object: a step goes on, or raises a typed error."""
+"""Tests of responses with status 200 whose body is empty, lacks fields or is another object.
+
+The step continues, or raises a typed error.
+"""
 
 from __future__ import annotations
 
@@ -73,18 +76,18 @@ def proxy(laptop):
 
 @pytest.fixture
 def proxied_cluster(laptop, proxy):
-    """The cluster through the proxy."""
-    with open_cluster(laptop, proxy, patience=30.0) as opened:
+    """Yield a client of the cluster that uses the proxy."""
+    with open_cluster(laptop, proxy, retry_seconds=30.0) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def open_cluster(laptop, proxy, patience):
+def open_cluster(laptop, proxy, retry_seconds):
     kubeconfig = json.loads(laptop.kubeconfig.read_text())
     kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
     connection = Connection(kubeconfig_json=json.dumps(kubeconfig))
-    with contextlib.closing(Cluster(connection, retry_seconds=patience)) as opened:
-        opened.trainjob_spec_fields()  # once for each connection, and no part of these tests
+    with contextlib.closing(Cluster(connection, retry_seconds=retry_seconds)) as opened:
+        opened.trainjob_spec_fields()  # requested once for each connection; these tests do not cover it
         yield opened
 
 
@@ -104,16 +107,16 @@ ALWAYS_INCOMPLETE = [b'{"metadata": null}'] * 1000
         ([f"DELETE {JOBS}/NAME"], "delete trainjobs in namespace default"),
     ],
 )
-def test_what_never_gets_better_is_a_typed_error(laptop, cluster, proxy, key, requests, doing):
+def test_responses_that_stay_incomplete_raise_a_typed_error(laptop, cluster, proxy, key, requests, doing):
     name = _first_name(key)
     proxy.replacements = {request.replace("NAME", name): [*ALWAYS_INCOMPLETE] for request in requests}
-    with open_cluster(laptop, proxy, patience=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
+    with open_cluster(laptop, proxy, retry_seconds=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
         wait(proxied, submit(proxied, JOB, key, timeout=0.3), limits=Limits(total=timedelta()))
     assert raised.value.retryable
     assert f"{proxy.url} returned 200 for the request to {doing.replace('NAME', name)}, but the body is invalid" in str(
         raised.value
     )
-    for job in list_trainjobs(cluster, key):  # a creation without a usable answer: the next try finds it
+    for job in list_trainjobs(cluster, key):  # the next try finds a TrainJob whose creation got an incomplete response
         reference = submit(cluster, JOB, key)
         assert (reference.uid, reference.adopted) == (job["metadata"]["uid"], True)
         delete_trainjob(cluster, reference)
@@ -125,7 +128,7 @@ def delete_trainjob(cluster, reference):
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"GET {JOBS}", f"POST {JOBS}", f"GET {JOBSETS}/NAME", f"GET {PODS}"])
-def test_submitting_creates_one_job(cluster, proxied_cluster, proxy, key, request_, body):
+def test_a_submission_creates_one_job(cluster, proxied_cluster, proxy, key, request_, body):
     names = []
 
     def before_create(name, _):
@@ -137,7 +140,9 @@ def test_submitting_creates_one_job(cluster, proxied_cluster, proxy, key, reques
     assert not proxy.replacements[replaced]
     [job] = list_trainjobs(cluster, key)
     assert (job["metadata"]["uid"], set(names)) == (reference.uid, {reference.name})
-    assert reference.adopted == request_.startswith("POST")  # it exists, although its creation got no usable answer
+    assert reference.adopted == request_.startswith(
+        "POST"
+    )  # it exists, although its creation got an incomplete response
     delete_trainjob(cluster, reference)
 
 
@@ -148,7 +153,7 @@ def _first_name(key):
     ).build_metadata(1)["name"]
 
 
-def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, proxied_cluster, proxy, key):
+def test_a_creation_with_an_incomplete_response_is_found_after_the_timeout(cluster, proxied_cluster, proxy, key):
     proxy.replacements[f"POST {JOBS}"] = [b"{}"]
     reference = submit(proxied_cluster, JOB, key, timeout=0.0)
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, key)] == [reference.uid]
@@ -157,14 +162,14 @@ def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, proxied_clu
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"PATCH {JOBS}/NAME", f"GET {PODS}"])
-def test_adopting_takes_the_suspended_job(cluster, proxied_cluster, proxy, key, request_, body):
-    made = submit(cluster, JOB, key)
-    apply_kill_action(cluster, made, "suspend")
-    replaced = request_.replace("NAME", made.name)
+def test_an_adoption_resumes_the_suspended_job(cluster, proxied_cluster, proxy, key, request_, body):
+    created = submit(cluster, JOB, key)
+    apply_kill_action(cluster, created, "suspend")
+    replaced = request_.replace("NAME", created.name)
     proxy.replacements[replaced] = [BODIES[body]]
     reference = submit(proxied_cluster, JOB, key)
     assert not proxy.replacements[replaced]
-    assert (reference.uid, reference.adopted) == (made.uid, True)
+    assert (reference.uid, reference.adopted) == (created.uid, True)
     [job] = list_trainjobs(cluster, key)
     assert not job["spec"].get("suspend")
     delete_trainjob(cluster, reference)
@@ -172,41 +177,41 @@ def test_adopting_takes_the_suspended_job(cluster, proxied_cluster, proxy, key, 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_name_in_use_is_read_again(cluster, proxied_cluster, proxy, key, body):
-    """After a 409 the job of that name is read: it is another process' for the same key, and adopted."""
-    made = submit(cluster, JOB, key)
-    proxy.answers[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
-    proxy.replacements[f"GET {JOBS}/{made.name}"] = [BODIES[body]]
+    """After a 409, the TrainJob of that name is read; another process has created it for the same key."""
+    created = submit(cluster, JOB, key)
+    proxy.responses[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+    proxy.replacements[f"GET {JOBS}/{created.name}"] = [BODIES[body]]
 
     def before_create(*_):
-        proxy.answers.clear()
+        proxy.responses.clear()
 
-    assert submit(proxied_cluster, JOB, key, before_create=before_create).uid == made.uid
-    assert not proxy.replacements[f"GET {JOBS}/{made.name}"]
-    delete_trainjob(cluster, made)
+    assert submit(proxied_cluster, JOB, key, before_create=before_create).uid == created.uid
+    assert not proxy.replacements[f"GET {JOBS}/{created.name}"]
+    delete_trainjob(cluster, created)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("verb", ["GET", "WATCH"])
 @pytest.mark.parametrize("path", [JOBS, PODS], ids=["trainjobs", "pods"])
-def test_waiting_goes_on(cluster, proxied_cluster, proxy, key, verb, path, body):
-    """Until the job is deleted, which the waiter sees all the same."""
+def test_a_wait_continues_after_an_incomplete_response(cluster, proxied_cluster, proxy, key, verb, path, body):
+    """The waiter still sees that the job is deleted."""
     reference = submit(cluster, JOB, key)
     replaced = proxy.replacements[f"{verb} {path}"] = [watch_event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
-    before = proxy.requests[f"{verb} {path}"]
+    before = proxy.request_counts[f"{verb} {path}"]
 
-    def delete_once_it_is_replaced():
-        wait_until(lambda: proxy.requests[f"{verb} {path}"] > before + 1)
+    def delete_after_the_replacement():
+        wait_until(lambda: proxy.request_counts[f"{verb} {path}"] > before + 1)
         delete_trainjob(cluster, reference)
 
     with ThreadPoolExecutor(1) as threads:
-        deleting = threads.submit(delete_once_it_is_replaced)
+        deleting = threads.submit(delete_after_the_replacement)
         assert wait(proxied_cluster, reference).phase is Phase.DELETED
         deleting.result()
     assert not replaced
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, proxied_cluster, proxy, key, body):
+def test_a_deletion_with_an_incomplete_response_is_repeated(cluster, proxied_cluster, proxy, key, body):
     reference = submit(cluster, JOB, key)
     proxy.replacements[f"DELETE {JOBS}/{reference.name}"] = [BODIES[body]]
     with pytest.raises(WaitTimeout):
@@ -216,8 +221,8 @@ def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, proxied_clust
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_job_that_is_gone_is_read_again(proxied_cluster, proxy, unique, body):
-    """A reading that says nothing is neither a TrainJob nor its end."""
+def test_a_job_with_an_incomplete_response_is_read_again(proxied_cluster, proxy, unique, body):
+    """An incomplete response is neither a TrainJob nor its deletion."""
     reference = JobReference(unique, "default", str(uuid.uuid4()))
     proxy.replacements[f"GET {JOBS}/{unique}"] = [BODIES[body]]
     assert wait(proxied_cluster, reference).phase is Phase.DELETED

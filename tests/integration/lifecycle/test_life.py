@@ -1,4 +1,4 @@
-"""The life of one TrainJob over HTTP: submit, adopt, wait, cancel, on a laptop cluster."""
+"""Tests of the lifecycle of one TrainJob on a laptop cluster: submit, adopt, wait and cancel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_run_key(unique, run="run-1"):
 
 
 def recording_listener():
-    """A listener and what it was told."""
+    """Return a listener with the lists of the phases and log lines that it receives."""
     phases, lines, progress = [], [], []
     return Listener(phases.append, lines.append, progress.append), phases, lines
 
@@ -46,13 +46,13 @@ def list_trainjobs(cluster, run_key):
 def test_a_finished_job_is_not_waited_for(cluster, unique):
     reference = submit(cluster, shell("echo once"), make_run_key(unique))
     wait(cluster, reference)
-    _, _, lines = heard = recording_listener()
-    assert wait(cluster, reference, listener=heard[0]).succeeded
+    listener, _, lines = recording_listener()
+    assert wait(cluster, reference, listener=listener).succeeded
     assert [str(line) for line in lines] == ["[node-0] once"]
 
 
 def create_never_restarting_runtime(cluster, name):
-    """A runtime of the namespace's own whose pods are not restarted in place."""
+    """Create a runtime of the namespace whose pods are not restarted in place."""
     container = {"name": "node", "image": "busybox"}
     pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     role = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -67,7 +67,7 @@ def create_never_restarting_runtime(cluster, name):
     cluster._http.request("POST", path, doing="create a runtime", body=runtime)
 
 
-def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
+def test_without_restarts_the_outcome_has_the_reason_of_the_condition(cluster, unique):
     create_never_restarting_runtime(cluster, unique)
     trainer = CustomTrainerContainer(command=["sh", "-c", "echo 'ValueError: row 7' >&2; exit 3"])
     job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
@@ -77,14 +77,14 @@ def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
     assert cluster.get_trainjob(outcome.job, "default") is not None
 
 
-def test_a_command_that_is_not_there_is_told(cluster, unique):
+def test_a_missing_command_is_explained(cluster, unique):
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["no-such-program"]))
     outcome = wait(cluster, submit(cluster, job, make_run_key(unique)))
     assert outcome.exit_code == 128
     assert "no-such-program" in outcome.explain()
 
 
-def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
+def test_restarts_are_allowed_up_to_the_limit(cluster, unique, tmp_path):
     script = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
     reference = submit(cluster, shell(script), make_run_key(unique))
     outcome = wait(cluster, reference, limits=Limits(max_restarts=2))
@@ -92,28 +92,28 @@ def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
     assert (tmp_path / "tries").read_text() == "try\n" * 3
 
 
-def test_several_nodes_name_the_rank_that_failed(cluster, unique, tmp_path):
-    """Rank 1 fails when the other rank's line has been heard: a failure ends the other pod, read or not."""
-    heard = tmp_path / "heard"
-    rank_1 = f"until [ -e {heard} ]; do sleep 0.05; done; exit 7"
+def test_the_outcome_names_the_rank_that_failed(cluster, unique, tmp_path):
+    """Rank 1 fails after the line of rank 0 was received, because its failure ends the pod of rank 0."""
+    received = tmp_path / "received"
+    rank_1 = f"until [ -e {received} ]; do sleep 0.05; done; exit 7"
     script = f'echo "rank $JOB_COMPLETION_INDEX"; [ "$JOB_COMPLETION_INDEX" != 1 ] || {{ {rank_1}; }}; sleep 60'
     lines = []
 
-    def hear(line):
+    def on_log(line):
         lines.append(str(line))
         if lines[-1] == "[node-0] rank 0":
-            heard.touch()
+            received.touch()
 
     reference = submit(cluster, shell(script, num_nodes=2), make_run_key(unique))
-    outcome = wait(cluster, reference, listener=Listener(on_log=hear))
+    outcome = wait(cluster, reference, listener=Listener(on_log=on_log))
     assert (outcome.rank, outcome.exit_code) == (1, 7)
     assert set(lines) == {"[node-0] rank 0", "[node-1] rank 1"}
 
 
-def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_told(
+def test_if_the_log_of_the_first_failed_rank_is_deleted_the_outcome_has_the_lines_of_another(
     cluster, unique, tmp_path, monkeypatch
 ):
-    """The Job controller deletes pods that it has not seen fail, with their logs: the first to fail may be one."""
+    """The Job controller deletes pods whose failure it has not seen yet, with their logs."""
     script = f"""
         case $JOB_COMPLETION_INDEX in
         1) [ -e {tmp_path}/failed ] && sleep 60; touch {tmp_path}/failed; echo unread; exit 3;;
@@ -134,7 +134,7 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
     assert outcome.log_tail[-1] == "[node-0] peer lost"
 
 
-def test_work_that_is_asked_for_again_is_done_again_however_often_the_new_try_is_killed(cluster, unique):
+def test_another_renewal_creates_one_new_attempt_which_later_tries_adopt(cluster, unique):
     first = submit(cluster, shell("true"), make_run_key(unique), renewal="1")
     wait(cluster, first)
     assert submit(cluster, shell("true"), make_run_key(unique), renewal="1").uid == first.uid
@@ -145,16 +145,16 @@ def test_work_that_is_asked_for_again_is_done_again_however_often_the_new_try_is
     assert second.uid != first.uid
 
 
-def test_a_remembered_job_is_adopted_and_waited_for_when_it_carries_the_key_no_more(cluster, unique):
+def test_a_known_job_without_the_key_is_adopted_and_waited_for(cluster, unique):
     first = submit(cluster, shell("sleep 2; echo worked"), make_run_key(unique, "before"))
     path = f"{TRAINER_API}/namespaces/default/trainjobs/{first.name}"
-    gone = dict.fromkeys(cluster.get_trainjob(first.name, "default")["metadata"]["labels"])
-    cluster._http.request("PATCH", path, doing="strip labels", body={"metadata": {"labels": gone}})
+    no_labels = dict.fromkeys(cluster.get_trainjob(first.name, "default")["metadata"]["labels"])
+    cluster._http.request("PATCH", path, doing="strip labels", body={"metadata": {"labels": no_labels}})
     again = submit(cluster, shell("sleep 2; echo worked"), make_run_key(unique, "after"), known=first)
     assert (again.uid, again.adopted) == (first.uid, True)
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, make_run_key(unique, "after"))] == [first.uid]
     listener, _, lines = recording_listener()
-    fresh = Cluster(cluster._http.connection)  # whose watches have not seen it leave
+    fresh = Cluster(cluster._http.connection)  # the watches of this client have not seen that it lost its labels
     assert wait(fresh, again, listener=listener).succeeded
     fresh.close()
     assert "[node-0] worked" in [str(line) for line in lines]
@@ -166,40 +166,40 @@ def test_another_run_has_its_own_job(cluster, unique):
     assert one.uid != other.uid
 
 
-def test_a_changed_spec_replaces_what_runs(cluster, unique):
+def test_a_changed_spec_replaces_the_running_job(cluster, unique):
     first = submit(cluster, shell("sleep 60"), make_run_key(unique))
     second = submit(cluster, shell("true"), make_run_key(unique))
     assert second.uid != first.uid
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, make_run_key(unique))] == [second.uid]
 
 
-def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
-    wanted = submit(cluster, shell("sleep 60"), make_run_key(unique))
-    cancel(cluster, wanted)
-    wait_until(lambda: cluster.get_trainjob(wanted.name, wanted.namespace) is None)
+def test_a_job_of_another_owner_with_the_same_name_is_not_changed(cluster, unique):
+    first = submit(cluster, shell("sleep 60"), make_run_key(unique))
+    cancel(cluster, first)
+    wait_until(lambda: cluster.get_trainjob(first.name, first.namespace) is None)
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox", "command": ["sleep", "5"]}}
     foreign = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
-    made = cluster.create_trainjob({**foreign, "metadata": {"name": wanted.name, "namespace": wanted.namespace}})
-    with pytest.raises(OwnershipConflict, match=wanted.name):
+    made = cluster.create_trainjob({**foreign, "metadata": {"name": first.name, "namespace": first.namespace}})
+    with pytest.raises(OwnershipConflict, match=first.name):
         submit(cluster, shell("sleep 60"), make_run_key(unique))
-    cluster.delete_trainjob(wanted.name, wanted.namespace, made["metadata"]["uid"])
+    cluster.delete_trainjob(first.name, first.namespace, made["metadata"]["uid"])
 
 
-@pytest.mark.parametrize("what", KillAction)
-def test_a_limit_ends_the_waiting(cluster, unique, what):
+@pytest.mark.parametrize("action", KillAction)
+def test_a_limit_ends_the_wait_and_applies_the_kill_action(cluster, unique, action):
     reference = submit(cluster, shell("sleep 60"), make_run_key(unique))
-    limits = Limits(total=timedelta(seconds=0.5), on_timeout=what)
+    limits = Limits(total=timedelta(seconds=0.5), on_timeout=action)
     with pytest.raises(WaitTimeout, match="total time"):
         wait(cluster, reference, limits=limits)
-    left = cluster.get_trainjob(reference.name, reference.namespace)
-    if what is KillAction.DELETE:
-        assert left is None or left["metadata"].get("deletionTimestamp")
+    found = cluster.get_trainjob(reference.name, reference.namespace)
+    if action is KillAction.DELETE:
+        assert found is None or found["metadata"].get("deletionTimestamp")
     else:
-        assert bool(left["spec"].get("suspend")) == (what is KillAction.SUSPEND)
+        assert bool(found["spec"].get("suspend")) == (action is KillAction.SUSPEND)
         cancel(cluster, reference)
 
 
-def test_what_the_cluster_refuses_is_told_and_makes_nothing(cluster, unique):
+def test_a_job_that_the_cluster_refuses_is_not_created(cluster, unique):
     trainer = CustomTrainerContainer(image="busybox", command=["true"])
     job = TrainJob(trainer=trainer, labels={"not a label": "x"})
     with pytest.raises(AdmissionRefused, match="not a label"):
@@ -207,21 +207,21 @@ def test_what_the_cluster_refuses_is_told_and_makes_nothing(cluster, unique):
     assert list_trainjobs(cluster, make_run_key(unique)) == []
 
 
-def test_bad_input_is_refused_before_anything_is_sent(cluster, unique):
+def test_an_invalid_spec_is_refused_before_any_request(cluster, unique):
     with pytest.raises(InvalidSpec):
         submit(cluster, shell("true", env={"PET_NNODES": "2"}), make_run_key(unique))
     assert list_trainjobs(cluster, make_run_key(unique)) == []
 
 
 def test_a_thousand_waiters_share_two_watches(cluster, unique):
-    """Here 20, on one event loop: each gets its own outcome, and there is one thread for each feed."""
-    others = set(threading.enumerate())  # watches of earlier tests last some seconds
+    """This test has 20 waiters on one event loop; each gets its own outcome, and each informer has one thread."""
+    others = set(threading.enumerate())  # the watches of earlier tests continue for some seconds
     references = [submit(cluster, shell(f"exit {i % 2}"), make_run_key(f"{unique}-{i}")) for i in range(20)]
 
-    async def all_of_them():
+    async def wait_for_all():
         return await asyncio.gather(*(wait_async(cluster, reference) for reference in references))
 
-    outcomes = asyncio.run(all_of_them())
+    outcomes = asyncio.run(wait_for_all())
     assert [outcome.job for outcome in outcomes] == [reference.name for reference in references]
     assert [outcome.succeeded for outcome in outcomes] == [i % 2 == 0 for i in range(20)]
     watches = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("watch-")]
@@ -229,7 +229,10 @@ def test_a_thousand_waiters_share_two_watches(cluster, unique):
 
 
 def test_the_listener_is_called_in_the_callers_context(cluster, unique):
-    """Airflow's triggerer finds a task's log by it; the last phase of a job that fails in place comes from a thread."""
+    """Airflow's triggerer finds the log of a task by its context.
+
+    The last phase of a job that fails in place is reported from a thread.
+    """
     task, seen = contextvars.ContextVar("task", default="none"), []
     reference = submit(cluster, shell("exit 3"), make_run_key(unique))
     listener = Listener(on_phase=lambda verdict: seen.append((verdict.phase, task.get())))

@@ -1,4 +1,4 @@
-"""Many waiters in one process: what they ask of the API server, and how many threads they take."""
+"""Tests of many waiters in one process: their requests to the API server and their threads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cluster_client(connection):
 
 
 def create_trainjob(server, name, status=RUNNING):
-    """Create a TrainJob of ours that no controller runs, and return its reference."""
+    """Create a TrainJob with our labels that no controller runs, and return its reference."""
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"]))
     made = server._registry.create(
         "trainjobs", build_trainjob(job, name=name, namespace="default", labels=MANAGED, annotations={}), "default"
@@ -73,7 +73,7 @@ def set_status(server, name, status):
     server._registry.patch("trainjobs", name, {"status": status}, "default", subresource="status")
 
 
-def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, cluster_client):
+def test_hundreds_of_waiters_share_one_list_and_one_watch(server, cluster_client):
     references = [create_trainjob(server, f"job-{n}") for n in range(MANY)]
     running = set()
 
@@ -86,44 +86,46 @@ def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, clus
             asyncio.create_task(wait_async(cluster_client, reference, listener=listener))
             for reference, listener in zip(references, listeners, strict=True)
         ]
-        watched = ("watch trainjobs", "watch pods")  # each by a thread of its own
-        await asyncio.to_thread(wait_until, lambda: len(running) == MANY and all(server.asked[one] for one in watched))
-        asked, phases = dict(server.asked), {phase for _, phase in running}
+        watched = ("watch trainjobs", "watch pods")  # each has its own thread
+        await asyncio.to_thread(
+            wait_until, lambda: len(running) == MANY and all(server.request_counts[each] for each in watched)
+        )
+        requests, phases = dict(server.request_counts), {phase for _, phase in running}
         for reference in references:
             set_status(server, reference.name, COMPLETE)
-        return asked, phases, await asyncio.wait_for(asyncio.gather(*waiting), 60)
+        return requests, phases, await asyncio.wait_for(asyncio.gather(*waiting), 60)
 
-    asked, phases, outcomes = asyncio.run(wait_for_all())
+    requests, phases, outcomes = asyncio.run(wait_for_all())
     assert phases == {Phase.RUNNING}
-    assert asked.pop("list trainjobs") == MANY / 100  # pages
-    assert asked == {"watch trainjobs": 1, "list pods": 1, "watch pods": 1}
+    assert requests.pop("list trainjobs") == MANY / 100  # pages
+    assert requests == {"watch trainjobs": 1, "list pods": 1, "watch pods": 1}
     assert all(outcome.succeeded for outcome in outcomes)
-    assert server.most_watches == {"trainjobs": 1, "pods": 1}
+    assert server.max_watches == {"trainjobs": 1, "pods": 1}
 
 
-def test_one_that_is_gone_is_told_though_no_watch_tells_it(server, cluster_client):
-    stays, gone = create_trainjob(server, "stays"), JobReference("gone", "default", "uid-of-old")
+def test_a_wait_for_a_deleted_job_ends_although_no_watch_reports_it(server, cluster_client):
+    running, deleted = create_trainjob(server, "running"), JobReference("deleted", "default", "uid-of-deleted")
     other = create_trainjob(server, "other")
-    before = JobReference("other", "default", "uid-of-its-forerunner")
-    begun = threading.Event()
+    replaced = JobReference("other", "default", "uid-of-earlier-job")
+    started = threading.Event()
     thread = threading.Thread(
-        target=wait, args=(cluster_client, stays), kwargs={"listener": Listener(on_phase=lambda _: begun.set())}
+        target=wait, args=(cluster_client, running), kwargs={"listener": Listener(on_phase=lambda _: started.set())}
     )
     thread.start()
     try:
-        assert wait(cluster_client, gone).phase is Phase.DELETED  # with its namespace being listed
-        assert begun.wait(60)
-        assert wait(cluster_client, gone).phase is Phase.DELETED  # and after
-        assert wait(cluster_client, before).phase is Phase.DELETED
+        assert wait(cluster_client, deleted).phase is Phase.DELETED  # while its namespace is listed
+        assert started.wait(60)
+        assert wait(cluster_client, deleted).phase is Phase.DELETED  # and after the list
+        assert wait(cluster_client, replaced).phase is Phase.DELETED
         set_status(server, "other", COMPLETE)
         assert wait(cluster_client, other).succeeded
     finally:
-        set_status(server, "stays", COMPLETE)
+        set_status(server, "running", COMPLETE)
         thread.join(60)
 
 
-def test_one_that_the_watch_does_not_know_yet_is_read(server, cluster_client):
-    """A label of ours is missing here, so that no watch tells of it: as if its news were late."""
+def test_a_job_that_the_watch_has_not_reported_yet_is_read(server, cluster_client):
+    """The job has none of our labels, so no watch reports it; this simulates a late event."""
     server._registry.create(
         "trainjobs",
         build_trainjob(
@@ -140,49 +142,49 @@ def test_one_that_the_watch_does_not_know_yet_is_read(server, cluster_client):
     assert wait(cluster_client, JobReference("late", "default", uid)).succeeded
 
 
-def test_threads_that_ask_at_once_get_one_cluster(connection):
+def test_concurrent_threads_get_one_shared_cluster(connection):
     barrier = threading.Barrier(8)
 
-    def ask():
+    def get_cluster():
         barrier.wait(60)
         return shared_cluster(connection)
 
     with ThreadPoolExecutor(8) as threads:
-        found = {threads.submit(ask) for _ in range(8)}
+        found = {threads.submit(get_cluster) for _ in range(8)}
         clusters = {id(future.result()) for future in found}
     assert len(clusters) == 1
     shared_cluster(connection).close()
 
 
-def test_a_feed_keeps_only_what_is_asked_for(server, cluster_client):
-    made = create_trainjob(server, "slim")
-    seen = threading.Event()
-    changes = []
+def test_an_informer_does_not_keep_managed_fields(server, cluster_client):
+    reference = create_trainjob(server, "slim")
+    received = threading.Event()
+    events = []
 
-    def deliver(change):
-        changes.append(change)
-        seen.set()
+    def deliver(event):
+        events.append(event)
+        received.set()
 
-    with cluster_client.trainjob_informer("default").add_event_handler(made.name, deliver):
-        assert seen.wait(60)
-    kept = json.dumps(changes[0].found)
+    with cluster_client.trainjob_informer("default").add_event_handler(reference.name, deliver):
+        assert received.wait(60)
+    kept = json.dumps(events[0].object)
     assert "managedFields" not in kept
-    assert changes[0].found["spec"]["trainer"]["image"] == "x"
+    assert events[0].object["spec"]["trainer"]["image"] == "x"
 
 
-def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_path):
-    there = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
-    there.live_log_executor = BoundedExecutor("log", 1)
-    gos = [tmp_path / "go-0", tmp_path / "go-1"]
+def test_logs_beyond_the_limit_are_read_later_with_a_notice(laptop, unique, tmp_path):
+    client = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+    client.live_log_executor = BoundedExecutor("log", 1)
+    go_files = [tmp_path / "go-0", tmp_path / "go-1"]
     lines = [[], []]
     waiting = []
 
     def start(n):
-        script = f"echo first-{n}; while [ ! -e {gos[n]} ]; do sleep 0.05; done; echo last-{n}"
+        script = f"echo first-{n}; while [ ! -e {go_files[n]} ]; do sleep 0.05; done; echo last-{n}"
         job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
-        reference = submit(there, job, RunKey("test", "many", unique, f"run-{n}"))
+        reference = submit(client, job, RunKey("test", "many", unique, f"run-{n}"))
         listener = Listener(on_log=lambda line: lines[n].append(line.text))
-        thread = threading.Thread(target=wait, args=(there, reference), kwargs={"listener": listener})
+        thread = threading.Thread(target=wait, args=(client, reference), kwargs={"listener": listener})
         thread.start()
         waiting.append(thread)
 
@@ -191,10 +193,10 @@ def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_pat
     start(1)
     wait_until(lambda: lines[1])
     assert "1 logs are already being followed" in lines[1][0]
-    gos[1].touch()  # its end is not kept waiting by the other
+    go_files[1].touch()  # its last lines are read although the other log is followed
     waiting[1].join(60)
     assert lines[1][1:] == ["first-1", "last-1"]
-    gos[0].touch()
+    go_files[0].touch()
     waiting[0].join(60)
     assert lines[0] == ["first-0", "last-0"]
-    there.close()
+    client.close()

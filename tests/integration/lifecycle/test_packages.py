@@ -1,4 +1,4 @@
-"""What a function needs is installed where it runs: the composed command, real pip, package indexes on loopback."""
+"""Tests that the packages of a function are installed in its container, with real pip and local indexes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def create_wheel(folder: Path, name: str, version: str) -> None:
-    """Create a package with a module of its name, on an index's page."""
+    """Create a package with a module of its name, and list it on the index page."""
     page = folder / "simple" / name.replace("_", "-")
     page.mkdir(parents=True, exist_ok=True)
     file = page / f"{name}-{version}-py3-none-any.whl"
@@ -32,33 +32,33 @@ def create_wheel(folder: Path, name: str, version: str) -> None:
         archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{about}/RECORD", "")
-    links = "".join(f'<a href="{one.name}">{one.name}</a>' for one in sorted(page.glob("*.whl")))
+    links = "".join(f'<a href="{wheel.name}">{wheel.name}</a>' for wheel in sorted(page.glob("*.whl")))
     (page / "index.html").write_text(f"<!doctype html><html><body>{links}</body></html>")
 
 
 @contextlib.contextmanager
 def serve_index(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Its URL, and the paths that it was asked for."""
-    asked: list[str] = []
+    """Serve an index; yield its URL and the list of the requested paths."""
+    requested_paths: list[str] = []
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
+    class IndexHandler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(folder))
 
         def log_message(self, *_: object) -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), IndexHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/simple", asked
+        yield f"http://127.0.0.1:{server.server_port}/simple", requested_paths
         server.shutdown()
         thread.join()
 
 
 @pytest.fixture(scope="module")
 def image_environment(tmp_path_factory):
-    """As an image has it: Python with pip, which the environments of this project do without."""
+    """Create a Python with pip, as in an image; the environments of this project have no pip."""
     folder = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     return folder / "bin" / "python"
@@ -79,23 +79,23 @@ def import_versions():
 
 
 @pytest.mark.slow
-def test_packages_come_from_the_indexes_that_are_named(image_environment, tmp_path):
+def test_packages_are_installed_from_the_given_indexes(image_environment, tmp_path):
     create_wheel(tmp_path / "one", "first_package", "1.0")
     create_wheel(tmp_path / "one", "first_package", "2.0")
     create_wheel(tmp_path / "two", "second_package", "3.1")
-    with serve_index(tmp_path / "one") as (one, asked_one), serve_index(tmp_path / "two") as (two, asked_two):
-        wanted = ("first_package<2", "second-package")
+    with serve_index(tmp_path / "one") as (one, paths_one), serve_index(tmp_path / "two") as (two, paths_two):
+        packages = ("first_package<2", "second-package")
         done = run_trainer(
             image_environment,
-            CustomTrainer(func=import_versions, packages_to_install=wanted, pip_index_urls=(one, two)),
+            CustomTrainer(func=import_versions, packages_to_install=packages, pip_index_urls=(one, two)),
         )
     assert done.returncode == 0, done.stderr
     assert parse_step_result(done.stdout.splitlines()[-1]) == {"result": ["1.0", "3.1"]}
-    assert "/simple/first-package/first_package-1.0-py3-none-any.whl" in asked_one
-    assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in asked_two
+    assert "/simple/first-package/first_package-1.0-py3-none-any.whl" in paths_one
+    assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in paths_two
 
 
-def test_a_package_that_nobody_has_ends_it_with_pips_own_words(image_environment, tmp_path):
+def test_a_missing_package_fails_with_the_error_of_pip(image_environment, tmp_path):
     create_wheel(tmp_path, "first_package", "1.0")
     with serve_index(tmp_path) as (one, _):
         done = run_trainer(

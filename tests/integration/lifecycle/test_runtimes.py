@@ -1,4 +1,4 @@
-"""Runtimes: listed and described on the command line, and looked at before a TrainJob that names one is sent."""
+"""Tests of runtimes: the checks before a TrainJob is sent, and the command `trainjob runtimes`."""
 
 from __future__ import annotations
 
@@ -45,18 +45,20 @@ def namespace(cluster, unique):
 
 @pytest.fixture
 def create_runtime(cluster, namespace):
-    """Makes a runtime of the namespace; gives how a TrainJob names it."""
+    """Return a function that creates a runtime in the namespace and returns a reference to it."""
 
-    def make(name="own", *, framework="torch", marks=None, step="trainer", job="node", container="node", **more):
-        one = {"name": container, "image": "busybox", **more}
+    def create(
+        name="own", *, framework="torch", extra_labels=None, step="trainer", job="node", container="node", **more
+    ):
+        main_container = {"name": container, "image": "busybox", **more}
         template = {"metadata": {"labels": {STEP: step}} if step else {}}
-        template["spec"] = {"template": {"spec": {"containers": [one]}}}
+        template["spec"] = {"template": {"spec": {"containers": [main_container]}}}
         body = {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainingRuntime",
             "metadata": {
                 "name": name,
-                "labels": {"trainer.kubeflow.org/framework": framework, **(marks or {})},
+                "labels": {"trainer.kubeflow.org/framework": framework, **(extra_labels or {})},
             },
             "spec": {
                 "mlPolicy": {"numNodes": 1, "torch": {}},
@@ -67,19 +69,19 @@ def create_runtime(cluster, namespace):
         cluster._http.request("POST", path, doing="make a runtime", body=body)
         return Runtime(name=name, kind="TrainingRuntime")
 
-    return make
+    return create
 
 
 @pytest.fixture
 def submit_step(cluster, namespace, unique):
-    """Submits to the test's own namespace."""
+    """Return a function that submits to the namespace of the test."""
     tasks = iter(range(100))
 
-    def submitted(request, through=cluster):
+    def submit_request(request, client=cluster):
         key = RunKey("test", "runtimes", f"{unique}-{next(tasks)}", "run-1")
-        return submit(through, request, key, namespace=namespace)
+        return submit(client, request, key, namespace=namespace)
 
-    return submitted
+    return submit_request
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def proxy(laptop):
 
 @pytest.fixture
 def proxy_kubeconfig(proxy, laptop):
-    """A kubeconfig that leads through a proxy that counts requests and can forbid them."""
+    """Return a kubeconfig that uses a proxy, which counts requests and can forbid them."""
     content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
     content["clusters"][0]["cluster"] = {"server": proxy.url}
     return json.dumps(content)
@@ -110,8 +112,8 @@ def list_trainjobs(cluster, namespace):
 
 
 def runtime_requests(proxy):
-    """Return the paths of the requests for runtimes."""
-    return {asked: times for asked, times in proxy.requests.items() if "trainingruntimes" in asked}
+    """Return the number of requests for runtimes by method and path."""
+    return {request: count for request, count in proxy.request_counts.items() if "trainingruntimes" in request}
 
 
 # -- when it is read ----------------------------------------------------------------------------------------------
@@ -120,41 +122,43 @@ def runtime_requests(proxy):
 def test_the_default_runtime_is_not_read(proxy, proxied_cluster, submit_step):
     submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
     assert runtime_requests(proxy) == {}
-    assert sum(proxy.requests.values()) == 4
+    assert sum(proxy.request_counts.values()) == 4
 
 
-def test_one_that_is_named_is_read_once(proxy, proxied_cluster, submit_step, create_runtime, namespace):
+def test_another_runtime_is_read_once(proxy, proxied_cluster, submit_step, create_runtime, namespace):
     job = TrainJob(trainer=CONTAINER, runtime=create_runtime())
     for _ in range(3):
         submit_step(job, proxied_cluster)
     assert runtime_requests(proxy) == {f"GET {API}/namespaces/{namespace}/trainingruntimes/own": 1}
 
 
-def test_where_reading_is_forbidden_nothing_is_checked_and_nothing_fails(
+def test_without_the_permission_to_read_runtimes_nothing_is_checked(
     proxy, proxied_cluster, submit_step, create_runtime, namespace
 ):
-    own = create_runtime(marks={"trainer.kubeflow.org/support": "deprecated"}, framework="mlx")
+    own = create_runtime(extra_labels={"trainer.kubeflow.org/support": "deprecated"}, framework="mlx")
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
-    proxy.answers |= {f"{path}/own": FORBIDDEN, path: FORBIDDEN, CLUSTER_WIDE: FORBIDDEN}
+    proxy.responses |= {f"{path}/own": FORBIDDEN, path: FORBIDDEN, CLUSTER_WIDE: FORBIDDEN}
     for _ in range(2):
         assert submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster).attempt == 1
     assert runtime_requests(proxy) == {f"GET {path}/own": 1}
-    proxy.answers[f"{path}/gone"] = FORBIDDEN
+    proxy.responses[f"{path}/gone"] = FORBIDDEN
     with pytest.raises(AdmissionRefused, match='"gone" not found'):
         submit_step(TrainJob(trainer=CONTAINER, runtime=Runtime(name="gone", kind="TrainingRuntime")), proxied_cluster)
 
 
-def test_after_a_refusal_it_is_read_anew(proxy, proxied_cluster, submit_step, create_runtime, cluster, namespace):
-    """A runtime that has gone meanwhile, and one that was never read."""
+def test_after_a_refusal_the_runtime_is_read_again(
+    proxy, proxied_cluster, submit_step, create_runtime, cluster, namespace
+):
+    """This finds a runtime that was deleted after it was read, and a missing runtime that was never read."""
     own, path = create_runtime(), f"{API}/namespaces/{namespace}/trainingruntimes/own"
     submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster)
     cluster._http.request("DELETE", path, doing="delete a runtime")
     with pytest.raises(InvalidSpec, match=f"no such TrainingRuntime in namespace {namespace}"):
         submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster)
     post = f"POST {API}/namespaces/{namespace}/trainjobs"
-    gone = json.dumps({"kind": "Status", "message": "denied the request: not found"}).encode()
-    proxy.answers |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
-    proxy.answers[f"{CLUSTER_WIDE}/torch-distributed"] = (404, gone)
+    not_found = json.dumps({"kind": "Status", "message": "denied the request: not found"}).encode()
+    proxy.responses |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
+    proxy.responses[f"{CLUSTER_WIDE}/torch-distributed"] = (404, not_found)
     with pytest.raises(InvalidSpec, match=r"runtime: 'torch-distributed' is not allowed; there is no such Cluster"):
         submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
 
@@ -162,43 +166,47 @@ def test_after_a_refusal_it_is_read_anew(proxy, proxied_cluster, submit_step, cr
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-def test_a_missing_one_is_told_with_those_that_are_there(cluster, submit_step, namespace):
+def test_a_missing_runtime_is_refused_with_the_names_of_the_existing_ones(cluster, submit_step, namespace):
     with pytest.raises(InvalidSpec) as refused:
         submit_step(TrainJob(trainer=CONTAINER, runtime="torch-distribted"))
-    told = str(refused.value)
-    assert told.startswith(
+    message = str(refused.value)
+    assert message.startswith(
         "runtime: 'torch-distribted' is not allowed; there is no such ClusterTrainingRuntime: did you mean "
         "torch-distributed? (there are torch-distributed, "
     )
-    assert "torchtune-qwen2.5-1.5b" in told
+    assert "torchtune-qwen2.5-1.5b" in message
     assert list_trainjobs(cluster, namespace) == []
 
 
-def test_one_of_the_other_kind_is_told(submit_step, create_runtime):
+def test_a_runtime_of_the_other_kind_is_suggested(submit_step, create_runtime):
     name = create_runtime("mine").name
-    with pytest.raises(InvalidSpec, match="the one of this name is a TrainingRuntime, so say kind='TrainingRuntime'"):
+    with pytest.raises(
+        InvalidSpec, match="the runtime of this name is a TrainingRuntime, so set kind='TrainingRuntime'"
+    ):
         submit_step(TrainJob(trainer=CONTAINER, runtime=name))
-    with pytest.raises(InvalidSpec, match="is a ClusterTrainingRuntime, so say kind='ClusterTrainingRuntime'"):
+    with pytest.raises(InvalidSpec, match="is a ClusterTrainingRuntime, so set kind='ClusterTrainingRuntime'"):
         submit_step(TrainJob(trainer=CONTAINER, runtime=Runtime(name="torch-distributed", kind="TrainingRuntime")))
 
 
 def test_a_builtin_trainer_needs_torchtune(submit_step, create_runtime):
     own = create_runtime("own-llama3.2-1b", framework="torch")
     trainer = BuiltinTrainer(config=TorchTuneConfig())
-    with pytest.raises(InvalidSpec, match="needs a runtime of the framework torchtune, and this one's is torch"):
+    with pytest.raises(InvalidSpec, match="needs a runtime of the framework torchtune; its framework is torch"):
         submit_step(TrainJob(trainer=trainer, runtime=own))
 
 
-def test_a_trainer_that_reaches_no_container(submit_step, create_runtime, cluster, namespace):
+def test_trainer_fields_that_would_reach_no_container_are_refused(submit_step, create_runtime, cluster, namespace):
     for own in (create_runtime("plain", step=""), create_runtime("other", step="", container="main")):
-        with pytest.raises(InvalidSpec, match="has a container node, so image, command would reach nothing"):
+        with pytest.raises(InvalidSpec, match="a container node, so image, command would have no effect"):
             submit_step(TrainJob(trainer=CONTAINER, runtime=own))
-        assert submit_step(TrainJob(runtime=own)).attempt == 1  # what the runtime brings itself
+        assert submit_step(TrainJob(runtime=own)).attempt == 1  # the runtime sets these fields itself
 
 
-def test_what_is_mounted_where_nothing_is(submit_step, create_runtime, cluster, namespace):
+def test_a_workspace_or_placement_without_its_replicated_job_is_refused(
+    submit_step, create_runtime, cluster, namespace
+):
     own = create_runtime("single", step="", job="solo", container="main")
-    rule = r"it has no replicated job node, which workspace, volumes or placement are to change; it has solo"
+    rule = r"it has no replicated job node, which workspace, volumes or placement need; it has solo"
     with pytest.raises(InvalidSpec, match=rule):
         submit_step(TrainJob(runtime=own, placement=Placement(node_selector={"a": "b"})))
     other = create_runtime("main", step="", container="main")
@@ -207,7 +215,7 @@ def test_what_is_mounted_where_nothing_is(submit_step, create_runtime, cluster, 
     assert list_trainjobs(cluster, namespace) == []
 
 
-def test_a_patch_that_somebody_wrote(submit_step, create_runtime):
+def test_a_patch_in_a_manifest_is_checked(submit_step, create_runtime):
     own = create_runtime("written")
     pod = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "trainer", "env": []}]}}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "nodes"}, {"name": "node", **pod}]}}}
@@ -224,36 +232,36 @@ def test_a_patch_that_somebody_wrote(submit_step, create_runtime):
 
 
 @pytest.mark.parametrize("image", ["example.org/torch:2.9-cpu", "torch-cpu", "example.org/a/torch:cpu-2.9"])
-def test_gpus_on_an_image_for_cpus(submit_step, create_runtime, image):
+def test_gpus_with_an_image_for_cpus_are_refused(submit_step, create_runtime, image):
     own = create_runtime(image=image)
     trainer = CustomTrainerContainer(command=("true",), resources_per_node={"gpu": 1})
-    with pytest.raises(InvalidSpec, match=f"its image {image} is for CPUs, .* asks for nvidia.com/gpu"):
+    with pytest.raises(InvalidSpec, match=f"its image {image} is for CPUs, .* requests nvidia.com/gpu"):
         submit_step(TrainJob(trainer=trainer, runtime=own))
-    with_its_own = trainer.model_copy(update={"image": "example.org/torch:cuda"})
-    assert submit_step(TrainJob(trainer=with_its_own, runtime=own)).attempt == 1
+    with_own_image = trainer.model_copy(update={"image": "example.org/torch:cuda"})
+    assert submit_step(TrainJob(trainer=with_own_image, runtime=own)).attempt == 1
 
 
-# -- what is doubtful ---------------------------------------------------------------------------------------------
+# -- what is warned about ------------------------------------------------------------------------------------------
 
 
-def test_a_deprecated_one_is_told_and_used(submit_step, create_runtime):
-    own = create_runtime(marks={"trainer.kubeflow.org/support": "deprecated"})
+def test_a_deprecated_runtime_is_used_with_a_warning(submit_step, create_runtime):
+    own = create_runtime(extra_labels={"trainer.kubeflow.org/support": "deprecated"})
     with pytest.warns(UserWarning, match="the TrainingRuntime own is deprecated"):
         assert submit_step(TrainJob(trainer=CONTAINER, runtime=own)).attempt == 1
 
 
-def test_gpus_of_the_runtime_that_the_request_does_not_mention(submit_step, create_runtime):
+def test_gpus_of_the_runtime_that_the_request_does_not_set_cause_a_warning(submit_step, create_runtime):
     own = create_runtime(resources={"limits": {"nvidia.com/gpu": "2"}})
 
-    def asking(**resources):
+    def job_with(**resources):
         return TrainJob(trainer=CONTAINER.model_copy(update={"resources_per_node": resources or None}), runtime=own)
 
-    with pytest.warns(UserWarning, match=r"own brings nvidia\.com/gpu, of which resources_per_node says nothing"):
-        submit_step(asking(cpu="1"))
+    with pytest.warns(UserWarning, match=r"own requests nvidia\.com/gpu, which resources_per_node does not set"):
+        submit_step(job_with(cpu="1"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        submit_step(asking(gpu="1"))
-        submit_step(asking())
+        submit_step(job_with(gpu="1"))
+        submit_step(job_with())
 
 
 # -- runtimes over a workspace ------------------------------------------------------------------------------------
@@ -262,8 +270,8 @@ OPTIONAL = sorted((Path(__file__).resolve().parents[3] / "manifests" / "runtimes
 
 
 @pytest.mark.parametrize("file", OPTIONAL, ids=lambda path: path.stem)
-def test_a_fine_tuning_on_a_runtime_over_a_workspace(cluster, submit_step, namespace, file):
-    """All in one TrainJob, over the claim `workspace`, which stays."""
+def test_a_fine_tuning_runs_on_an_optional_runtime_with_a_workspace(cluster, submit_step, namespace, file):
+    """One TrainJob does all steps on the claim `workspace`, which is retained."""
     body = {**yaml.safe_load(file.read_text()), "kind": "TrainingRuntime"}
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
     cluster._http.request("POST", path, doing="make a runtime", body=body)
@@ -284,8 +292,10 @@ def run_command(kubeconfig, *arguments):
     return subprocess.run([program, "runtimes", *arguments], env=environment, capture_output=True, text=True)
 
 
-def test_they_are_listed_and_described(laptop, create_runtime, namespace, evidence):
-    create_runtime("mine", marks={"trainer.kubeflow.org/support": "deprecated"}, resources={"limits": {"cpu": "1"}})
+def test_runtimes_are_listed_and_described(laptop, create_runtime, namespace, evidence):
+    create_runtime(
+        "mine", extra_labels={"trainer.kubeflow.org/support": "deprecated"}, resources={"limits": {"cpu": "1"}}
+    )
     listed, one, as_json = (
         run_command(laptop.kubeconfig, "-n", namespace, *more)
         for more in ([], ["torchtune-llama3.2-1b"], ["mine", "--json"])
@@ -304,26 +314,26 @@ def test_they_are_listed_and_described(laptop, create_runtime, namespace, eviden
     evidence("features", row="runtimes", cell="real run")
 
 
-def test_a_kind_that_may_not_be_listed_is_told(proxy, proxy_kubeconfig, create_runtime, namespace, tmp_path):
+def test_a_kind_that_the_user_may_not_list_is_reported(proxy, proxy_kubeconfig, create_runtime, namespace, tmp_path):
     create_runtime("mine")
     config = tmp_path / "config"
     config.write_text(proxy_kubeconfig)
-    proxy.answers[CLUSTER_WIDE] = FORBIDDEN
+    proxy.responses[CLUSTER_WIDE] = FORBIDDEN
     listed = run_command(config, "-n", namespace)
     assert (listed.returncode, listed.stderr) == (
         0,
-        "no permission to list ClusterTrainingRuntimes: they are left out\n",
+        "no permission to list ClusterTrainingRuntimes; the list does not contain them\n",
     )
     _, row = listed.stdout.splitlines()
     assert row.split()[:2] == ["mine", "TrainingRuntime"]
-    proxy.answers[f"{API}/namespaces/{namespace}/trainingruntimes"] = FORBIDDEN
+    proxy.responses[f"{API}/namespaces/{namespace}/trainingruntimes"] = FORBIDDEN
     refused = run_command(config, "-n", namespace)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: no permission to list clustertrainingruntimes")
 
 
-def test_one_that_is_not_there(laptop):
+def test_a_missing_runtime_is_an_error(laptop):
     done = run_command(laptop.kubeconfig, "nope")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no training runtime nope\n  -> there are: ")
+    assert done.stderr.startswith("error: there is no training runtime nope\n  -> existing runtimes: ")
     assert "torch-distributed" in done.stderr

@@ -1,4 +1,4 @@
-"""`trainjob sweep` as a person calls it."""
+"""Tests of `trainjob sweep` as a user runs it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def run_sweep(kubeconfig, *arguments):
     return subprocess.run([PROGRAM, "sweep", *arguments], env=environment, capture_output=True, text=True)
 
 
-def test_it_tells_first_and_then_does_what_it_told(laptop, cluster, namespace):
+def test_the_dry_run_reports_what_the_sweep_then_deletes(laptop, cluster, namespace):
     work = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)))
     reference = submit(cluster, work, RunKey("test", "sweep", "task", "run-1"), namespace=namespace)
     wait(cluster, reference)
-    nothing, told, done = (
+    no_options, dry_run, sweep = (
         run_sweep(laptop.kubeconfig, "-n", namespace, *more)
         for more in ([], ["--finished-for", "0s", "--dry-run"], ["--finished-for", "0s"])
     )
-    assert [(one.returncode, one.stderr) for one in (nothing, told, done)] == [(0, "")] * 3
-    assert nothing.stdout == ""
-    assert told.stdout == f"{namespace}/{reference.name} would be deleted: it has been Complete for more than 0s\n"
-    assert done.stdout == told.stdout.replace("would be deleted", "deleted")
+    assert [(each.returncode, each.stderr) for each in (no_options, dry_run, sweep)] == [(0, "")] * 3
+    assert no_options.stdout == ""
+    assert dry_run.stdout == f"{namespace}/{reference.name} would be deleted: it has been Complete for more than 0s\n"
+    assert sweep.stdout == dry_run.stdout.replace("would be deleted", "deleted")
     assert cluster.get_trainjob(reference.name, namespace) is None
 
 
-def test_what_goes_wrong_is_one_readable_text_and_a_code(laptop, tmp_path):
-    wrong = run_sweep(laptop.kubeconfig, "--finished-for", "soon")
-    nowhere = run_sweep(tmp_path / "none")
-    assert (wrong.returncode, nowhere.returncode) == (2, 1)
-    assert re.match(r"error: --finished-for: 'soon' is not allowed; .*7d", wrong.stderr)
-    assert nowhere.stderr.startswith("error: ")
-    assert "Traceback" not in wrong.stderr + nowhere.stderr
+def test_an_error_is_one_line_and_an_exit_code(laptop, tmp_path):
+    invalid = run_sweep(laptop.kubeconfig, "--finished-for", "soon")
+    no_kubeconfig = run_sweep(tmp_path / "none")
+    assert (invalid.returncode, no_kubeconfig.returncode) == (2, 1)
+    assert re.match(r"error: --finished-for: 'soon' is not allowed; .*7d", invalid.stderr)
+    assert no_kubeconfig.stderr.startswith("error: ")
+    assert "Traceback" not in invalid.stderr + no_kubeconfig.stderr

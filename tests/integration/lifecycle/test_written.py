@@ -1,4 +1,4 @@
-"""A TrainJob from a manifest lives as any other: adopted, labelled, strictly checked."""
+"""Tests that a TrainJob from a manifest is adopted, labelled and validated like any other."""
 
 from __future__ import annotations
 
@@ -54,21 +54,23 @@ def test_an_unknown_field_is_refused_with_its_name(cluster, unique):
         submit(cluster, job, RunKey("test", "manifest", unique, "run-1"))
 
 
-def test_two_namespaces_are_refused(cluster, unique):
+def test_a_manifest_of_another_namespace_is_refused(cluster, unique):
     key = RunKey("test", "manifest", unique, "run-1")
-    with pytest.raises(InvalidSpec, match=r"manifest\.metadata\.namespace: 'a' is not allowed; 'b' is asked for"):
+    with pytest.raises(
+        InvalidSpec, match=r"manifest\.metadata\.namespace: 'a' is not allowed; 'b' is requested as the namespace, too"
+    ):
         submit(cluster, trainjob_manifest(namespace="a"), key, namespace="b")
 
 
-def test_the_namespace_of_the_manifest_counts(cluster, unique):
+def test_the_namespace_of_the_manifest_is_used(cluster, unique):
     reference = submit(cluster, trainjob_manifest(namespace="default"), RunKey("test", "manifest", unique, "run-1"))
     assert reference.namespace == "default"
     cancel(cluster, reference)
 
 
-def test_other_variables_are_no_other_request(cluster, unique):
+def test_other_variables_do_not_change_the_request(cluster, unique):
     key = RunKey("test", "variables", unique, "run-1")
-    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", 'test "$WHO" = first']))
-    first = submit(cluster, job, key, variables={"WHO": "first"})
-    assert submit(cluster, job, key, variables={"WHO": "second"}).uid == first.uid
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", 'test "$USER_NAME" = first']))
+    first = submit(cluster, job, key, variables={"USER_NAME": "first"})
+    assert submit(cluster, job, key, variables={"USER_NAME": "second"}).uid == first.uid
     assert wait(cluster, first).succeeded
