@@ -31,13 +31,14 @@ KUBECONFIG = ROOT / ".cache" / "demo" / "cluster-airflow" / "kubeconfig"
 TRAINJOB = [str(Path(sys.executable).with_name("trainjob"))]
 HEAD = """# Terminal sessions
 
-What people see, recorded by `make sessions`: an Airflow DAG initializes, fine-tunes and exports a tiny model on a
-laptop cluster, while somebody looks at it from other terminals. Times, ages, ids and random names are replaced.
+This reference shows new users what the demo and the command `trainjob` print. `make sessions` records it: an Airflow
+DAG initializes, fine-tunes and exports a tiny model on a laptop cluster, while a user runs commands in other terminals.
+Times, ages, IDs and random names are replaced.
 """
 MIGRATE = (
-    ("From v1 to v2", ["migrate", "convert", str(OLD_JOB)]),
-    ("The old job and the new one", ["migrate", "diff", str(OLD_JOB)]),
-    ("What becomes of each field", ["migrate", "report", str(OLD_JOB)]),
+    ("Convert a PyTorchJob", ["migrate", "convert", str(OLD_JOB)]),
+    ("Compare a PyTorchJob with its TrainJob", ["migrate", "diff", str(OLD_JOB)]),
+    ("Report the result for each field", ["migrate", "report", str(OLD_JOB)]),
 )
 _LOSS = re.compile(r"loss [0-9.]+")
 _REPLACED = (
@@ -59,8 +60,8 @@ _REPLACED = (
 
 def replace_varying(text: str) -> str:
     """Return a session without varying texts and trailing blanks."""
-    for pattern, stands in _REPLACED:
-        text = pattern.sub(stands, text)
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
     return re.sub(r" +$", "", text, flags=re.M)
 
 
@@ -87,7 +88,7 @@ def open_terminal(*arguments: str) -> PseudoTerminal:
 
 
 def run_in_terminal(*arguments: str) -> str:
-    """Return the terminal output of a command when it has ended."""
+    """Run a command to its end, and return its terminal output."""
     terminal = open_terminal(*arguments)
     try:
         terminal.wait_for_exit(60)
@@ -103,13 +104,11 @@ def list_phases() -> dict[str, str]:
     """
     environment = {**os.environ, "KUBECONFIG": str(KUBECONFIG)}
     done = subprocess.run([*TRAINJOB, "list", "--json"], env=environment, capture_output=True, text=True, check=False)
-    return {one["name"]: one["phase"] for one in json.loads(done.stdout)} if done.returncode == 0 else {}
+    return {job["name"]: job["phase"] for job in json.loads(done.stdout)} if done.returncode == 0 else {}
 
 
 def wait_for_job(task: str, phases: Sequence[str]) -> str:
-    """Return the name of a task's TrainJob, once the TrainJob is in one of these phases.
-
-    It waits at most 400 seconds.
+    """Wait at most 400 s until a task's TrainJob is in a phase, and return its name.
     """
     return wait_until(
         lambda: next((n for n, phase in list_phases().items() if n.startswith(task) and phase in phases), None), 400
@@ -137,10 +136,10 @@ def record_demo() -> str:
         demo.close()
     parts = (
         ("The demo", "make demo", render(demo.output)),
-        ("Which TrainJobs there are", "trainjob list", listed),
-        ("How they get on, live", "trainjob watch", middle),
-        ("All about one", f"trainjob describe {tuning}", described),
-        ("What works here", "trainjob check", checked),
+        ("List TrainJobs", "trainjob list", listed),
+        ("Watch active TrainJobs", "trainjob watch", middle),
+        ("Describe a TrainJob", f"trainjob describe {tuning}", described),
+        ("Check a namespace", "trainjob check", checked),
     )
     return "".join(format_session(title, replace_varying(what), text) for title, what, text in parts)
 
