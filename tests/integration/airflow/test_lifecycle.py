@@ -56,6 +56,6 @@ def test_a_missing_trainjob_fails_the_task_without_retry(operator, unique):
 
 def test_a_queued_trainjob_cannot_be_suspended(cluster, unique):
     reference = submit_script(cluster, unique, "sleep 600", queue="gpu-team")
-    with pytest.raises(AirflowFailException, match=r"(?s)Kueue queue gpu-team.*spec\.active of its Workload"):
+    with pytest.raises(AirflowFailException, match=r'(?s)Kueue queue gpu-team.*"spec\.active" of its Workload'):
         run_operator(SuspendTrainJobOperator, reference.name)
     assert run_operator(DeleteTrainJobOperator, reference.name) is True

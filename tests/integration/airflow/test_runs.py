@@ -75,9 +75,8 @@ def test_a_task_that_runs_again_after_a_kill_adopts_its_trainjob(airflow, cluste
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     run = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])["run"]
-    threading.Timer(
-        12.0, go.touch
-    ).start()  # about the time when the second process waits; it also adopts a finished TrainJob
+    # After 12 s, the second process waits in most runs; it also adopts a finished TrainJob.
+    threading.Timer(12.0, go.touch).start()
     # With another origin the run key differs, and the TrainJob is found by the record in Airflow.
     moved = {} if when == "Pending" else {"AIRFLOW__API__BASE_URL": "http://moved.example"}
     done = airflow("tasks", "test", "slow", "slow", run, GO=str(go), **moved)

@@ -63,7 +63,7 @@ def build_lineage(
     from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
     mounted = getattr(step, "workspace", None)
-    volume = workspace or (f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else "")
+    volume = workspace or (f"{mounted.location}/{mounted.sub_path}".strip("/") if mounted else "")
     volume_uri = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
     sources, targets = _input_and_output_uris(step, volume_uri)
     run_facets: dict[str, Any] = {}
