@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import table_format, terminal
+from trainjob.cli.command_help import format_help
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.status import derive_verdict
 from trainjob_local import LocalCluster
@@ -21,31 +22,37 @@ from trainjob_local.running_clusters import ClusterRecord, list_clusters, stop_c
 
 __all__ = ["commands"]
 
-_STATE = typer.Option(help="Folder that keeps objects, volumes and logs over restarts; a temporary one by default.")
+_STATE = typer.Option(
+    help="Folder for objects, volumes and logs, which outlives the cluster. Default: a temporary folder."
+)
 _ENVIRONMENT = typer.Option(
-    "--environment", metavar="NAME=DIR", help="Local environment that stands for images: initializer or torchtune."
+    "--environment",
+    metavar="NAME=DIR",
+    help="Python environment to use instead of an image; NAME is initializer or torchtune. May be repeated.",
 )
 _POD_ENV = typer.Option(
-    "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT."
+    "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT. May be repeated."
 )
-_PORT = typer.Option(help="Port on 127.0.0.1; the one it had before, or a free one, by default.")
+_PORT = typer.Option(
+    help="Port on 127.0.0.1. Default: the previous port of the folder, or a free port.", show_default=False
+)
 _RUNNING_STATE = typer.Option(
-    "--state", help="The folder of the cluster; needed where several run.", show_default=False
+    "--state", help="Folder of the cluster; required if several clusters run.", show_default=False
 )
 
 
 def commands() -> typer.Typer:
     """Return the Typer group of the subcommands."""
-    group = typer.Typer(help="A Kubernetes cluster with Kubeflow Trainer on this machine, without containers.")
+    group = typer.Typer(help="Run Kubernetes with Kubeflow Trainer on this machine, without containers.")
     group.callback()(_group)
-    group.command("up", help="Run the laptop cluster until Ctrl-C, or `trainjob local down`.")(up)
-    group.command("status", help="Tell which laptop clusters run on this machine.")(status)
-    group.command("down", help="End a laptop cluster, and its pods.")(down)
+    group.command("up", help=format_help(up))(up)
+    group.command("status", help=format_help(status))(status)
+    group.command("down", help=format_help(down))(down)
     return group
 
 
 def _group() -> None:
-    """A Kubernetes cluster with Kubeflow Trainer on this machine, without containers."""
+    """Do nothing; makes typer show the subcommands."""
 
 
 def up(
@@ -54,80 +61,70 @@ def up(
     pod_env: Annotated[list[str] | None, _POD_ENV] = None,
     port: Annotated[int, _PORT] = 0,
 ) -> None:
-    """Run the laptop cluster until Ctrl-C, or until somebody ends it with `trainjob local down`.
+    """Run a laptop cluster until Ctrl-C or `trainjob local down`.
 
-    Args:
-        state: folder that keeps everything; None for a temporary one.
-        environment: `NAME=DIR` pairs of local environments.
-        pod_env: `NAME=VALUE` pairs, the environment of every pod.
-        port: TCP port; 0 for the one it had, or a free one.
+    The cluster has an API server, the controllers of Kubeflow Trainer and a kubelet that runs pods as local processes.
+    The command prints the path of its kubeconfig.
 
-    Raises:
-        InvalidSpec: a pair has no `=`.
-        ClusterError: the cluster did not start, or has died.
+    Example: trainjob local up --state ~/laptop-cluster
     """
     environments = dict(_parse_pairs("--environment", environment or [], secret=False))
     variables = dict(_parse_pairs("--pod-env", pod_env or [], secret=True))
-    asked = threading.Event()
+    stop_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda *_: stop_requested.set())
     with LocalCluster(state, environments, variables, port) as cluster, ThreadPoolExecutor(1) as threads:
         _print_started(cluster, kept=state is not None)
         ended = threads.submit(cluster.wait_ended)
-        ended.add_done_callback(lambda _: asked.set())
-        asked.wait()
+        ended.add_done_callback(lambda _: stop_requested.set())
+        stop_requested.wait()
         if ended.done():
             ended.result()
-            terminal.console().print("It was ended.")
+            terminal.console().print("The laptop cluster was stopped by another process.")
         cluster.stop()
 
 
 def status(as_json: Annotated[bool, terminal.JSON] = False) -> None:
-    """Tell which laptop clusters of this user run: also those of programs that use `LocalCluster`.
+    """List the running laptop clusters of this user.
 
-    As JSON: a list of objects with `state`, `server`, `kubeconfig`, `pid`, `started`, `temporary` (whether the folder
-    goes with the cluster), `trainjobs` and `at_work` (how many of them have not ended; both null where it does not
-    answer).
+    The list includes the clusters of programs that use `LocalCluster`.
 
-    Args:
-        as_json: for programs.
+    With --json: a list of objects with state, server, kubeconfig, pid, started, temporary, trainjobs and
+    active. `temporary` is true if the folder is deleted with the cluster. `trainjobs` is the number of its TrainJobs
+    and `active` the number of unfinished ones; both are null if the cluster does not respond.
     """
     found = [(one, *_counts(one)) for one in list_clusters()]
     if as_json:
         names = ("state", "server", "kubeconfig", "pid", "started", "temporary")
-        told = [{name: getattr(one, name) for name in names} | {"trainjobs": n, "at_work": m} for one, n, m in found]
-        terminal.print_json(told)
+        clusters = [{name: getattr(one, name) for name in names} | {"trainjobs": n, "active": m} for one, n, m in found]
+        terminal.print_json(clusters)
     elif found:
         table = table_format.create_table("STATE", "SERVER", "PID", "AGE", "TRAINJOBS", "KUBECONFIG")
-        for one, trainjobs, at_work in found:
-            jobs = "does not answer" if trainjobs is None else f"{at_work} at work of {trainjobs}"
+        for one, count, active in found:
+            jobs = "no response" if count is None else f"{active} active of {count}"
             facts = (one.state, one.server, str(one.pid), table_format.format_age(one.started), jobs, one.kubeconfig)
             table.add_row(*map(escape, facts))
         table_format.print_table(terminal.console(), table)
     else:
-        terminal.error_console().print("no laptop cluster runs")
+        terminal.error_console().print("no laptop cluster is running")
 
 
 def down(state: Annotated[Path | None, _RUNNING_STATE] = None) -> None:
-    """End a laptop cluster and its pods; its folder stays where it was named at its start.
+    """Stop a laptop cluster and its pods.
 
-    Args:
-        state: its folder; None where only one runs.
-
-    Raises:
-        InvalidSpec: several run, and none is named.
+    The folder of the cluster remains, unless it is a temporary one.
     """
     found = [one for one in list_clusters() if state is None or Path(one.state) == state.absolute()]
     if len(found) > 1:
         there = ", ".join(one.state for one in found)
-        raise InvalidSpec(Problem("--state", "nothing", f"several laptop clusters run, so name one: {there}"))
+        raise InvalidSpec(Problem("--state", "nothing", f"several laptop clusters are running; select one of: {there}"))
     for one in found:
         if stop_cluster(one):
-            kept = "its folder went with it" if one.temporary else f"its folder stays: {one.state}"
-            terminal.error_console().print(f"the laptop cluster at {escape(one.server)} was ended; {escape(kept)}")
+            kept = "its folder was deleted" if one.temporary else f"its folder remains: {one.state}"
+            terminal.error_console().print(f"the laptop cluster at {escape(one.server)} was stopped; {escape(kept)}")
             return
     where = f" in {state}" if state else ""
-    terminal.error_console().print(escape(f"no laptop cluster runs{where}"))
+    terminal.error_console().print(escape(f"no laptop cluster is running{where}"))
 
 
 def _counts(record: ClusterRecord) -> tuple[int | None, int | None]:
@@ -160,7 +157,7 @@ def _print_started(cluster: LocalCluster, *, kept: bool) -> None:
     console = terminal.console()
     console.print(f"[bold green]The laptop cluster is up[/] at {escape(cluster.server)}")
     console.print(f"  kubeconfig  {escape(str(cluster.kubeconfig))}")
-    console.print(f"  state       {escape(str(cluster.state))}{'' if kept else '  (goes with the cluster)'}")
+    console.print(f"  state       {escape(str(cluster.state))}{'' if kept else '  (deleted with the cluster)'}")
     console.print("\nIn another shell:\n")
     console.print(f"  export KUBECONFIG={escape(str(cluster.kubeconfig))}")
     console.print("  kubectl get clustertrainingruntimes        # or any Kubernetes client\n")

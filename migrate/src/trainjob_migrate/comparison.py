@@ -21,7 +21,7 @@ _OPERATOR_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _PLATFORM_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "JOB_COMPLETION_INDEX")
 _ARGV = ("command", "args")
 _LAUNCHERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
-_MOST_SHOWN = 4  # ranks listed in a cell if their values differ
+_MAX_SHOWN = 4  # ranks listed in a cell if their values differ
 # The conditions of a v1 job (pkg/apis/kubeflow.org/v1/common_types.go), final ones first, and a TrainJob's names.
 _STATES = ("Failed", "Succeeded", "Suspended", "Restarting", "Running", "Created")
 _PHASES = {"Succeeded": Phase.COMPLETE.value}
@@ -85,7 +85,7 @@ def compare(
         train_pods: pods of the TrainJob.
     """
     old, new = list_v1_nodes(job, pods), list_trainjob_nodes(train_job, train_pods)
-    told = [
+    rows = [
         _state(job, train_job),
         Row("from start to end", _format_duration(*_job_times(job)), _format_duration(*_job_times(train_job)), None),
         Row(
@@ -102,19 +102,19 @@ def compare(
         *(_row(name, old, new, _amounts(name)) for name in ("requests", "limits")),
         *_environment(old, new),
     ]
-    return Comparison(_format_name(job), _format_name(train_job), tuple(told))
+    return Comparison(_format_name(job), _format_name(train_job), tuple(rows))
 
 
 def _format_name(job: Mapping[str, Any]) -> str:
     return f"{get_str(job, 'kind')} {get_str(job, 'metadata', 'namespace')}/{get_str(job, 'metadata', 'name')}"
 
 
-# -- how they ended -----------------------------------------------------------------------------------------------
+# -- states, times and exit codes ----------------------------------------------------------------------------------
 
 
 def _state(job: Mapping[str, Any], train_job: Mapping[str, Any]) -> Row:
     true, verdict = true_conditions(job), derive_verdict(train_job)
-    before = next((state for state in _STATES if state in true), "not begun")
+    before = next((state for state in _STATES if state in true), "not started")
     note = "; ".join(filter(None, (get_str(true.get("Failed", {}), "message"), verdict.message)))
     return Row("state", before, verdict.phase.value, _PHASES.get(before, before) == verdict.phase.value, note)
 
@@ -173,7 +173,7 @@ def _roles(nodes: Sequence[Node]) -> str:
 
 def _missing_pods_note(pods: Sequence[Any], train_pods: Sequence[Any]) -> str:
     missing = [name for name, there in (("v1 job", pods), ("TrainJob", train_pods)) if not there]
-    return f"the {' and the '.join(missing)} has no pods (any more): told is what is asked for" if missing else ""
+    return f"no pods exist for the {' and the '.join(missing)}: the values are those of its spec" if missing else ""
 
 
 def _world_size(job: Mapping[str, Any], nodes: Sequence[Node]) -> str:
@@ -205,19 +205,19 @@ def _processes(spec: Mapping[str, Any]) -> str:
     return str(next((value for value in given if value is not None), 1))
 
 
-_Look = Callable[[Mapping[str, Any]], str]
+_Getter = Callable[[Mapping[str, Any]], str]
 """Function that returns one value of a container; empty if the container does not have it."""
 
 
-def _row(aspect: str, old: Sequence[Node], new: Sequence[Node], look: _Look) -> Row:
+def _row(aspect: str, old: Sequence[Node], new: Sequence[Node], get_value: _Getter) -> Row:
     """Return the row of one aspect.
 
     The comparison uses the real values; the shown values have secrets replaced.
     """
-    before, after = ([look(node.container) for node in side] for side in (old, new))
+    before, after = ([get_value(node.container) for node in side] for side in (old, new))
     same = before == after or len({*before, *after}) == 1
     shown_before, shown_after = (
-        _format_values([look(node.redacted_container) for node in side], side) for side in (old, new)
+        _format_values([get_value(node.redacted_container) for node in side], side) for side in (old, new)
     )
     return Row(aspect, shown_before, shown_after, same)
 
@@ -226,28 +226,28 @@ def _format_values(values: Sequence[str], nodes: Sequence[Node]) -> str:
     """Return the common value of all nodes, or the values of the first nodes if they differ."""
     if len(set(values)) < 2:
         return (values[0] if values else "") or "-"
-    shown = [f"{node}: {value or '-'}" for node, value in zip(nodes, values, strict=True)][:_MOST_SHOWN]
-    return ", ".join([*shown, f"... ({len(values)} pods)"] if len(values) > _MOST_SHOWN else shown)
+    shown = [f"{node}: {value or '-'}" for node, value in zip(nodes, values, strict=True)][:_MAX_SHOWN]
+    return ", ".join([*shown, f"... ({len(values)} pods)"] if len(values) > _MAX_SHOWN else shown)
 
 
-def _field(name: str) -> _Look:
-    def look(container: Mapping[str, Any]) -> str:
+def _field(name: str) -> _Getter:
+    def get_value(container: Mapping[str, Any]) -> str:
         value = container.get(name)
         return shlex.join(map(str, value)) if isinstance(value, list) else str(value or "")
 
-    return look
+    return get_value
 
 
-def _amounts(kind: str) -> _Look:
-    def look(container: Mapping[str, Any]) -> str:
+def _amounts(kind: str) -> _Getter:
+    def get_value(container: Mapping[str, Any]) -> str:
         return ", ".join(
             f"{name}: {amount}" for name, amount in sorted(get_mapping(container, "resources", kind).items())
         )
 
-    return look
+    return get_value
 
 
-# -- their environment --------------------------------------------------------------------------------------------
+# -- environment variables -----------------------------------------------------------------------------------------
 
 
 def _environment(old: Sequence[Node], new: Sequence[Node]) -> Iterator[Row]:
@@ -255,13 +255,13 @@ def _environment(old: Sequence[Node], new: Sequence[Node]) -> Iterator[Row]:
     names = {get_str(one, "name") for node in (*old, *new) for one in get_list(node.container, "env")}
     launched = any(name in _field(part)(node.container) for node in new for part in _ARGV for name in _LAUNCHERS)
     for name in sorted(names):
-        yield _add_judgement(_row(f"env {name}", old, new, _variable(name)), name, launched=launched)
+        yield _judge_variable(_row(f"env {name}", old, new, _variable(name)), name, launched=launched)
     sources = _row("env from", old, new, _env_from)
     if sources.before != "-" or sources.after != "-":
         yield sources
 
 
-def _add_judgement(row: Row, name: str, *, launched: bool) -> Row:
+def _judge_variable(row: Row, name: str, *, launched: bool) -> Row:
     """Return the row of a variable with its judgement.
 
     Variables that each platform sets in its own way need not agree. A note reports variables of the Training Operator
@@ -270,17 +270,17 @@ def _add_judgement(row: Row, name: str, *, launched: bool) -> Row:
     if name in _OPERATOR_VARIABLES and row.after == "-":
         if launched:
             return replace(row, same=None, note="the launcher sets it for each process")
-        return replace(row, note="nothing sets it: a script that reads it trains alone on each node")
+        return replace(row, note="not set: a script that reads it trains alone on each node")
     return replace(row, same=None) if name in _PLATFORM_VARIABLES or name.startswith("PET_") else row
 
 
-def _variable(name: str) -> _Look:
-    def look(container: Mapping[str, Any]) -> str:
+def _variable(name: str) -> _Getter:
+    def get_value(container: Mapping[str, Any]) -> str:
         variable = next((one for one in get_list(container, "env") if get_str(one, "name") == name), {})
         source = get_mapping(variable, "valueFrom")
         return _reference(source) if source else get_str(variable, "value")
 
-    return look
+    return get_value
 
 
 def _env_from(container: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def convert_containers(draft: Draft, path: Path, containers: Any, *, main: str, 
     """
     place, _ = find_container({"spec": {"containers": containers}}, main)
     if place < 0:
-        draft.fields.mark_refused(path, f"one container must be called {main}: the one that trains")
+        draft.fields.mark_refused(path, f"the training container must have the name {main}")
         return
     for number, container in enumerate(containers):
         if number == place:
@@ -72,15 +72,15 @@ def convert_containers(draft: Draft, path: Path, containers: Any, *, main: str, 
 def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> None:
     if container.get("name") in (None, draft.shape.roles[role]):
         draft.fields.mark_refused(
-            (*path, "name"), f"beside the container {draft.shape.roles[role]} it needs another name"
+            (*path, "name"), f"the training container is called {draft.shape.roles[role]}: use another name"
         )
     draft.add_part(path, ("pod", "spec", "containers"), [draft.rename_hosts(container)], patchable=False, role=role)
     draft.add_finding(
         "sidecar",
-        f"The container {container.get('name')} runs beside the one that trains.",
-        "The Training Operator gives it the variables of the training, such as RANK, as well; the Trainer does not. "
-        "Both want all containers of a pod to end before the job is complete.",
-        "It is moved as it is; set what it reads of these variables yourself.",
+        f"The container {container.get('name')} runs beside the training container.",
+        "The Training Operator also sets the variables of the training, such as RANK, in this container; the Trainer "
+        "does not. With both, the job is complete only when all containers of a pod have ended.",
+        "The container is moved unchanged. If it reads such variables, set them yourself.",
     )
 
 
@@ -120,7 +120,7 @@ def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) 
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
-    """Claim each variable with its own line.
+    """Record each variable on its own.
 
     `draft.environment` holds the variables that the conversion itself sets.
     """
@@ -135,20 +135,22 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         if name in draft.reserved:
             draft.fields.mark_dropped(where, draft.reserved[name])
         elif name in names[number + 1 :]:
-            draft.fields.mark_dropped(where, "a later variable of the same name counts")
+            draft.fields.mark_dropped(where, "a later variable of the same name takes precedence")
         elif OPERATOR_LABEL_PREFIX in str(variable.get("valueFrom")):
-            reason = "RANK has the number of the pod" if draft.environment else "PET_NODE_RANK has the pod's number"
-            draft.fields.mark_refused(where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; {reason}")
+            variable_name = "RANK" if draft.environment else "PET_NODE_RANK"
+            draft.fields.mark_refused(
+                where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read {variable_name}"
+            )
         else:
             kept.append((where, draft.rename_hosts(variable)))
             _check_secret(draft, name, variable.get("value"))
-    room = _MAX_VARIABLES - len(draft.environment)
-    if len(kept) <= room and draft.shape.has_uniform_pods:
+    max_variables = _MAX_VARIABLES - len(draft.environment)
+    if len(kept) <= max_variables and draft.shape.has_uniform_pods:
         for where, _ in kept:
             draft.fields.mark_converted(where, "spec.trainer.env")
         draft.trainer["env"] = [variable for _, variable in kept]
         return
-    reason = f"a TrainJob takes at most {_MAX_VARIABLES} variables" if draft.shape.has_uniform_pods else ""
+    reason = f"a TrainJob has at most {_MAX_VARIABLES} variables" if draft.shape.has_uniform_pods else ""
     for where, variable in kept:
         draft.add_part(where, ("container", "env"), [variable], patchable=False, role=role, reason=reason)
 
@@ -158,8 +160,8 @@ def _check_secret(draft: Draft, name: str, value: Any) -> None:
         draft.add_finding(
             "credential",
             f"The variable {name} holds a credential as plain text.",
-            "Everybody who may read the job can read it, and so can every tool that prints manifests.",
-            f"It is taken over as it is; put it into a Secret and write valueFrom.secretKeyRef for {name}.",
+            "All users with permission to read the job can read it, and tools that print manifests show it.",
+            f"It is copied unchanged. Put it into a Secret, and use valueFrom.secretKeyRef for {name}.",
         )
 
 
@@ -167,7 +169,7 @@ def _resources(draft: Draft, path: Path, resources: Any, role: str) -> None:
     if not isinstance(resources, Mapping) or not all(isinstance(value, Mapping | list) for value in resources.values()):
         return
     if "claims" in resources or not draft.shape.has_uniform_pods:
-        reason = "claims belong to the pod's resourceClaims" if "claims" in resources else ""
+        reason = "claims refer to the pod's resourceClaims" if "claims" in resources else ""
         draft.add_part(path, ("container", "resources"), resources, patchable=False, role=role, reason=reason)
         return
     known = {key: value for key, value in resources.items() if key in ("limits", "requests")}
@@ -185,7 +187,7 @@ def _convert_runtime_field(
     if field == "ports":
         _ports(draft, path, value, role)
     elif field == "imagePullPolicy" and value == _usual_pull_policy(container.get("image")):
-        draft.fields.mark_dropped(path, "it is what Kubernetes does with such an image anyway")
+        draft.fields.mark_dropped(path, "it is the default of Kubernetes for this image")
     else:
         draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role)
 
@@ -194,7 +196,7 @@ def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
     for number, port in enumerate(ports if _are_mappings(ports) else []):
         if port.get("name") in _OPERATOR_PORTS:
             draft.fields.mark_dropped(
-                (*path, number), "where the Training Operator's ranks meet; the Trainer opens its own"
+                (*path, number), "the port of the Training Operator's rendezvous; the Trainer declares its own"
             )
         else:
             draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role)

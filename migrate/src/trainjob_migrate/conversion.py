@@ -31,9 +31,9 @@ _CONVERTERS: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = 
 """Function per kind that converts its spec into a draft."""
 _UNSUPPORTED_KINDS = {
     "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
-    "Operator for it, or port the training to another framework",
-    "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for it",
-    "MXJob": "the Trainer has no runtime for MXNet, which has been retired",
+    "Operator for this job, or port the training to another framework",
+    "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for this job",
+    "MXJob": "the Trainer has no runtime for MXNet, which is a retired project",
 }
 
 
@@ -46,7 +46,7 @@ class Conversion:
         name: name of the source.
         namespace: namespace of the source; None if the source does not set it.
         source: the source document.
-        lines: the fate of each field of the source.
+        fields: the result of each field of the source, in its order.
         train_job: the TrainJob, exactly as it is to be applied; None if a field is refused.
         runtime: the TrainingRuntime to be applied before the TrainJob; None if a stock runtime is enough, or if a field
             is refused.
@@ -58,7 +58,7 @@ class Conversion:
     name: str
     namespace: str | None
     source: Mapping[str, Any]
-    lines: tuple[FieldRecord, ...]
+    fields: tuple[FieldRecord, ...]
     train_job: dict[str, Any] | None
     runtime: dict[str, Any] | None
     findings: tuple[Finding, ...]
@@ -66,8 +66,8 @@ class Conversion:
 
     @property
     def blockers(self) -> tuple[FieldRecord, ...]:
-        """The lines of the refused fields."""
-        return tuple(line for line in self.lines if line.fate is FieldResult.REFUSED)
+        """The records of the refused fields."""
+        return tuple(record for record in self.fields if record.result is FieldResult.REFUSED)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conversion as JSON values for reports.
@@ -79,9 +79,9 @@ class Conversion:
             "name": self.name,
             "namespace": self.namespace,
             "readiness": self.readiness.value,
-            "blockers": [line.to_dict() for line in self.blockers],
+            "blockers": [record.to_dict() for record in self.blockers],
             "findings": [finding.to_dict() for finding in self.findings],
-            "lines": [line.to_dict() for line in self.lines],
+            "fields": [record.to_dict() for record in self.fields],
             "train_job": redact(self.train_job),
             "runtime": redact(self.runtime),
         }
@@ -90,7 +90,7 @@ class Conversion:
 def convert(
     job: Mapping[str, Any], *, dialect: Dialect = Dialect.V2_2, launch: Launch = Launch.ENVIRONMENT
 ) -> Conversion:
-    """Convert a v1 job to a TrainJob, with a line for each field of the source.
+    """Convert a v1 job to a TrainJob, and record the result of each field of the source.
 
     Args:
         job: a v1 document: `PyTorchJob`, `MPIJob`, `XGBoostJob`, `JAXJob`.
@@ -102,23 +102,23 @@ def convert(
     """
     job = to_json_value(job)
     kind, metadata = validate_job(job)
-    ledger = FieldRecorder(job)
-    draft = convert_identity(ledger, metadata, dialect)
+    recorder = FieldRecorder(job)
+    draft = convert_identity(recorder, metadata, dialect)
     if kind in _CONVERTERS:
         _CONVERTERS[kind](draft, job, launch)
     else:
-        ledger.mark_refused(("spec",), _UNSUPPORTED_KINDS[kind])
+        recorder.mark_refused(("spec",), _UNSUPPORTED_KINDS[kind])
     train_job, runtime = build_objects(draft)
-    lines = ledger.to_records()
-    is_refused = any(line.fate is FieldResult.REFUSED for line in lines)
+    records = recorder.to_records()
+    is_refused = any(record.result is FieldResult.REFUSED for record in records)
     return Conversion(
         kind=kind,
         name=draft.source_name,
         namespace=draft.namespace,
         source=job,
-        lines=lines,
+        fields=records,
         train_job=None if is_refused else train_job,
         runtime=None if is_refused else runtime,
         findings=tuple(draft.findings),
-        readiness=classify_readiness(lines, needs_runtime=draft.needs_runtime),
+        readiness=classify_readiness(records, needs_runtime=draft.needs_runtime),
     )

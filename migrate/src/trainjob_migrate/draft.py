@@ -44,7 +44,7 @@ class RuntimeShape:
         roles: name of the container by replicated job.
         trainer: the replicated job to which `spec.trainer` applies.
         jobset: spec of the JobSet, without the replicated jobs.
-        waits: `dependsOn` by replicated job.
+        depends_on: `dependsOn` by replicated job.
     """
 
     runtime: str
@@ -73,12 +73,12 @@ class Part:
 
     Attributes:
         path: path of the field in the source.
-        place: target path, from the replicated job: `("pod", "spec", …)`, `("pod", "metadata", …)`, `("container", …)`,
-            `("job", …)` below the Job's spec, `("jobset", "metadata", …)`, or `("runtime", …)` below the
-            TrainingRuntime's spec.
+        target: target path, from the replicated job: `("pod", "spec", …)`, `("pod", "metadata", …)`,
+            `("container", …)`, `("job", …)` below the Job's spec, `("jobset", "metadata", …)`, or `("runtime", …)`
+            below the TrainingRuntime's spec.
         value: value for the target; lists are joined, mappings merged.
         patchable: whether a TrainJob may patch it; otherwise the job needs a runtime of its own.
-        reason: reason for the line.
+        reason: reason for the record.
         role: the replicated job.
         default: whether another part for the same place takes precedence.
     """
@@ -97,7 +97,7 @@ class Draft:
     """The state of a conversion.
 
     Attributes:
-        ledger: the ledger of the source.
+        fields: the recorder of the source's fields.
         source_name: name of the v1 job.
         name: name of the TrainJob.
         namespace: namespace of the TrainJob; None if the source does not set it.
@@ -110,8 +110,8 @@ class Draft:
         findings: facts that the user should know.
         environment: variables that replace those of the old operator; they are appended to `spec.trainer.env`.
         reserved: variables that a job may not set, with the reason for each.
-        reasons: by field of the container, what was changed in it; for the line of the field.
-        rename: function that replaces the old host names by the new ones in any value.
+        field_reasons: by field of the container, what was changed in it; for the record of the field.
+        rename_hosts: function that replaces the old host names by the new ones in any value.
     """
 
     fields: FieldRecorder

@@ -37,9 +37,9 @@ def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
     }
     for field, kind in (("rdzvHost", str), ("rdzvPort", int)):
         _convert_option(draft, path, policy, field, kind)
-    draft.fields.mark_dropped((*path, "metrics"), "nothing scales a TrainJob while it runs")
+    draft.fields.mark_dropped((*path, "metrics"), "a running TrainJob is never scaled")
     given = {name: str(value) for name, value in variables.items() if value is not None}
-    draft.reserved.update(dict.fromkeys(given, "the elasticPolicy counts"))
+    draft.reserved.update(dict.fromkeys(given, "the elasticPolicy takes precedence"))
     draft.environment += [{"name": name, "value": value} for name, value in given.items()]
 
 
@@ -62,8 +62,8 @@ def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> No
         draft.add_finding(
             "elastic",
             f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
-            "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes, and none are added.",
-            f"It runs on {nodes} nodes; torchrun still starts its processes anew when one fails, maxRestarts times.",
+            "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes and gets no others later.",
+            f"It runs on {nodes} nodes; torchrun still restarts its processes if one fails, up to maxRestarts times.",
         )
 
 

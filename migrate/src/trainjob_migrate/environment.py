@@ -45,7 +45,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 
 
 class Launch(str, Enum):
-    """How a program that reads the Training Operator's variables gets them."""
+    """The way to provide the Training Operator's variables to a program that reads them."""
 
     ENVIRONMENT = "environment"
     """The variables are set in `spec.trainer.env`.

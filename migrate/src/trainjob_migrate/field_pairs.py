@@ -1,4 +1,4 @@
-"""The fields of an old and a new job, in pairs."""
+"""Pairs of the fields of a v1 job and its TrainJob."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FieldPair:
     Attributes:
         part: the part of the old job that contains the field, such as `spec.pytorchReplicaSpecs.Worker`; may be empty.
         before: the field in that part and its value; empty if only the new job has the field.
-        after: the new field and its value, or the fate of the old field.
-        fate: the fate of the old field; None if only the new job has the field.
+        after: the new field and its value, or the result of the old field.
+        result: the result of the old field; None if only the new job has the field.
     """
 
     part: str
@@ -39,7 +39,7 @@ def pairs(conversion: Conversion) -> list[FieldPair]:
     train_job = conversion.train_job or {}
     copy = redact(train_job)
     values = {format_path(path): excerpt(copy, path) for path in _list_paths(train_job)}
-    return [*(_pair(line, values) for line in conversion.lines), *_new(conversion, train_job, values)]
+    return [*(_pair(record, values) for record in conversion.fields), *_new(conversion, train_job, values)]
 
 
 def _list_paths(value: Any) -> Iterator[tuple[str | int, ...]]:
@@ -49,21 +49,24 @@ def _list_paths(value: Any) -> Iterator[tuple[str | int, ...]]:
             yield leaf[:length]
 
 
-def _pair(line: FieldRecord, values: Mapping[str, str]) -> FieldPair:
-    begins = _PART.match(line.path)
-    part = begins.group() if begins else ""
-    field = line.path.removeprefix(f"{part}.") if part else line.path
-    return FieldPair(part, f"{field}: {line.given}", _after(line, values), line.fate)
+def _pair(record: FieldRecord, values: Mapping[str, str]) -> FieldPair:
+    prefix = _PART.match(record.path)
+    part = prefix.group() if prefix else ""
+    field = record.path.removeprefix(f"{part}.") if part else record.path
+    return FieldPair(part, f"{field}: {record.given}", _after(record, values), record.result)
 
 
-def _after(line: FieldRecord, values: Mapping[str, str]) -> str:
+def _after(record: FieldRecord, values: Mapping[str, str]) -> str:
     """Format the new field.
 
     The value is left out if it is a mapping that contains more than this field.
     """
-    value = values.get(line.target, "")
-    now = f"{line.target}: {value}" if value == line.given or value[:1] not in ("", "{") else line.target
-    return f"{now} ({line.reason})" if now and line.reason else now or f"{line.fate.value}: {line.reason}"
+    value = values.get(record.target, "")
+    is_shown = value == record.given or value[:1] not in ("", "{")
+    after = f"{record.target}: {value}" if is_shown else record.target
+    if after and record.reason:
+        return f"{after} ({record.reason})"
+    return after or f"{record.result.value}: {record.reason}"
 
 
 def _new(conversion: Conversion, train_job: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[FieldPair]:
@@ -71,7 +74,7 @@ def _new(conversion: Conversion, train_job: Mapping[str, Any], values: Mapping[s
 
     The targets of a patch are paths that start at the pod.
     """
-    told = {line.target.partition(" ")[0] for line in conversion.lines if line.target}
+    targets = {record.target.partition(" ")[0] for record in conversion.fields if record.target}
     for path in iterate_leaves(train_job) if train_job else ():
-        if not any(format_path(path[:length]) in told for length in range(1, len(path) + 1)):
+        if not any(format_path(path[:length]) in targets for length in range(1, len(path) + 1)):
             yield FieldPair("", "", f"{format_path(path)}: {values[format_path(path)]}", None)

@@ -1,4 +1,4 @@
-"""A ledger of a document's fields, so that no field is dropped without a line."""
+"""Records of the conversion of each field, so that no field is dropped without a report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FieldResult(str, Enum):
     DROPPED = "dropped"
     """The field has no counterpart in the new objects, with little or no effect.
 
-    The reason of the line says why.
+    `FieldRecord.reason` has the explanation.
     """
     REFUSED = "refused"
     """The field blocks the conversion until the user changes or removes it."""
@@ -33,25 +33,25 @@ class FieldResult(str, Enum):
 
 @dataclass(frozen=True)
 class FieldRecord:
-    """One field, or a part of the document whose fields share a fate.
+    """One field, or a part of the document whose fields have the same result.
 
     Attributes:
         path: path of the field, such as `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[2].value`.
-        fate: the result of the conversion.
+        result: the result of the conversion.
         target: field of the new object that holds the value; empty if no field does.
         reason: the reason, unless it is obvious.
         given: value of the field, shortened; `***` if it could be a secret.
     """
 
     path: str
-    fate: FieldResult
+    result: FieldResult
     target: str
     reason: str
     given: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return the line as JSON values."""
-        return {**asdict(self), "fate": self.fate.value}
+        """Return the record as JSON values."""
+        return {**asdict(self), "result": self.result.value}
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class _Result:
 
 
 class FieldRecorder:
-    """The leaves of a document, each of which is claimed once.
+    """The leaves of a document with the result of each; the first result of a leaf is final.
 
-    A claim covers the unclaimed leaves below a path. If these are all leaves below the path, they become one line, else
-    one line each. So every leaf is in exactly one line. A leaf is a scalar, or an empty mapping or list.
+    A leaf is a scalar, or an empty mapping or list. A result applies to the leaves below a path that have no result
+    yet. If these are all leaves below the path, they share one record. Otherwise each leaf has its own record.
 
     Args:
         source: the document.
@@ -82,19 +82,19 @@ class FieldRecorder:
         self._results: dict[Path, _Result] = {}
 
     def mark_converted(self, path: Path, target: str, reason: str = "") -> None:
-        """Claim a path whose value is at `target` in the TrainJob."""
+        """Record a path whose value is at `target` in the TrainJob."""
         self._record(path, _Result(FieldResult.CONVERTED, target, reason))
 
     def mark_moved(self, path: Path, target: str, reason: str = "") -> None:
-        """Claim a path whose value is at `target` in the generated TrainingRuntime."""
+        """Record a path whose value is at `target` in the generated TrainingRuntime."""
         self._record(path, _Result(FieldResult.MOVED, target, reason))
 
     def mark_dropped(self, path: Path, reason: str) -> None:
-        """Claim a path that is left out."""
+        """Record a path that the new objects do not have."""
         self._record(path, _Result(FieldResult.DROPPED, "", reason))
 
     def mark_refused(self, path: Path, reason: str) -> None:
-        """Claim a path that prevents the creation of a TrainJob.
+        """Record a path that prevents the creation of a TrainJob.
 
         The path may also be that of a missing field that is required.
         """
@@ -104,18 +104,18 @@ class FieldRecorder:
             self._results[path] = entry
 
     def to_records(self) -> tuple[FieldRecord, ...]:
-        """Return a line for every leaf, in the document's order.
+        """Return the records of all leaves, in the document's order.
 
-        Unclaimed leaves are refused if they have a value, and dropped if they are empty.
+        A leaf without a result is refused if it has a value, and dropped if it is empty.
         """
         copy = redact(self._source)
         for leaf in self._order:
             if leaf not in self._recorded:
                 is_empty = get_value(self._source, leaf) in EMPTY_VALUES
-                fate, reason = (
-                    (FieldResult.DROPPED, "it is empty") if is_empty else (FieldResult.REFUSED, _UNKNOWN_FIELD)
+                result, reason = (
+                    (FieldResult.DROPPED, "the field is empty") if is_empty else (FieldResult.REFUSED, _UNKNOWN_FIELD)
                 )
-                self._record(leaf, _Result(fate, "", reason))
+                self._record(leaf, _Result(result, "", reason))
         paths = sorted(self._results, key=self._position)
         return tuple(self._to_record(path, excerpt(copy, path)) for path in paths)
 
@@ -134,7 +134,7 @@ class FieldRecorder:
         return FieldRecord(format_path(path), entry.result, entry.target, entry.reason, given)
 
 
-_UNKNOWN_FIELD = "no such field is known here, or not with a value of this kind; correct or remove it"
+_UNKNOWN_FIELD = "unknown field, or a value of the wrong type; correct or remove it"
 
 
 def iterate_leaves(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -33,9 +33,9 @@ def create_host_renamer(draft: Draft, first_ranks: Mapping[str, int]) -> Callabl
         new = host_name(draft.name, first_ranks[found[1]] + int(found[2]))
         draft.add_finding(
             "hosts",
-            f"The job names the host {found[0]}.",
-            "It is a Service of the old operator's for one pod; a TrainJob has none of that name.",
-            f"{new} stands in its place.",
+            f"The job refers to the host {found[0]}.",
+            "This host is a Service of the old operator for one pod. A TrainJob has no Service with this name.",
+            f"It is replaced by {new}.",
         )
         return new
 

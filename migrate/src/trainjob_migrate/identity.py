@@ -36,8 +36,8 @@ _SERVER_FIELDS = (
 )
 _DROPPED = {
     **dict.fromkeys(_SERVER_FIELDS, "the API server sets it"),
-    "ownerReferences": "its owner would delete the TrainJob without knowing of it; let the owner create TrainJobs",
-    "finalizers": "whoever set it waits for the end of the old job",
+    "ownerReferences": "deleting the owner would delete the TrainJob; let the owner create TrainJobs",
+    "finalizers": "the controller that set it waits for the end of the old job",
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -49,27 +49,29 @@ def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
         InvalidSpec: the document is not a v1 job, or has no name.
     """
     if not isinstance(job, Mapping):
-        raise invalid_field("job", job, f"a mapping is wanted: one of {', '.join(KINDS)}")
+        raise invalid_field("job", job, f"it must be a mapping of one of these kinds: {', '.join(KINDS)}")
     kind, version, metadata = job.get("kind"), job.get("apiVersion"), job.get("metadata")
     if kind not in KINDS:
-        raise invalid_field("kind", kind, f"a job of the Training Operator is wanted: {', '.join(KINDS)}")
+        raise invalid_field("kind", kind, f"it must be a kind of the Training Operator: {', '.join(KINDS)}")
     if version not in _VERSIONS:
         raise invalid_field("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):
-        raise invalid_field("metadata.name", None, "the job must have a name, which the TrainJob's pods are called by")
+        raise invalid_field(
+            "metadata.name", None, "the job must have a name; the names of the TrainJob's pods start with it"
+        )
     return str(kind), metadata
 
 
-def convert_identity(ledger: FieldRecorder, metadata: Mapping[str, Any], dialect: Dialect) -> Draft:
+def convert_identity(recorder: FieldRecorder, metadata: Mapping[str, Any], dialect: Dialect) -> Draft:
     """Return a draft with the name, namespace, labels and annotations of the source."""
-    ledger.mark_converted(("apiVersion",), "apiVersion")
-    ledger.mark_converted(("kind",), "kind")
-    ledger.mark_dropped(("status",), "the TrainJob gets a status of its own")
+    recorder.mark_converted(("apiVersion",), "apiVersion")
+    recorder.mark_converted(("kind",), "kind")
+    recorder.mark_dropped(("status",), "the TrainJob has its own status")
     for key, reason in _DROPPED.items():
-        ledger.mark_dropped(("metadata", key), reason)
+        recorder.mark_dropped(("metadata", key), reason)
     source_name = metadata.get("name") or metadata.get("generateName")
-    draft = Draft(ledger, str(source_name), _shorten_name(str(source_name)), _namespace(ledger, metadata), dialect)
+    draft = Draft(recorder, str(source_name), _shorten_name(str(source_name)), _namespace(recorder, metadata), dialect)
     _convert_name(draft, metadata)
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     _convert_string_map(
@@ -77,17 +79,17 @@ def convert_identity(ledger: FieldRecorder, metadata: Mapping[str, Any], dialect
         "labels",
         labels,
         OPERATOR_LABEL_PREFIX,
-        "the Training Operator's own; pods of a TrainJob have JobSet's labels",
+        "a label of the Training Operator; pods of a TrainJob have the labels of JobSet",
     )
-    _convert_string_map(draft, "annotations", annotations, _LAST_APPLIED, "kubectl keeps the old document in it")
+    _convert_string_map(draft, "annotations", annotations, _LAST_APPLIED, "kubectl stores the old document in it")
     return draft
 
 
-def _namespace(ledger: FieldRecorder, metadata: Mapping[str, Any]) -> str | None:
+def _namespace(recorder: FieldRecorder, metadata: Mapping[str, Any]) -> str | None:
     namespace = metadata.get("namespace")
     if not isinstance(namespace, str):
         return None
-    ledger.mark_converted(("metadata", "namespace"), "metadata.namespace")
+    recorder.mark_converted(("metadata", "namespace"), "metadata.namespace")
     return namespace or None
 
 
@@ -103,13 +105,13 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
     key = "name" if metadata.get("name") else "generateName"
     path: Path = ("metadata", key)
     if not _NAME.fullmatch(draft.name):
-        rule = "lower case letters, digits and -, beginning with a letter"
-        draft.fields.mark_refused(path, f"a TrainJob's name has {rule} (Trainer 2.1 and later)")
+        rule = "lower case letters, digits and -, and starts with a letter"
+        draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later)")
         return
-    fixed = "" if key == "name" else "a name of its own, as its pods find each other by it; "
+    fixed = "" if key == "name" else "used as a fixed name, because the pods find each other by it; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"
     draft.fields.mark_converted(path, "metadata.name", f"{fixed}{long}".removesuffix("; "))
-    draft.fields.mark_dropped(("metadata", "generateName"), "it has a name")
+    draft.fields.mark_dropped(("metadata", "generateName"), "metadata.name is set")
 
 
 def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: str, reason: str) -> None:

@@ -42,6 +42,6 @@ _JAX = UniformJobKind(
     reserved=(),
     explanation=(
         "The Trainer sets JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead (from 2.2 on). A "
-        "program that reads the old names would fail, or train alone where it has defaults for them."
+        "program that reads the old names would fail, or train alone if it has defaults for them."
     ),
 )

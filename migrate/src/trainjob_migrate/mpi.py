@@ -47,7 +47,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     spec = get_mapping(job, "spec")
     launcher, worker = (find_replicas(spec.get("mpiReplicaSpecs"), _SPECS, role) for role in ("Launcher", "Worker"))
     if launcher is None or worker is None or not worker.spec.get("replicas"):
-        reason = "a Launcher and at least one Worker are wanted: the Trainer always makes a node beside the launcher"
+        reason = "the job must have a Launcher and a Worker: the Trainer always creates a node beside the launcher"
         draft.fields.mark_refused(_SPECS, reason)
         return
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
@@ -67,7 +67,9 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     _restarts(draft, worker, "node", spec, uses_kubectl=by_kubectl)
     main = get_str(spec, "mainContainer") if by_kubectl else ""
     if main:
-        draft.fields.mark_moved(("spec", "mainContainer"), "TrainingRuntime launcher.container", "it is called node")
+        draft.fields.mark_moved(
+            ("spec", "mainContainer"), "TrainingRuntime launcher.container", "the container is called node"
+        )
     _launcher(
         draft, launcher, main or _first_container_name(launcher), launcher_trains=also_trains, uses_kubectl=by_kubectl
     )
@@ -97,16 +99,14 @@ def _shape(spec: Mapping[str, Any], *, launcher_trains: bool) -> RuntimeShape:
 
 
 def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """Claim the fields of MPI's own options, as far as the version of the kind has them."""
+    """Record the fields of MPI's own options, as far as the version of the kind has them."""
     slots = spec.get("slotsPerWorker")
     if isinstance(slots, int) and not isinstance(slots, bool) and slots >= 1:
         draft.trainer["numProcPerNode"] = slots
         draft.fields.mark_converted(("spec", "slotsPerWorker"), "spec.trainer.numProcPerNode")
     implementation = spec.get("mpiImplementation") or "OpenMPI"
     if "mpiImplementation" in fields and implementation in ("Intel", "MPICH"):
-        reason = (
-            "the Trainer has Open MPI only (up to 2.3); build the program with that, or keep the MPI Operator for it"
-        )
+        reason = "the Trainer supports only Open MPI (up to 2.3); build the program with it, or keep the MPI Operator"
         draft.fields.mark_refused(("spec", "mpiImplementation"), reason)
     kept = {
         "mpiImplementation": implementation == "OpenMPI",
@@ -121,21 +121,23 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> 
     if "launcherCreationPolicy" not in fields:
         return
     if draft.shape.depends_on:
-        reason = "whatever it says, the launcher waits until the nodes are ready; before that it can't reach them"
+        reason = "the launcher always waits until the nodes are ready, because it can't reach them earlier"
         draft.fields.mark_moved(path, "TrainingRuntime launcher.dependsOn", reason)
     else:
-        draft.fields.mark_dropped(path, "a gang's pods start together; the launcher tries until it can reach the nodes")
+        draft.fields.mark_dropped(
+            path, "the pods of a gang start together; the launcher retries until it can reach the nodes"
+        )
 
 
 def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, Any], *, uses_kubectl: bool) -> None:
-    """Claim the restart policy of a role, and for the launcher also the backoffLimit.
+    """Record the restart policy of a role, and for the launcher also the backoffLimit.
 
     Only the launcher's Job counts failures; the nodes' pods only have to run.
     """
     path = (*replicas.path, "restartPolicy")
     policy = replicas.spec.get("restartPolicy") or ("OnFailure" if role == "launcher" and not uses_kubectl else "Never")
     if policy not in ("OnFailure", "Never"):
-        draft.fields.mark_refused(path, "a Job's pods have OnFailure or Never; write one of these")
+        draft.fields.mark_refused(path, "the pods of a Job have OnFailure or Never; use one of them")
         return
     draft.add_part(path, ("pod", "spec", "restartPolicy"), policy, patchable=False, role=role)
     if role == "node":
@@ -156,9 +158,9 @@ def _launcher(draft: Draft, launcher: Replicas, main: str, *, launcher_trains: b
     for field in ("command", "args"):
         named = [file for file in _OLD_FILES if file in str(container.get(field))]
         if named:
-            reason = f"it names {named[0]}, which the old operator mounts and the Trainer does not; without it, say -np"
+            reason = f"it refers to {named[0]}, which the Trainer does not mount; remove it, and set -np"
             draft.fields.mark_refused((*where, field), reason)
-    draft.reserved = dict.fromkeys(_RESERVED, "the Trainer sets it")
+    draft.reserved = dict.fromkeys(_RESERVED, "reserved: the Trainer sets it")
     variables = [] if uses_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
     if not launcher_trains and "gpu" not in str(container.get("resources")):
         variables += [{"name": name, "value": ""} for name in _NO_GPUS]  # so that the launcher sees no GPUs of its node
@@ -176,9 +178,9 @@ def _worker(draft: Draft, worker: Replicas, main: str, *, uses_kubectl: bool) ->
     is_idle = bool(words) and basename(words[0]) in _IDLE
     if uses_kubectl and is_idle:
         for field in ("command", "args"):
-            draft.fields.mark_dropped((*where, field), "an ssh server runs in its place")
+            draft.fields.mark_dropped((*where, field), "an ssh server runs instead")
     elif uses_kubectl and words and not any("sshd" in word for word in words):
-        reason = "the launcher reaches the nodes by ssh: let it start /usr/sbin/sshd -De, and nothing else"
+        reason = "the launcher reaches the nodes by ssh: the command must be /usr/sbin/sshd -De"
         draft.fields.mark_refused((*where, "command" if container.get("command") else "args"), reason)
     draft.reserved = {}
     if not uses_kubectl:
@@ -233,15 +235,15 @@ def _add_findings(draft: Draft, *, uses_kubectl: bool, launcher_trains: bool) ->
         draft.add_finding(
             "ssh",
             "The launcher reaches the workers by kubectl exec.",
-            "The Trainer's reaches them by ssh, with keys that it makes for each job.",
-            "The nodes run /usr/sbin/sshd -De. The image must have an ssh server and client, the client must not ask "
-            "about unknown hosts (StrictHostKeyChecking no), and both run as root, whose keys are in /root/.ssh.",
+            "The Trainer's launcher reaches them by ssh, with keys that the Trainer creates for each job.",
+            "The nodes run /usr/sbin/sshd -De. The image must have an ssh server and client, the client must accept "
+            "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh.",
         )
     if not launcher_trains:
         draft.add_finding(
             "launcher",
-            "The launcher only starts the training, on its workers.",
-            "On the Trainer's own MPI runtimes, deepspeed-distributed and mlx-distributed, it trains as well and is "
-            "one of numNodes: with as many nodes as workers, one worker would be missing.",
-            "The runtime made for it has runLauncherAsNode false, and numNodes counts the workers.",
+            "The launcher starts the training on its workers, but does not train itself.",
+            "On the Trainer's MPI runtimes, deepspeed-distributed and mlx-distributed, the launcher trains, too, and "
+            "counts in numNodes. With numNodes equal to the number of workers, one worker would be missing.",
+            "The generated runtime has runLauncherAsNode: false, so that numNodes counts only the workers.",
         )

@@ -31,8 +31,8 @@ class OperatorJobList:
 
     Attributes:
         jobs: jobs of all kinds.
-        absent: kinds that the cluster does not serve.
-        forbidden: kinds that the user may not list.
+        unserved_kinds: kinds that the cluster does not serve.
+        forbidden_kinds: kinds that the user may not list.
     """
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
@@ -75,8 +75,8 @@ class OperatorJobs:
             raise denied
         if len(listed.unserved_kinds) == len(_VERSIONS):
             raise NotFound(
-                "the cluster knows no jobs of the Training Operator: no CustomResourceDefinition of kubeflow.org/v1",
-                hint="connect to the cluster that has them, or give files",
+                "the cluster has no jobs of the Training Operator: no CustomResourceDefinition of kubeflow.org/v1",
+                hint="connect to the cluster that has them, or pass files",
                 status=404,
                 reason="NotFound",
             )

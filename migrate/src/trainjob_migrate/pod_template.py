@@ -54,13 +54,13 @@ _RUNTIME_FIELDS: Mapping[str, type] = {
     "topologySpreadConstraints": list,
 }
 _DROPPED = {
-    "restartPolicy": "the Training Operator puts the replica's restartPolicy in its place",
+    "restartPolicy": "the Training Operator replaces it by the restartPolicy of the replica",
     "hostname": "JobSet names the pods, and the ranks find each other by these names",
     "subdomain": "JobSet gives the pods the subdomain of its headless Service",
 }
 _OLD_LABEL_ADVICE = (
     f"selects pods by a label {OPERATOR_LABEL_PREFIX}… that only the Training Operator sets; "
-    "write jobset.sigs.k8s.io/jobset-name: NAME, which JobSet sets, in its place"
+    "use jobset.sigs.k8s.io/jobset-name: NAME instead, which JobSet sets"
 )
 
 
@@ -91,7 +91,7 @@ def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
     for field, values in metadata.items():
         where = (*path, "metadata", field)
         if field not in ("labels", "annotations"):
-            draft.fields.mark_dropped(where, "pods are named and owned by their Job")
+            draft.fields.mark_dropped(where, "the Job sets the names and owners of its pods")
         elif isinstance(values, Mapping):
             for key, value in values.items():
                 _label(draft, (*where, key), field, key, value, role)
@@ -99,7 +99,7 @@ def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
 
 def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str) -> None:
     if key.startswith(OPERATOR_LABEL_PREFIX):
-        draft.fields.mark_dropped(path, "the Training Operator's own; JobSet gives pods its labels")
+        draft.fields.mark_dropped(path, "a label of the Training Operator; JobSet sets its own labels")
     elif isinstance(value, str):
         draft.add_part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
 
@@ -113,7 +113,7 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
     elif field == "serviceAccount":
         _service_account(draft, path, value, role)
     elif field == "ephemeralContainers":
-        draft.fields.mark_refused(path, "a pod template can have none; Kubernetes takes them for running pods only")
+        draft.fields.mark_refused(path, "a pod template can't have them; Kubernetes accepts them only for running pods")
     elif wanted and isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
         if _contains_operator_label(value):
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)

@@ -46,10 +46,10 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     master, worker = (find_replicas(specs, _SPECS, role) for role in ("Master", "Worker"))
     kept = worker or master
     if kept is None:
-        draft.fields.mark_refused(_SPECS, "a Master or Workers are wanted")
+        draft.fields.mark_refused(_SPECS, "the job must have a Master or Workers")
         return
     for field in _FORMER_FIELDS:
-        draft.fields.mark_dropped(("spec", field), "the Training Operator reads it in runPolicy only")
+        draft.fields.mark_dropped(("spec", field), "the Training Operator reads it only in runPolicy")
     draft.rename_hosts = create_host_renamer(draft, {"master": 0, "worker": 1 if master else 0})
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
@@ -58,8 +58,8 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), nodes)
     _restarts(draft, spec, [replicas for replicas in (worker, master) if replicas])
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
-    draft.reserved |= dict.fromkeys(RESERVED, "the Trainer sets it, and refuses another's")
-    draft.reserved["PYTHONUNBUFFERED"] = "the Training Operator sets it to 1, and so does the TrainJob"
+    draft.reserved |= dict.fromkeys(RESERVED, "reserved: the Trainer sets it and rejects other values")
+    draft.reserved["PYTHONUNBUFFERED"] = "the Training Operator and the TrainJob set it to 1"
     draft.environment.append(UNBUFFERED)
     if master:
         _convert_environment(draft, container, nodes, processes, launch, spec)
@@ -74,13 +74,13 @@ def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -
     policy = spec.get("runPolicy")
     limit = policy.get("backoffLimit") if isinstance(policy, Mapping) else None
     if len(set(map(str, policies))) > 1:
-        reason = f"the Worker's is {policies[0]}, and a TrainJob has one template: make it the same in both"
+        reason = f"the Worker has {policies[0]}, but a TrainJob has one template: make it equal in both"
         draft.fields.mark_refused(paths[1], reason)
     convert_restarts(draft, paths, policies[0], (*_POLICY, "backoffLimit"), limit)
 
 
 def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, Any]) -> int:
-    """Claim the number of processes per node and return it.
+    """Record the number of processes per node and return it.
 
     The result is 1 if the field is not a number, as for the Training Operator's WORLD_SIZE.
     """
@@ -91,7 +91,7 @@ def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, An
     if given is None and isinstance(elastic, Mapping):
         path, given = old, elastic.get("nProcPerNode")
     draft.fields.mark_dropped(
-        old if path != old else ("spec", "nprocPerNode"), "the other field of this meaning counts"
+        old if path != old else ("spec", "nprocPerNode"), "the other field with this meaning takes precedence"
     )
     text = str(given)
     if _NUMBER.fullmatch(text):
@@ -101,12 +101,12 @@ def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, An
     resources = container.get("resources")
     with_gpus = _has_gpus(resources)
     if text == "cpu" and with_gpus and draft.dialect is Dialect.V2_2:
-        draft.fields.mark_refused(path, "with GPUs the Trainer would start a process for each of them; write a number")
+        draft.fields.mark_refused(path, "with GPUs the Trainer would start one process per GPU; use a number")
     elif text in ("auto", "gpu", "cpu") and draft.dialect is not Dialect.V2_2:
         draft.fields.mark_converted(path, "spec.trainer.numProcPerNode")
         draft.trainer["numProcPerNode"] = text
     elif text in ("auto", "gpu", "cpu"):
-        reason = "left out: one process for each GPU of resourcesPerNode, else for each CPU"
+        reason = "omitted: by default one process per GPU of resourcesPerNode, otherwise one per CPU"
         draft.fields.mark_converted(path, "spec.trainer.numProcPerNode", reason)
     if not with_gpus:
         _add_processes_finding(draft, container)
@@ -117,10 +117,10 @@ def _add_processes_finding(draft: Draft, container: Mapping[str, Any]) -> None:
     if Program(_texts(container.get("command")), _texts(container.get("args"))).is_torchrun:
         draft.add_finding(
             "processes",
-            "torchrun chooses the number of processes, and the job asks for no GPUs.",
+            "torchrun chooses the number of processes, and the job requests no GPUs.",
             "With the Training Operator it starts one for each CPU of the machine; with the Trainer, one for each CPU "
             "in resourcesPerNode, or one.",
-            "Nothing: give nprocPerNode a number to have the same everywhere.",
+            "Nothing. Set nprocPerNode to a number to get the same number everywhere.",
         )
 
 
@@ -142,7 +142,7 @@ def _convert_environment(
     """
     program = Program(_texts(container.get("command")), _texts(container.get("args")))
     if program.is_torchrun and not program.reads_operator_variables:
-        reason = "the Training Operator sets it itself, and torchrun does for its processes"
+        reason = "the Training Operator sets it itself, and torchrun sets it for its processes"
         draft.reserved |= dict.fromkeys(OPERATOR_VARIABLES, reason)
         return
     draft.reserved |= dict.fromkeys(
@@ -151,33 +151,33 @@ def _convert_environment(
     what = _describe_program(program)
     why = (
         "The Training Operator sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; the Trainer sets only what torchrun "
-        f"reads (PET_NNODES and the like). As it is, it would run {nodes} separate trainings of one process each, "
-        "without an error, or fail for want of a variable."
+        f"reads (PET_NNODES and the like). Unchanged, the job would run {nodes} separate trainings of one process, "
+        "without an error, or fail because a variable is missing."
     )
-    against = _find_torchrun_obstacle(program, processes, spec)
-    if launch is Launch.TORCHRUN and not against:
+    obstacle = _find_torchrun_obstacle(program, processes, spec)
+    if launch is Launch.TORCHRUN and not obstacle:
         wrapped = program.with_torchrun()
         draft.trainer |= {"command": draft.rename_hosts(list(wrapped.command)), "numProcPerNode": 1}
         if wrapped.args:
             draft.trainer["args"] = draft.rename_hosts(list(wrapped.args))
-        draft.field_reasons["command"] = "started by torchrun, which sets RANK and the like"
+        draft.field_reasons["command"] = "torchrun starts it and sets RANK and the like"
         command = " ".join(redact(list(wrapped.words)))
-        draft.add_finding("environment", what, why, f"torchrun starts it, one process a node: {command}")
+        draft.add_finding("environment", what, why, f"torchrun starts it, one process per node: {command}")
         return
     world = nodes * processes
     draft.environment += build_operator_variables(draft.name, world)
-    although = f" It is not started by torchrun: {against}." if launch is Launch.TORCHRUN else ""
-    done = f"They are set in spec.trainer.env, as they were: WORLD_SIZE is {world}, RANK the pod's number.{although}"
+    obstacle_note = f" It is not started by torchrun: {obstacle}." if launch is Launch.TORCHRUN else ""
+    done = f"They are set in spec.trainer.env: WORLD_SIZE is {world}, RANK is the index of the pod.{obstacle_note}"
     draft.add_finding("environment", what, why, done)
 
 
 def _describe_program(program: Program) -> str:
     if not program.is_known:
-        return "The image's entrypoint runs, and what that reads can't be known from the job."
+        return "The image's entrypoint runs; the job does not show which variables it reads."
     command = " ".join(redact(list(program.words)))
     short = command if len(command) <= 80 else f"{command[:79]}…"
     if program.is_torchrun:
-        return f"torchrun runs, and its command names variables of the Training Operator: {short}"
+        return f"torchrun runs, and its command contains variables of the Training Operator: {short}"
     return f"The program is started without torchrun: {short}"
 
 
@@ -186,15 +186,15 @@ def _find_torchrun_obstacle(program: Program, processes: int, spec: Mapping[str,
     if not program.is_known:
         return "the image's entrypoint is not known"
     if program.is_torchrun:
-        return "it is torchrun itself"
+        return "the program is torchrun itself"
     if program.is_expanded_by_kubernetes:
-        return "Kubernetes fills the variables in before anything runs"
+        return "Kubernetes expands the variables before the program starts"
     if processes > 1:
-        return f"it has one process a node, which starts the {processes} of nprocPerNode itself, or none"
+        return f"the job has one process per node, which starts the {processes} processes of nprocPerNode itself"
     specs = spec.get("pytorchReplicaSpecs")
     replicas = [find_replicas(specs, _SPECS, role) for role in ("Master", "Worker")]
     if any(one and one.spec.get("restartPolicy") == "ExitCode" for one in replicas):
-        return "torchrun ends with 1 whatever the exit code, which restartPolicy ExitCode goes by"
+        return "restartPolicy ExitCode needs the program's exit code, but torchrun always exits with 1"
     return ""
 
 

@@ -19,17 +19,17 @@ class Readiness(str, Enum):
     """A generated TrainingRuntime, an elastic job, or a decision that the user has to make."""
 
 
-def classify_readiness(lines: Iterable[FieldRecord], *, needs_runtime: bool = False) -> Readiness:
-    """Return the class of a job, derived from the fates of its fields.
+def classify_readiness(records: Iterable[FieldRecord], *, needs_runtime: bool = False) -> Readiness:
+    """Return the class of a job, derived from the results of its fields.
 
     Args:
-        lines: the lines of the fields.
-        needs_runtime: whether the job needs a generated runtime, even if none of the lines shows it.
+        records: the records of the fields.
+        needs_runtime: whether the job needs a generated runtime, even if none of the records shows it.
     """
     found = Readiness.COMPLEX if needs_runtime else Readiness.SIMPLE
-    for line in lines:
-        if line.fate in (FieldResult.MOVED, FieldResult.REFUSED) or line.path.startswith("spec.elasticPolicy"):
+    for record in records:
+        if record.result in (FieldResult.MOVED, FieldResult.REFUSED) or record.path.startswith("spec.elasticPolicy"):
             return Readiness.COMPLEX
-        if line.target.startswith("spec.runtimePatches") and not needs_runtime:
+        if record.target.startswith("spec.runtimePatches") and not needs_runtime:
             found = Readiness.STANDARD
     return found

@@ -53,17 +53,17 @@ def find_replicas(specs: Any, path: Path, role: str) -> Replicas | None:
 
 
 def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = None) -> int:
-    """Claim the number of replicas and return it; a kind may require an exact number."""
+    """Record the number of replicas and return it; a kind may require an exact number."""
     path, count = (*replicas.path, "replicas"), replicas.spec.get("replicas")
     if exactly is not None and replicas.count != exactly:
         draft.fields.mark_refused(path, f"it must be {exactly}")
     elif _is_count(count):
-        draft.fields.mark_converted(path, "spec.trainer.numNodes", "all replicas together")
+        draft.fields.mark_converted(path, "spec.trainer.numNodes", "the sum of all replicas")
     return replicas.count
 
 
 def record_unused_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
-    """Claim the template that is not used for the TrainJob.
+    """Record the template that is not used for the TrainJob.
 
     Differences to the template that is used are refused, unless they have no effect.
     """
@@ -78,11 +78,11 @@ def record_unused_template(draft: Draft, other: Replicas, kept: Replicas) -> Non
             path, what = _in_source(kept.template, new, inner), f"the {role} has none"
         if is_relevant:
             where = format_path(path)
-            reason = f"{what}, and a TrainJob has one template for all its nodes: make {where} the same in both"
+            reason = f"{what}, but a TrainJob has one template for all nodes: make {where} equal in both"
             draft.fields.mark_refused(path, reason)
         else:
-            draft.fields.mark_dropped(path, f"{what}; the {kept_role}'s counts")
-    draft.fields.mark_converted(old, "spec.trainer", f"it is the same as {format_path(new)}")
+            draft.fields.mark_dropped(path, f"{what}; the value of the {kept_role} is used")
+    draft.fields.mark_converted(old, "spec.trainer", f"the same as {format_path(new)}")
 
 
 def _is_count(value: Any) -> bool:

@@ -11,7 +11,7 @@ from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
 from trainjob_migrate.field_records import FieldRecord
-from trainjob_migrate.sources import Sources, UnreadDocument
+from trainjob_migrate.sources import ReadError, Sources
 
 __all__ = ["ConvertedJob", "MigrationReport", "convert_all", "format_markdown"]
 
@@ -38,12 +38,12 @@ class MigrationReport:
 
     Attributes:
         jobs: the jobs that could be converted or are refused.
-        unread: documents that could not be read or are not valid v1 jobs.
-        others: number of skipped objects of other kinds, by kind.
+        read_errors: documents that could not be read or are not valid v1 jobs.
+        skipped: number of skipped objects of other kinds, by kind.
     """
 
     jobs: tuple[ConvertedJob, ...]
-    unread: tuple[UnreadDocument, ...]
+    read_errors: tuple[ReadError, ...]
     skipped: Mapping[str, int]
 
     @property
@@ -54,7 +54,7 @@ class MigrationReport:
     @property
     def is_complete(self) -> bool:
         """Return whether all given documents were read and all jobs have a TrainJob."""
-        return not self.refused and not self.unread
+        return not self.refused and not self.read_errors
 
     def count_by_readiness(self) -> dict[Readiness, int]:
         """Return the number of jobs by class; refused jobs are not counted."""
@@ -63,31 +63,31 @@ class MigrationReport:
 
     def group_blockers(self) -> list[tuple[str, list[str]]]:
         """Return the reasons why jobs are refused, with the jobs; the most frequent first."""
-        return _group_jobs((line.reason, job) for job in self.jobs for line in job.conversion.blockers)
+        return _group_jobs((record.reason, job) for job in self.jobs for record in job.conversion.blockers)
 
     def group_findings(self) -> list[tuple[str, list[str]]]:
         """Return the topics of the findings, with the jobs; the most frequent first."""
         return _group_jobs((finding.topic, job) for job in self.jobs for finding in job.conversion.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the survey as JSON values, with `***` for values that could be secrets.
+        """Return the report as JSON values, with `***` for values that could be secrets.
 
-        `summary` has `jobs`, `classes`, `refused`, `unread` (numbers), `passed_by` (numbers by kind), `blockers` and
-        `findings`. Each blocker has `reason` and `jobs`, each finding `topic` and `jobs`. `jobs` has each job's
-        conversion and `origin`. `unread` has `origin` and `reason`.
+        `summary` has the numbers `jobs`, `classes`, `refused` and `read_errors`, the number of `skipped` objects by
+        kind, and `blockers` and `findings`. Each blocker has `reason` and `jobs`, each finding `topic` and `jobs`.
+        `jobs` has the conversion and the `origin` of each job. Each of `read_errors` has `origin` and `reason`.
         """
         return {
             "summary": {
                 "jobs": len(self.jobs),
                 "classes": {readiness.value: count for readiness, count in self.count_by_readiness().items()},
                 "refused": len(self.refused),
-                "unread": len(self.unread),
-                "passed_by": dict(self.skipped),
+                "read_errors": len(self.read_errors),
+                "skipped": dict(self.skipped),
                 "blockers": [{"reason": reason, "jobs": names} for reason, names in self.group_blockers()],
                 "findings": [{"topic": topic, "jobs": names} for topic, names in self.group_findings()],
             },
             "jobs": [{"origin": job.origin, **job.conversion.to_dict()} for job in self.jobs],
-            "unread": [{"origin": one.origin, "reason": one.reason} for one in self.unread],
+            "read_errors": [{"origin": one.origin, "reason": one.reason} for one in self.read_errors],
         }
 
 
@@ -95,17 +95,17 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
     """Convert all jobs of the sources.
 
     Args:
-        sources: the jobs and unreadable documents.
+        sources: the jobs, and the documents that could not be read.
         dialect: version of the TrainJob API.
         launch: how a program that reads the operator's variables gets them.
     """
-    jobs, unread = [], list(sources.unread)
+    jobs, read_errors = [], list(sources.read_errors)
     for found in sources.jobs:
         try:
             jobs.append(ConvertedJob(found.origin, convert(found.job, dialect=dialect, launch=launch)))
         except InvalidSpec as error:
-            unread.append(UnreadDocument(found.origin, error.message))
-    return MigrationReport(tuple(jobs), tuple(unread), dict(sources.skipped))
+            read_errors.append(ReadError(found.origin, error.message))
+    return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
 
 
 def _group_jobs(pairs: Iterable[tuple[str, ConvertedJob]]) -> list[tuple[str, list[str]]]:
@@ -123,7 +123,7 @@ def _group_jobs(pairs: Iterable[tuple[str, ConvertedJob]]) -> list[tuple[str, li
 
 
 def format_markdown(report: MigrationReport) -> str:
-    """Format the survey as Markdown for a wiki or a pull request: a summary, then each job."""
+    """Format the report as Markdown for a wiki or a pull request: a summary, then each job."""
     return "\n".join([*_summary(report), *(line for job in report.jobs for line in _job(job))]) + "\n"
 
 
@@ -132,21 +132,23 @@ def _summary(report: MigrationReport) -> Iterator[str]:
     yield ""
     counts = [(readiness.value, count) for readiness, count in report.count_by_readiness().items()]
     yield from _table(
-        ("Class", "Jobs"), [*counts, ("refused", len(report.refused)), ("could not be read", len(report.unread))]
+        ("Class", "Jobs"), [*counts, ("refused", len(report.refused)), ("could not be read", len(report.read_errors))]
     )
     if report.skipped:
-        passed = ", ".join(f"{kind} {count}" for kind, count in sorted(report.skipped.items()))
-        yield from (f"Passed by, as they are no such jobs: {_escape(passed)}.", "")
-    for title, groups in (("Why jobs are refused", report.group_blockers()), ("What to know", report.group_findings())):
+        skipped = ", ".join(f"{kind} {count}" for kind, count in sorted(report.skipped.items()))
+        yield from (f"Skipped objects of other kinds: {_escape(skipped)}.", "")
+    for title, groups in (("Why jobs are refused", report.group_blockers()), ("Findings", report.group_findings())):
         if groups:
             yield from (f"## {title}", "")
             yield from _table(
-                ("", "Jobs", "Which"),
+                ("", "Jobs", "Names"),
                 [(_escape(key), len(names), _escape(", ".join(names))) for key, names in groups],
             )
-    if report.unread:
-        yield from ("## What could not be read", "")
-        yield from _table(("Where", "Why"), [(_code(one.origin), _escape(one.reason)) for one in report.unread])
+    if report.read_errors:
+        yield from ("## Documents that could not be read", "")
+        yield from _table(
+            ("Document", "Reason"), [(_code(one.origin), _escape(one.reason)) for one in report.read_errors]
+        )
 
 
 def _job(job: ConvertedJob) -> Iterator[str]:
@@ -157,15 +159,23 @@ def _job(job: ConvertedJob) -> Iterator[str]:
         yield f"* {_finding(finding)}"
     if conversion.findings:
         yield ""
-    yield from _table(("Field", "Value", "", "Now", "Why"), [_field(line) for line in conversion.lines])
+    yield from _table(
+        ("Field", "Value", "Result", "New field", "Reason"), [_field(record) for record in conversion.fields]
+    )
 
 
 def _finding(finding: Finding) -> str:
     return f"**{_escape(finding.what)}** {_escape(finding.why)} *{_escape(finding.done)}*"
 
 
-def _field(line: FieldRecord) -> tuple[str, ...]:
-    return _code(line.path), _code(line.given), line.fate.value, _code(line.target), _escape(line.reason)
+def _field(record: FieldRecord) -> tuple[str, ...]:
+    return (
+        _code(record.path),
+        _code(record.given),
+        record.result.value,
+        _code(record.target),
+        _escape(record.reason),
+    )
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:

@@ -50,9 +50,7 @@ def convert_restarts(draft: Draft, paths: Sequence[Path], policy: Any, limit_pat
     limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else None
     if policy == "OnFailure":
         for path in paths:
-            draft.fields.mark_converted(
-                path, "spec.runtimeRef", "JobSet restarts containers so when a runtime says nothing"
-            )
+            draft.fields.mark_converted(path, "spec.runtimeRef", "JobSet uses OnFailure if a runtime does not set it")
         _limit(draft, limit_path, limit)
     elif policy == "ExitCode":
         _exit_codes(draft, paths)
@@ -64,11 +62,9 @@ def convert_restarts(draft: Draft, paths: Sequence[Path], policy: Any, limit_pat
             draft.add_part(path, ("job", "backoffLimit"), 0, patchable=False)
     elif policy == "Always":
         for path in paths:
-            reason = (
-                "a TrainJob's pods are a Job's, which can't be restarted after success; write OnFailure or ExitCode"
-            )
+            reason = "the pods of a Job can't be restarted after success; use OnFailure or ExitCode"
             draft.fields.mark_refused(path, reason)
-        draft.fields.mark_dropped(limit_path, "it goes with restartPolicy")
+        draft.fields.mark_dropped(limit_path, "it belongs to restartPolicy")
 
 
 def _limit(draft: Draft, path: Path, limit: int | None) -> None:
@@ -78,8 +74,8 @@ def _limit(draft: Draft, path: Path, limit: int | None) -> None:
     draft.add_finding(
         "restarts",
         "The job has no backoffLimit.",
-        "The Training Operator restarts failing pods without an end then; a Job ends after six failures.",
-        "Nothing: six it is. Give runPolicy.backoffLimit for another number; it needs a runtime of its own.",
+        "Without it, the Training Operator restarts failing pods forever. A Job ends after six failures.",
+        "Nothing: the limit is six. For another limit, set runPolicy.backoffLimit; this needs a generated runtime.",
     )
 
 
@@ -96,10 +92,10 @@ def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
     draft.add_finding(
         "exit-codes",
         "restartPolicy is ExitCode: 1 to 127 end the job, 128 to 255 restart the pod.",
-        "A Job has no such policy of its own; the containers of a pod are not told apart, and a pod that is started "
-        "again has another name.",
-        "The runtime's Job gets restartPolicy Never and a podFailurePolicy with these exit codes; the program must be "
-        "started without torchrun around it, which ends with 1 whatever its processes end with.",
+        "A Job has no such policy. Its replacement does not distinguish the containers of a pod, and a restarted pod "
+        "has another name.",
+        "The Job of the runtime has restartPolicy Never and a podFailurePolicy with these exit codes. Start the "
+        "program without torchrun, which exits with 1 for every exit code of its processes.",
     )
 
 
@@ -107,7 +103,7 @@ def _deadline(draft: Draft, path: Path, seconds: Any) -> None:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
         draft.fields.mark_refused(path, "it must be a whole number of seconds, at least 1")
     elif draft.dialect is Dialect.V2_2:
-        reason = "counted from creation, or from the end of a suspension; then pods, logs and claims of its own go"
+        reason = "counted from creation, or from the end of a suspension; then pods, logs and own claims are deleted"
         draft.fields.mark_converted(path, "spec.activeDeadlineSeconds", reason)
         draft.spec["activeDeadlineSeconds"] = seconds
     else:
@@ -128,20 +124,22 @@ def _managed_by(draft: Draft, path: Path, controller: Any) -> None:
 
 
 def _ttl(draft: Draft, path: Path, seconds: Any) -> None:
-    draft.fields.mark_dropped(path, "a TrainJob has none, and a JobSet's would run the job again (Trainer 2.1 to 2.3)")
+    draft.fields.mark_dropped(
+        path, "a TrainJob has no TTL, and the TTL of a JobSet would run the job again (Trainer 2.1 to 2.3)"
+    )
     draft.add_finding(
         "clean-up",
-        f"The job is to be deleted {seconds} s after its end.",
-        "A TrainJob stays until somebody deletes it.",
-        "Nothing: let who creates the jobs delete them.",
+        f"The job has a TTL of {seconds} s after its end.",
+        "A TrainJob exists until a user or a program deletes it.",
+        "Nothing. Let the program that creates the jobs delete them.",
     )
 
 
 def _clean_pods(draft: Draft, path: Path, policy: Any) -> None:
     reasons = {
-        "Running": "a TrainJob does so: when it has ended, running pods go and ended ones stay",
-        "None": "when a TrainJob has ended, its running pods go all the same; it is complete when all nodes are",
-        "All": "the pods that have ended stay, with their logs, until the TrainJob is deleted",
+        "Running": "the same for a TrainJob: at its end running pods are deleted, and finished pods are retained",
+        "None": "running pods are always deleted at the end of a TrainJob, which is complete when all nodes are",
+        "All": "finished pods and their logs are retained until the TrainJob is deleted",
     }
     if isinstance(policy, str) and policy in reasons:
         draft.fields.mark_dropped(path, reasons[policy])
@@ -155,7 +153,9 @@ def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
         if value in EMPTY_VALUES:
             continue
         if field in ("minAvailable", "minResources"):
-            draft.fields.mark_dropped(where, "the Trainer's gang is all pods of the job, with what they ask for")
+            draft.fields.mark_dropped(
+                where, "the Trainer's gang has all pods of the job, with the resources that they request"
+            )
         elif field == "priorityClass" and isinstance(value, str):
             place = ("pod", "spec", "priorityClassName")
             for role in draft.shape.roles:
@@ -168,16 +168,16 @@ def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
     draft.add_finding(
         "gang",
         "The job has a schedulingPolicy.",
-        "Whether pods start all or none was the Training Operator's setting for all jobs; it is a runtime's now, and "
-        "a queue of Volcano's.",
-        "Where it names a queue or a time-out, the runtime made for it has a podGroupPolicy: Volcano, or the "
-        "coscheduling plugin, must be there. Else nothing: use a runtime with a podGroupPolicy, or Kueue.",
+        "The Training Operator has one setting of gang scheduling for all jobs. With the Trainer, it is a setting of "
+        "the runtime, or of a Volcano queue.",
+        "If it has a queue or a timeout, the generated runtime has a podGroupPolicy, which needs Volcano or the "
+        "coscheduling plugin. Otherwise nothing: use a runtime with a podGroupPolicy, or Kueue.",
     )
 
 
 def _timeout(draft: Draft, path: Path, seconds: Any, policy: Mapping[str, Any]) -> None:
     if policy.get("queue"):
-        draft.fields.mark_dropped(path, "Volcano, which has the queue, has no such limit")
+        draft.fields.mark_dropped(path, "Volcano, which has the queue, has no such timeout")
     elif isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0:
         place = ("runtime", "podGroupPolicy", "coscheduling", "scheduleTimeoutSeconds")
         draft.add_part(path, place, seconds, patchable=False)

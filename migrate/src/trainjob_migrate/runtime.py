@@ -33,21 +33,21 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
     draft.add_finding(
         "runtime",
         f"The job needs a TrainingRuntime of its own, {draft.name}.",
-        f"Some of its fields can't stand in a TrainJob, nor be patched into the pods of {draft.shape.runtime}."
+        f"Some of its fields are neither part of a TrainJob nor patches that {draft.shape.runtime} accepts."
         if draft.shape.runtime
-        else "The Trainer has no runtime that such a job could run on.",
-        "It is made beside the TrainJob and is to be applied first; jobs that are alike can share one. Nothing deletes "
-        "it with the TrainJob.",
+        else "The Trainer has no stock runtime for such a job.",
+        "Apply the TrainingRuntime before the TrainJob. Similar jobs can share a runtime. Deleting the TrainJob does "
+        "not delete it.",
     )
     return draft.build_trainjob(draft.name, {}), _runtime(draft)
 
 
 def _remove_overridden_parts(draft: Draft) -> list[Part]:
-    """Claim and remove the default parts for whose place another part exists."""
+    """Record and remove the default parts for whose target another part exists."""
     taken = {(part.role, part.target) for part in draft.parts if not part.default}
     for part in draft.parts:
         if part.default and (part.role, part.target) in taken:
-            draft.fields.mark_dropped(part.path, f"the pod's own {part.target[-1]} counts")
+            draft.fields.mark_dropped(part.path, f"the {part.target[-1]} of the pod takes precedence")
     draft.parts = [part for part in draft.parts if not part.default or (part.role, part.target) not in taken]
     return draft.parts
 
@@ -56,7 +56,7 @@ def _refuse_unreadable_priorities(draft: Draft) -> None:
     """Refuse the PriorityClass of a Volcano gang.
 
     The Trainer's webhook looks up the PriorityClass, but its role does not allow it to read PriorityClasses. So the
-    webhook answers with HTTP status 500.
+    webhook responds with HTTP status 500.
 
     Source: Trainer 2.3 pkg/runtime/framework/plugins/volcano/volcano.go and manifests/base/rbac.
     """
@@ -65,8 +65,8 @@ def _refuse_unreadable_priorities(draft: Draft) -> None:
     for part in draft.parts:
         if part.target[-1] == "priorityClassName" and part.value not in _BUILTIN_PRIORITY_CLASSES:
             reason = (
-                "with a queue of Volcano's the Trainer looks the PriorityClass up, may not read it (2.1 to 2.3), and "
-                "refuses every such TrainJob: remove one of the two"
+                "with a Volcano queue the Trainer looks up the PriorityClass, but has no permission (2.1 to 2.3), "
+                "so it rejects the TrainJob: remove the queue or the priority class"
             )
             draft.fields.mark_refused(part.path, reason)
 

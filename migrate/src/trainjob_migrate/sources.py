@@ -14,14 +14,14 @@ from typing import Any
 from trainjob.errors import InvalidSpec
 from trainjob.spec.yaml_documents import parse_yaml, split_documents
 
-__all__ = ["FoundJob", "Sources", "UnreadDocument", "is_v1_job", "read_jobs"]
+__all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
 
 _GROUP = "kubeflow.org/"
 
 
 @dataclass(frozen=True)
 class FoundJob:
-    """One job.
+    """One job that was found.
 
     Attributes:
         origin: where the job was found: a file and the line of its document, or a cluster.
@@ -33,8 +33,8 @@ class FoundJob:
 
 
 @dataclass(frozen=True)
-class UnreadDocument:
-    """A document or file that could not be read.
+class ReadError:
+    """An error for a document or file that could not be read.
 
     Attributes:
         origin: the file, and the line of the document.
@@ -51,18 +51,18 @@ class Sources:
 
     Attributes:
         jobs: the jobs, in their order.
-        unread: the documents and files that could not be read.
-        others: number of skipped objects of other kinds, by kind.
+        read_errors: the documents and files that could not be read.
+        skipped: number of skipped objects of other kinds, by kind.
     """
 
     jobs: list[FoundJob] = field(default_factory=list)
-    unread: list[UnreadDocument] = field(default_factory=list)
+    read_errors: list[ReadError] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, more: Sources) -> None:
         """Add the content of another source."""
         self.jobs += more.jobs
-        self.unread += more.unread
+        self.read_errors += more.read_errors
         self.skipped += more.skipped
 
 
@@ -93,7 +93,7 @@ def read_jobs(text: str, origin: str) -> Sources:
         try:
             content = _content(document, line)
         except InvalidSpec as error:
-            sources.unread.append(UnreadDocument(where, error.problems[0].allowed))
+            sources.read_errors.append(ReadError(where, error.problems[0].allowed))
             continue
         for inner, thing in _objects(content, where):
             if is_v1_job(thing):

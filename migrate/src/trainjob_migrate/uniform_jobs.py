@@ -29,15 +29,15 @@ class UniformJobKind:
     """A kind of such jobs.
 
     Attributes:
-        specs: field of the spec that holds the replicas.
-        counts: kinds of replicas in the order of their ranks, with the required number of each; None for any number.
-            The first kind is required.
+        replica_specs_field: field of the spec that holds the replicas.
+        replica_counts: kinds of replicas in the order of their ranks, with the required number of each; None for any
+            number. The first kind is required.
         container: name of the training container.
         shape: the runtime on which they run.
         variables: function that returns the variables that the Training Operator sets besides PYTHONUNBUFFERED, for a
             name and a number of nodes.
         reserved: variables that only the Trainer may set on that runtime.
-        why: the variables that the Trainer sets instead, and the effect on a program that reads the old ones.
+        explanation: the variables that the Trainer sets instead, and the effect on a program that reads the old ones.
     """
 
     replica_specs_field: str
@@ -63,7 +63,7 @@ def convert_uniform_job(draft: Draft, job: Mapping[str, Any], kind: UniformJobKi
     }
     first = next(iter(kind.replica_counts))
     if first not in replicas:
-        draft.fields.mark_refused(path, f"a {first} is wanted")
+        draft.fields.mark_refused(path, f"the job must have a {first}")
         return
     # Up to 2.1 the Trainer supports torch and MPI only; the variables that are set here are sufficient.
     is_known = draft.dialect is Dialect.V2_2
@@ -85,37 +85,38 @@ def convert_uniform_job(draft: Draft, job: Mapping[str, Any], kind: UniformJobKi
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:
-    """Claim the restart policies; if they differ, the strictest one applies.
+    """Record the restart policies; if they differ, the strictest policy applies.
 
     At worst the job ends although the Training Operator would have restarted a pod.
     """
     policies = {one.path: str(one.spec.get("restartPolicy") or _DEFAULT_RESTART_POLICY) for one in replicas}
     known = [policy for policy in _POLICIES_BY_STRICTNESS if policy in policies.values()]
-    counts = known[0] if known and len(set(policies.values())) > 1 else policies[replicas[0].path]
+    strictest = known[0] if known and len(set(policies.values())) > 1 else policies[replicas[0].path]
     for path, policy in policies.items():
-        if policy != counts and policy in _POLICIES_BY_STRICTNESS:
-            draft.fields.mark_dropped((*path, "restartPolicy"), f"pods of a TrainJob have one: {counts}, the strictest")
+        if policy != strictest and policy in _POLICIES_BY_STRICTNESS:
+            draft.fields.mark_dropped(
+                (*path, "restartPolicy"), f"pods of a TrainJob have one policy: {strictest}, the strictest"
+            )
             draft.add_finding(
                 "restarts",
                 "The restart policies of the replicas differ.",
                 "The nodes of a TrainJob are pods of one Job, which has one policy for all of them.",
-                f"The strictest is taken, {counts}; make them the same for another one.",
+                f"The strictest policy applies: {strictest}. For another policy, set the same one in all replicas.",
             )
     limit = get_mapping(spec, "runPolicy").get("backoffLimit")
-    paths: list[Path] = [(*path, "restartPolicy") for path, policy in policies.items() if policy == counts]
-    convert_restarts(draft, paths, counts, (*_POLICY, "backoffLimit"), limit)
+    paths: list[Path] = [(*path, "restartPolicy") for path, policy in policies.items() if policy == strictest]
+    convert_restarts(draft, paths, strictest, (*_POLICY, "backoffLimit"), limit)
 
 
 def _set_variables(draft: Draft, kind: UniformJobKind, nodes: int) -> None:
     draft.environment += [UNBUFFERED, *kind.variables(draft.name, nodes)]
     names = [variable["name"] for variable in draft.environment]
-    draft.reserved |= dict.fromkeys(names, "the Training Operator sets it itself, and so does the TrainJob")
-    draft.reserved |= dict.fromkeys(kind.reserved, "the Trainer sets it, and refuses another's")
-    told = ", ".join(names)
+    draft.reserved |= dict.fromkeys(names, "the Training Operator and the TrainJob set it themselves")
+    draft.reserved |= dict.fromkeys(kind.reserved, "reserved: the Trainer sets it and rejects other values")
     draft.add_finding(
         "environment",
-        f"The Training Operator sets {told}.",
+        f"The Training Operator sets {', '.join(names)}.",
         kind.explanation,
-        "They are set in spec.trainer.env, as they were, with the hosts of the TrainJob and the Trainer's port "
-        f"{PORT}; the Trainer's own are there as well.",
+        "They are set in spec.trainer.env, with the hosts of the TrainJob and the Trainer's port "
+        f"{PORT}. The Trainer's own variables are set, too.",
     )

@@ -48,6 +48,6 @@ _XGBOOST = UniformJobKind(
     explanation=(
         "The Trainer sets DMLC_TRACKER_URI, DMLC_TRACKER_PORT, DMLC_TASK_ID and DMLC_NUM_WORKER instead (from 2.2 on), "
         "the last as the number of nodes times their GPUs. A program that reads the old names would fail, or train "
-        "alone where it has defaults for them; neither operator starts the tracker, rank 0 of the program does."
+        "alone if it has defaults for them. Neither operator starts the tracker; rank 0 of the program starts it."
     ),
 )

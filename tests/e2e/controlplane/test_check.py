@@ -158,7 +158,8 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
     )
     without = "ClusterTrainingRuntimes are not checked; StorageClasses are not checked"
     assert (
-        found["permissions"][1] == f"you have no permission to get, list clustertrainingruntimes; list storageclasses. Therefore: {without}"
+        found["permissions"][1]
+        == f"you have no permission to get, list clustertrainingruntimes; list storageclasses. Therefore: {without}"
     )
     assert code == 0
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntimes can't be listed", "")
@@ -287,7 +288,9 @@ def test_no_stock_runtime(plane, client, namespace):
 def old_trainer_row(version, also=()):
     """The row of an old Trainer."""
     parts = ["deadline (activeDeadlineSeconds): 2.2", *(f"{one}: 2.1" for one in also)]
-    said = f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): {', '.join(parts)}"
+    said = (
+        f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): {', '.join(parts)}"
+    )
     return "warning", said, "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 
 
@@ -322,7 +325,7 @@ def test_trainer_21_and_then_none(tmp_path):
         "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
     )
     assert not {"webhook", "trainjob", "runtimes"} & found.keys()
-    assert rest == "TrainJobs can't run in namespace default: fix what has failed.\n"
+    assert rest == "TrainJobs can't run in namespace default: fix the failed checks above.\n"
 
 
 def remove_custom_resources(client, group):

@@ -148,7 +148,7 @@ def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
     assert told["summary"]["jobs"] == 1
     assert told["summary"]["refused"] == 0
     assert told["jobs"][0]["origin"] == f"cluster, namespace {namespace}"
-    assert {line["path"]: line["fate"] for line in told["jobs"][0]["lines"]}["status"] == "dropped"
+    assert {line["path"]: line["result"] for line in told["jobs"][0]["fields"]}["status"] == "dropped"
     assert "left out: XGBoostJob, JAXJob, TFJob, PaddleJob: the cluster does not know them" in report.stderr
     everywhere = json.loads(trainjob("migrate", "report", "--from-cluster", "-A", "--json").stdout)
     assert f"cluster, namespace {namespace}" in [one["origin"] for one in everywhere["jobs"]]

@@ -29,7 +29,7 @@ def test_commands_without_a_cluster_print_what_the_page_shows(sessions):
 
 def test_the_page_shows_the_commands_that_observe_jobs(sessions):
     described = next(text for typed, text in sessions.items() if typed.startswith("trainjob describe "))
-    for words in ("asked by    airflow ", "\nSteps\n", "\nPods\n", "\nStory\n"):
+    for words in ("run key     airflow ", "\nSteps\n", "\nPods\n", "\nTimeline\n"):
         assert words in described
     assert sessions["trainjob list"].split()[:5] == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS"]
     bar = r"Running +- +━[━╸╺]* +step \d+/\d+ \(\d+ %\), epoch \d+/\d+, loss [0-9.]+ +1/1"

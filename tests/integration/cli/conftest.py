@@ -16,7 +16,7 @@ _SECONDS = 60.0  # for one command
 
 @pytest.fixture
 def environment(laptop):
-    """Return the environment of a command, with the laptop cluster's kubeconfig and a wide terminal."""
+    """Return the environment of a command: the laptop's kubeconfig, and a wide terminal."""
     return {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "COLUMNS": "200"}
 
 

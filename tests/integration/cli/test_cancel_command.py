@@ -20,7 +20,7 @@ def test_cancel_deletes_active_trainjobs_and_retains_finished_ones(trainjob, clu
     assert trainjob("wait", names[0], "-n", namespace).returncode == 0
     done = trainjob("cancel", *names, "-n", namespace, "--json")
     results = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
-    assert (done.returncode, results) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
+    assert (done.returncode, results) == (0, [(names[0], "unchanged", "it is Complete"), (names[1], "deleted", "")])
     assert wait_for_only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
     gone = trainjob("cancel", names[1], "-n", namespace)
     assert (gone.returncode, "there is no TrainJob" in gone.stderr) == (1, True)
@@ -35,7 +35,7 @@ def test_suspend_deletes_the_pods_and_resume_starts_them_again(trainjob, cluster
     where = f"TrainJob {namespace}/{name}"
     assert (first.stdout, again.stdout) == (
         f"{where}: suspended\n",
-        f"{where}: left alone: it has ended, or is already suspended\n",
+        f"{where}: unchanged: it has ended, or is already suspended\n",
     )
     wait_until(
         lambda: (

@@ -1,4 +1,4 @@
-"""`trainjob check` on the laptop cluster: as its administrator, as nobody, and as somebody with some rights."""
+"""Tests of `trainjob check` on the laptop cluster, with all, no and some permissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client(laptop):
 
 @pytest.fixture
 def restricted_environment(laptop, client, namespace, tmp_path):
-    """A service account without a right: the environment that a command needs to be it."""
+    """Return an environment in which a command runs as a service account without permissions."""
     create_account(client, namespace)
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig_with_token(str(laptop.kubeconfig), create_token(client, namespace), namespace))
@@ -33,26 +33,26 @@ def restricted_environment(laptop, client, namespace, tmp_path):
 
 @pytest.fixture
 def restricted_client(client, namespace):
-    """A client of the same account, to see when its rights are in force."""
-    made = create_token(client, namespace)
-    with closing(client.as_bearer(made)) as opened:
+    """Return a client of the same account, which shows when its permissions apply."""
+    token = create_token(client, namespace)
+    with closing(client.with_token(token)) as opened:
         yield opened
 
 
 def parse_rows(text):
-    """The rows of a table for people: (grade, what is said, what is advised) by what is looked at."""
+    """Return the rows of the report: (grade, text, advice) by the name of the check."""
     found, name = {}, ""
     for line in text.partition("\n\n")[0].splitlines():
         if line.startswith(" "):
             found[name] = (*found[name][:2], line.strip().removeprefix("-> "))
         else:
-            grade, name, said = line[:7].strip(), line[9:20].strip(), line[22:].strip()
-            found[name] = (grade, said, "")
+            grade, name, text_of_row = line[:7].strip(), line[9:20].strip(), line[22:].strip()
+            found[name] = (grade, text_of_row, "")
     return found
 
 
-def test_all_works(trainjob, laptop, client, namespace):
-    """And nothing that it tries is there afterwards."""
+def test_an_administrator_passes_all_checks(trainjob, laptop, client, namespace):
+    """The check leaves no TrainJob behind."""
     done = trainjob("check", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
     found = parse_rows(done.stdout)
@@ -71,64 +71,73 @@ def test_all_works(trainjob, laptop, client, namespace):
     assert client.list("TrainJob", namespace) == []
 
 
-def test_for_programs(trainjob, laptop, restricted_environment, namespace):
+def test_json_has_rows_and_grants(trainjob, laptop, restricted_environment, namespace):
     done = trainjob("check", "--json", env=restricted_environment)
     assert (done.returncode, done.stderr) == (1, "")
-    told = json.loads(done.stdout)
-    rows, grants = told.pop("rows"), told.pop("grants")
-    assert told == {"server": laptop.server, "namespace": namespace, "can_run": False}
+    report = json.loads(done.stdout)
+    rows, grants = report.pop("rows"), report.pop("grants")
+    assert report == {"server": laptop.server, "namespace": namespace, "can_run": False}
     assert rows[2] == {"name": "jobset", "grade": "ok", "text": "JobSet is installed", "advice": ""}
     assert [found["kind"] for found in grants] == ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
 
 
-def test_without_a_right(trainjob, restricted_environment, namespace):
-    """It says what is missing, goes on with what can be asked, and ends with what to apply."""
+def test_missing_permissions_are_reported_with_the_roles_to_apply(trainjob, restricted_environment, namespace):
+    """The other checks still run if their requests are permitted."""
     done = trainjob("check", env=restricted_environment)
     assert (done.returncode, done.stderr) == (1, "")
     found, denied, person = (
         parse_rows(done.stdout),
-        laptop_rights(PERMISSIONS),
+        laptop_permissions(PERMISSIONS),
         f"`kubectl apply -n {namespace} -k manifests/person`",
     )
+    consequences = dict.fromkeys(permission.consequence for permission in denied)
     assert found["permissions"] == (
         "failed",
-        f"you have no permission to {format_permissions(denied)}. Therefore: {'; '.join(dict.fromkeys(right.consequence for right in denied))}",
-        f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below",
+        f"you have no permission to {format_permissions(denied)}. Therefore: {'; '.join(consequences)}",
+        (
+            f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, "
+            "as below"
+        ),
     )
     untried = ("unknown", "it can't be tested without the permission to create trainjobs", "")
     assert found["webhook"] == untried
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntime and TrainingRuntimes can't be listed", "")
     assert found["claims"] == ("unknown", f"the claims of namespace {namespace} can't be listed", "")
     assert [row[0] for row in found.values()] == ["ok", "ok", "ok", "failed", *["unknown"] * 2, "ok", *["unknown"] * 2]
-    assert f"TrainJobs can't run in namespace {namespace}: fix what has failed.\n" in done.stdout
+    assert f"TrainJobs can't run in namespace {namespace}: fix the failed checks above.\n" in done.stdout
 
 
-def laptop_rights(rights):
-    """Those of kinds that the laptop cluster has."""
-    return [right for right in rights if right.group not in ("kueue.x-k8s.io", "storage.k8s.io")]
+def laptop_permissions(permissions):
+    """Return the permissions for kinds that the laptop cluster has."""
+    return [permission for permission in permissions if permission.group not in ("kueue.x-k8s.io", "storage.k8s.io")]
 
 
-def test_with_less_than_the_role(trainjob, restricted_environment, restricted_client, client, namespace):
-    """What is lost is told; TrainJobs run all the same."""
+def test_missing_optional_permissions_are_a_warning(
+    trainjob, restricted_environment, restricted_client, client, namespace
+):
+    """The warning has the consequences, but TrainJobs can run."""
     rules = [rule for found in shipped_manifests.load_objects("steps") for rule in found["rules"]]
     less = [rule for rule in rules if not {"events", "pods/log"} & set(rule["resources"])]
     grant(client, namespace, less)
     wait_until_allowed(restricted_client, namespace, "create", "trainer.kubeflow.org", "trainjobs")
     done = trainjob("check", env=restricted_environment)
     assert done.returncode == 0, done.stdout
-    grade, said, advice = parse_rows(done.stdout)["permissions"]
+    grade, text, advice = parse_rows(done.stdout)["permissions"]
     assert grade == "warning"
-    assert said == (
-        "you have no permission to get pods/log; list events; get, list persistentvolumeclaims; get, list clustertrainingruntimes. "
-        "So: logs can't be read; Warning events are not reported; a sweep keeps each TrainJob that may own an unexported "
-        "model; PersistentVolumeClaims are not checked; ClusterTrainingRuntimes are not checked"
+    assert text == (
+        "you have no permission to get pods/log; list events; get, list persistentvolumeclaims; get, list "
+        "clustertrainingruntimes. "
+        "Therefore: logs can't be read; Warning events are not reported; a sweep keeps each TrainJob that may own an "
+        "unexported model; PersistentVolumeClaims are not checked; ClusterTrainingRuntimes are not checked"
     )
     assert "manifests/person" in advice
     assert parse_rows(done.stdout)["trainjob"][0] == "ok"
 
 
-def test_what_is_needed_is_enough(trainjob, restricted_environment, restricted_client, client, namespace, unique):
-    """With nothing but the rights that are called needed a TrainJob is submitted, waited for and cancelled."""
+def test_required_permissions_are_sufficient(
+    trainjob, restricted_environment, restricted_client, client, namespace, unique
+):
+    """A user with only these permissions can submit, wait for and cancel a TrainJob."""
     rules = [
         {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
         for right in PERMISSIONS
@@ -145,7 +154,7 @@ def test_what_is_needed_is_enough(trainjob, restricted_environment, restricted_c
         assert cancel(engine, reference)
 
 
-def test_a_namespace_that_is_not_there(trainjob, unique):
+def test_a_missing_namespace_fails_the_webhook_check(trainjob, unique):
     done = trainjob("check", "-n", unique)
     assert done.returncode == 1
     assert parse_rows(done.stdout)["webhook"] == (
@@ -155,7 +164,7 @@ def test_a_namespace_that_is_not_there(trainjob, unique):
     )
 
 
-def test_a_claim_that_is_lost(trainjob, client, namespace):
+def test_a_lost_claim_is_a_warning(trainjob, client, namespace):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "w"}, "spec": spec}
     client.create(claim, namespace)
@@ -167,8 +176,8 @@ def test_a_claim_that_is_lost(trainjob, client, namespace):
     )
 
 
-def test_nobody_answers(trainjob, restricted_environment, tmp_path):
-    """Then there are no rows but one readable error."""
+def test_an_unreachable_server_is_an_error(trainjob, restricted_environment, tmp_path):
+    """The command prints one error and no rows."""
     content = json.loads((tmp_path / "kubeconfig").read_text())
     content["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:9"}
     (tmp_path / "kubeconfig").write_text(json.dumps(content))

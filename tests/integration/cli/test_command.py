@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 
 import yaml
+
+from trainjob.cli import application
+from trainjob.cli.command_help import format_help
 
 
 def test_help_has_the_exit_codes_and_imports_no_client(trainjob):
@@ -17,6 +21,12 @@ def test_help_has_the_exit_codes_and_imports_no_client(trainjob):
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'typer'" in loaded
     assert not [each for each in ("kubernetes", "urllib3", "starlette", "uvicorn") if f"'{each}'" in loaded]
+
+
+def test_the_list_of_commands_has_the_first_line_of_each_docstring():
+    for module, function, summary in application._COMMANDS.values():
+        command = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
+        assert format_help(command).split("\n\n")[0] == summary
 
 
 def test_kubeconfig_and_context_select_the_cluster(trainjob, laptop, tmp_path):
@@ -47,6 +57,6 @@ def test_a_reader_of_one_line_causes_no_error(environment):
 
 def test_colors_appear_only_in_terminals(terminal, trainjob):
     screen = terminal("submit", "/nowhere")
-    assert screen.end() == 2
-    assert "\x1b[1;31merror:\x1b[0m" in screen.shown
+    assert screen.wait_for_exit() == 2
+    assert "\x1b[1;31merror:\x1b[0m" in screen.output
     assert "\x1b" not in trainjob("submit", "/nowhere").stderr

@@ -29,7 +29,7 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def trained_job(cluster, workspace, unique):
-    """Yield a complete TrainJob with TorchTune's command line, whose output is in the workspace."""
+    """Yield a complete TrainJob with TorchTune's command line and output."""
     words = ("sh", "-c", "exit 0", "tune", "run", "recipe", "output_dir=/workspace/output/mine")
     trainer = CustomTrainerContainer(image="busybox", command=words)
     job = TrainJob(trainer=trainer, workspace={"node_path": str(workspace)})

@@ -31,9 +31,9 @@ def test_the_list_has_a_line_for_each_trainjob_with_its_phase_and_run_key(api_se
     api_server.set_finished(
         "by-hand", "Failed", "jobset failed due to one or more job failures (first failed job: by-hand-node-0)"
     )
-    told = run_list()
-    assert (told.returncode, told.stderr) == (0, "")
-    title, *lines = told.stdout.splitlines()
+    listed = run_list()
+    assert (listed.returncode, listed.stderr) == (0, "")
+    title, *lines = listed.stdout.splitlines()
     assert title.split() == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS", "AGE", "DURATION", "RUN", "KEY"]
     rows = {line.split()[0]: line for line in lines}
     assert rows["waits"].split()[1:5] == ["Queued", "-", "gpus", "-"]
@@ -42,7 +42,7 @@ def test_the_list_has_a_line_for_each_trainjob_with_its_phase_and_run_key(api_se
     assert [
         rows[name].rstrip().endswith(end) for name, end in (("works", "kfp nightly.train run-1"), ("by-hand", " -"))
     ]
-    assert "\x1b" not in told.stdout  # no colors, because standard output is not a terminal
+    assert "\x1b" not in listed.stdout  # no colors, because standard output is not a terminal
 
 
 def test_json_has_the_same_values_and_phase_and_selector_filter_the_list(api_server, run_list):
@@ -52,8 +52,8 @@ def test_json_has_the_same_values_and_phase_and_selector_filter_the_list(api_ser
     api_server.set_status("b", {"trainerStatus": {"progressPercentage": 42, "lastUpdatedTime": "2026-01-01T00:00:00Z"}})
     [found] = json.loads(run_list("--json", "--phase", "running", "--phase", "complete").stdout)
     run_key = {"engine": "kfp", "workflow": "nightly", "task": "b", "run": "run-1", "map_index": "", "origin": ""}
-    told = {name: found[name] for name in ("namespace", "name", "phase", "step", "percent", "attempt", "run_key")}
-    assert told == {
+    values = {name: found[name] for name in ("namespace", "name", "phase", "step", "percent", "attempt", "run_key")}
+    assert values == {
         "namespace": "default",
         "name": "b",
         "phase": "Running",
@@ -69,8 +69,8 @@ def test_json_has_the_same_values_and_phase_and_selector_filter_the_list(api_ser
 
 
 def test_an_empty_list_is_reported_on_standard_error(run_list):
-    told = run_list("-n", "empty")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "no TrainJobs in namespace empty\n")
+    listed = run_list("-n", "empty")
+    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "no TrainJobs in namespace empty\n")
 
 
 def test_a_thousand_trainjobs_of_all_namespaces_are_listed_in_pages(api_server, run_list):
@@ -78,9 +78,9 @@ def test_a_thousand_trainjobs_of_all_namespaces_are_listed_in_pages(api_server, 
         api_server.create_namespace(f"team-{team}")
     for number in range(MANY):
         api_server.create_trainjob(f"job-{number:03}", namespace=f"team-{number % 2}")
-    told = run_list("-A")
-    assert told.returncode == 0
-    title, *lines = told.stdout.splitlines()
+    listed = run_list("-A")
+    assert listed.returncode == 0
+    title, *lines = listed.stdout.splitlines()
     assert title.split()[:2] == ["NAMESPACE", "NAME"]
     assert len(lines) == MANY
     assert lines[0].split()[0] in ("team-0", "team-1")

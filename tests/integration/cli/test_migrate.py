@@ -1,4 +1,4 @@
-"""`trainjob migrate convert`, `report` and `diff`: files in, objects and words out."""
+"""Tests of `trainjob migrate convert`, `report` and `diff`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def v1_job(name, **metadata):
 
 
 def v1_job_with_runtime(name, **metadata):
-    """One that needs a runtime."""
+    """Return a v1 job that needs a generated runtime."""
     made = v1_job(name, **metadata)
     for replica in made["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["spec"]["hostNetwork"] = True
@@ -39,7 +39,7 @@ SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository as teams have them: jobs, other things, a chart's template, hidden folders."""
+    """Return a folder with jobs, other objects, a chart's template and hidden folders."""
     made = tmp_path / "repository"
     (made / "team" / "deep").mkdir(parents=True)
     (made / ".git").mkdir()
@@ -54,27 +54,27 @@ def repository(tmp_path):
     return made
 
 
-def test_a_folder_becomes_objects_on_stdout_and_words_on_stderr(trainjob, repository):
+def test_convert_writes_objects_to_stdout_and_the_report_to_stderr(trainjob, repository):
     done = trainjob("migrate", "convert", repository)
-    assert done.returncode == 2  # not all of it is there
+    assert done.returncode == 2  # some jobs were not converted
     found = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout)]
     assert found == [("TrainJob", "one"), ("TrainingRuntime", "two"), ("TrainJob", "two")]
-    for said in (
+    for text in (
         f"PyTorchJob one simple {repository}/one.yaml:1",
         f"PyTorchJob ml/two complex {repository}/team/two.json:1 item 1",
         "TFJob old refused",
-        f"unread {repository}/team/deep/chart.yml:1: ",
+        f"cannot read {repository}/team/deep/chart.yml:1: ",
         "in line 2, column",
-        f"unread {repository}/team/latin.yaml: it is no text in UTF-8",
+        f"cannot read {repository}/team/latin.yaml: not a text in UTF-8",
         "3 jobs, 1 simple, 0 standard, 1 complex, 1 refused, 2 could not be read",
-        "1 of other kinds passed by (Service 1)",
+        "1 objects of other kinds skipped (Service 1)",
     ):
-        assert said in done.stderr
+        assert text in done.stderr
     assert SECRET not in done.stderr
-    assert SECRET in done.stdout  # it is what is to be applied, as it was
+    assert SECRET in done.stdout  # the manifests are not redacted
 
 
-def test_what_comes_out_of_a_pipe_is_what_a_cluster_takes(trainjob, cluster, namespace):
+def test_a_cluster_accepts_the_converted_objects(trainjob, cluster, namespace):
     given = yaml.safe_dump_all([v1_job("one", namespace=namespace), v1_job_with_runtime("two", namespace=namespace)])
     done = trainjob("migrate", "convert", "-", input=given)
     assert done.returncode == 0
@@ -86,7 +86,7 @@ def test_what_comes_out_of_a_pipe_is_what_a_cluster_takes(trainjob, cluster, nam
             cluster.delete_trainjob(made["metadata"]["name"], namespace, None)
 
 
-def test_files_are_written_whole_and_never_over_others_unless_told_so(trainjob, repository, tmp_path):
+def test_existing_files_are_replaced_only_with_overwrite(trainjob, repository, tmp_path):
     to = tmp_path / "new"
     assert trainjob("migrate", "convert", repository, "--to", to).returncode == 2
     assert sorted(path.name for path in to.iterdir()) == ["ml.two.yaml", "one.yaml"]
@@ -96,7 +96,7 @@ def test_files_are_written_whole_and_never_over_others_unless_told_so(trainjob, 
     (to / "ml.two.yaml").unlink()
     again = trainjob("migrate", "convert", repository, "--to", to)
     assert again.returncode == 2
-    assert "it has one.yaml already" in again.stderr
+    assert "it already has one.yaml" in again.stderr
     assert sorted(path.name for path in to.iterdir()) == ["one.yaml"]
     assert (to / "one.yaml").read_text() == "mine"
     trainjob("migrate", "convert", repository, "--to", to, "--overwrite")
@@ -104,7 +104,7 @@ def test_files_are_written_whole_and_never_over_others_unless_told_so(trainjob, 
     assert sorted(path.name for path in to.iterdir()) == ["ml.two.yaml", "one.yaml"]
 
 
-def test_two_of_one_name_are_not_both_written(trainjob):
+def test_the_second_job_of_a_name_is_not_written(trainjob):
     done = trainjob(
         "migrate",
         "convert",
@@ -113,35 +113,35 @@ def test_two_of_one_name_are_not_both_written(trainjob):
     )
     assert done.returncode == 2
     assert [one["metadata"].get("namespace") for one in yaml.safe_load_all(done.stdout)] == [None, "x"]
-    assert "left out PyTorchJob one (-:25): -:1 has one of that name" in done.stderr
+    assert "skipped PyTorchJob one (-:25): -:1 has a job of the same name" in done.stderr
 
 
-def test_a_report_has_every_field_in_each_form_and_no_secret(trainjob, repository):
+def test_each_format_of_the_report_has_every_field_and_no_secret(trainjob, repository):
     as_json = trainjob("migrate", "report", repository, "--json")
     as_markdown = trainjob("migrate", "report", repository, "--format", "markdown")
-    in_words = trainjob("migrate", "report", repository)
-    assert [done.returncode for done in (as_json, as_markdown, in_words)] == [0, 0, 0]
-    told = json.loads(as_json.stdout)
-    assert told["summary"]["classes"] == {"simple": 1, "standard": 0, "complex": 1}
-    (first, *_) = told["jobs"]
-    for line in first["lines"]:
-        assert f"`{line['path']}`" in as_markdown.stdout
-        assert f"{line['fate']:<9} {line['path']}: " in in_words.stdout
+    as_text = trainjob("migrate", "report", repository)
+    assert [done.returncode for done in (as_json, as_markdown, as_text)] == [0, 0, 0]
+    report = json.loads(as_json.stdout)
+    assert report["summary"]["classes"] == {"simple": 1, "standard": 0, "complex": 1}
+    (first, *_) = report["jobs"]
+    for record in first["fields"]:
+        assert f"`{record['path']}`" in as_markdown.stdout
+        assert f"{record['result']:<9} {record['path']}: " in as_text.stdout
     assert "| refused | 1 |" in as_markdown.stdout
-    for done in (as_json, as_markdown, in_words):
+    for done in (as_json, as_markdown, as_text):
         assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(start_command, repository):
-    telling = start_command("migrate", "report", repository)
-    assert telling.stdout.readline().startswith("PyTorchJob one simple")
-    telling.stdout.close()
-    assert "Traceback" not in telling.stderr.read()
-    telling.wait(60)
-    telling.stdout = None  # for communicate()
+def test_a_reader_that_stops_reading_causes_no_traceback(start_command, repository):
+    process = start_command("migrate", "report", repository)
+    assert process.stdout.readline().startswith("PyTorchJob one simple")
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    process.wait(60)
+    process.stdout = None  # for communicate()
 
 
-def test_old_and_new_stand_side_by_side_on_a_hundred_columns(trainjob, tmp_path):
+def test_diff_shows_both_jobs_side_by_side_in_a_hundred_columns(trainjob, tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(v1_job_with_runtime("one")))
     done = trainjob("migrate", "diff", file, env={"COLUMNS": "100"})
@@ -153,32 +153,32 @@ def test_old_and_new_stand_side_by_side_on_a_hundred_columns(trainjob, tmp_path)
     image = "image: example.com/train:1"
     assert any(line.strip().startswith(image) and f"spec.trainer.{image}" in line for line in lines)
     assert any("hostNetwork: true" in line and "TrainingRuntime pod.spec.hostNetwork" in line for line in lines)
-    told = json.loads(trainjob("migrate", "diff", file, "--json").stdout)
-    assert {"fate": "converted", "part": "", "before": "kind: PyTorchJob", "after": "kind: TrainJob"} in told[0][
+    jobs = json.loads(trainjob("migrate", "diff", file, "--json").stdout)
+    assert {"result": "converted", "part": "", "before": "kind: PyTorchJob", "after": "kind: TrainJob"} in jobs[0][
         "fields"
     ]
-    assert SECRET not in done.stdout + json.dumps(told)
+    assert SECRET not in done.stdout + json.dumps(jobs)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["convert"], "give files or folders, - for standard input, or --from-cluster"),
+        (["convert"], "use files or folders, - for standard input, or --from-cluster"),
         (["report", "nowhere.yaml"], "'nowhere.yaml' is not allowed; there is no such file or folder"),
         (["convert", "nowhere.yaml", "--from-cluster"], "and --from-cluster"),
-        (["convert", "x", "-n", "ml"], "it is for --from-cluster"),
-        (["convert", "x", "--overwrite"], "it is for --to"),
+        (["convert", "x", "-n", "ml"], "it needs --from-cluster"),
+        (["convert", "x", "--overwrite"], "it needs --to"),
         (["test", "nowhere.yaml"], "there is no such file or folder"),
     ],
 )
-def test_what_makes_no_sense_is_refused(trainjob, arguments, said):
+def test_invalid_arguments_are_rejected(trainjob, arguments, message):
     done = trainjob("migrate", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_a_cluster_without_such_jobs_is_told(trainjob, namespace):
+def test_a_cluster_without_v1_jobs_is_an_error(trainjob, namespace):
     for arguments in (["report", "--from-cluster"], ["compare", "mnist", "-n", namespace]):
         done = trainjob("migrate", *arguments)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "knows no jobs of the Training Operator" in done.stderr
+        assert "has no jobs of the Training Operator" in done.stderr

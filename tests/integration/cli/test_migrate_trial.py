@@ -1,4 +1,4 @@
-"""`trainjob migrate test`: a job runs as the TrainJob it would be, and nothing stays of it."""
+"""Tests of `trainjob migrate test`: a job runs as a TrainJob, which is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ PRINT_RANK = "import os; print('world', os.environ['WORLD_SIZE'], 'rank', os.env
 
 @pytest.fixture
 def write_v1_job(tmp_path):
-    """Writes a v1 job to a file: `written(command, **fields of its pods' spec)`; with a runtime of its own."""
+    """Return a function that writes a v1 job, which needs a generated runtime, to a file.
+
+    Its arguments are the command of the container, and fields of the pods' spec.
+    """
 
     def write(*command, name="mnist", **pod):
         container = {"name": "pytorch", "image": "busybox", "command": list(command), "workingDir": str(tmp_path)}
@@ -37,18 +40,18 @@ def write_v1_job(tmp_path):
 
 
 def gated_command(folder):
-    """A command that works until it is told to end by the file that is returned, too."""
+    """Return a command that runs until a file exists, and the path of this file."""
     gate = folder / "gate"
     return ["sh", "-c", f"echo begun; until [ -e {gate} ]; do sleep 0.05; done"], gate
 
 
 def list_remaining(cluster, namespace):
-    """TrainJobs and runtimes of a namespace."""
-    runtimes = [runtime.name for runtime in cluster.runtimes.all("TrainingRuntime", namespace)]
+    """Return the names of the TrainJobs and TrainingRuntimes of a namespace."""
+    runtimes = [runtime.name for runtime in cluster.runtimes.list_all("TrainingRuntime", namespace)]
     return [job["metadata"]["name"] for job in cluster.list_trainjobs(namespace, "")] + runtimes
 
 
-def test_a_job_runs_with_its_world_and_nothing_stays(trainjob, cluster, namespace, write_v1_job):
+def test_a_job_runs_with_its_variables_and_is_deleted(trainjob, cluster, namespace, write_v1_job):
     done = trainjob("migrate", "test", write_v1_job("python", "-c", PRINT_RANK), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert f"TrainJob {namespace}/mnist-test-" in done.stdout
@@ -58,17 +61,17 @@ def test_a_job_runs_with_its_world_and_nothing_stays(trainjob, cluster, namespac
     assert list_remaining(cluster, namespace) == []
 
 
-def test_one_that_fails_tells_what_it_said_and_nothing_stays(trainjob, cluster, namespace, write_v1_job):
+def test_a_failed_test_has_the_last_log_lines_and_is_deleted(trainjob, cluster, namespace, write_v1_job):
     done = trainjob("migrate", "test", "--json", write_v1_job("sh", "-c", "echo no data; exit 5"), "-n", namespace)
     assert done.returncode == 3
-    told = json.loads(done.stdout)
-    assert (told["phase"], told["exit_code"], told["log_tail"]) == ("Failed", 5, ["no data"])
+    outcome = json.loads(done.stdout)
+    assert (outcome["phase"], outcome["exit_code"], outcome["log_tail"]) == ("Failed", 5, ["no data"])
     assert "exit code 5" in done.stderr
     assert list_remaining(cluster, namespace) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_deletes_what_was_made(start_command, cluster, namespace, write_v1_job, tmp_path, number, code):
+def test_a_signal_deletes_the_created_objects(start_command, cluster, namespace, write_v1_job, tmp_path, number, code):
     test = start_command("migrate", "test", write_v1_job(*gated_command(tmp_path)[0]), "-n", namespace)
     wait_for_only_trainjob(cluster, namespace, phase="Running")
     test.send_signal(number)
@@ -76,7 +79,7 @@ def test_a_signal_deletes_what_was_made(start_command, cluster, namespace, write
     assert list_remaining(cluster, namespace) == []
 
 
-def test_its_time_may_be_over(trainjob, cluster, namespace, write_v1_job, tmp_path):
+def test_a_timeout_deletes_the_trainjob(trainjob, cluster, namespace, write_v1_job, tmp_path):
     command, _ = gated_command(tmp_path)
     done = trainjob("migrate", "test", "--timeout", "1s", write_v1_job(*command), "-n", namespace)
     assert done.returncode == 4
@@ -84,19 +87,19 @@ def test_its_time_may_be_over(trainjob, cluster, namespace, write_v1_job, tmp_pa
     assert list_remaining(cluster, namespace) == []
 
 
-def test_what_is_kept_goes_together(trainjob, cluster, namespace, write_v1_job):
+def test_keep_retains_both_objects_and_the_trainjob_owns_its_runtime(trainjob, cluster, namespace, write_v1_job):
     done = trainjob("migrate", "test", "--keep", write_v1_job("true"), "-n", namespace)
     assert done.returncode == 0
     name, runtime = list_remaining(cluster, namespace)
     assert name == runtime
-    assert f"kept: TrainJob {namespace}/{name}" in done.stderr
+    assert f"retained: TrainJob {namespace}/{name}" in done.stderr
     env = cluster.get_trainjob(name, namespace)["spec"]["trainer"]["env"]
     assert {"name": "MASTER_ADDR", "value": f"{name}-node-0-0.{name}"} in env  # the test's own host
     cluster.delete_trainjob(name, namespace, None)
     wait_until(lambda: not list_remaining(cluster, namespace))
 
 
-def test_what_a_killed_one_left_is_told_and_deleted_by_the_next(
+def test_objects_of_a_killed_test_are_reported_and_deleted_by_the_next_test(
     start_command, trainjob, cluster, namespace, write_v1_job, tmp_path
 ):
     command, gate = gated_command(tmp_path)
@@ -106,7 +109,7 @@ def test_what_a_killed_one_left_is_told_and_deleted_by_the_next(
     killed.kill()
     killed.wait(SECONDS)
     name = job["metadata"]["name"]
-    assert labels.get_annotation(job, labels.TTL_AFTER_SUCCESS)  # `trainjob sweep` would delete it one day
+    assert labels.get_annotation(job, labels.TTL_AFTER_SUCCESS)  # `trainjob sweep` would delete it later
     while_it_runs = trainjob("migrate", "test", "--timeout", "1s", file, "-n", namespace)
     assert f"TrainJob {namespace}/{name} of another test is Running" in while_it_runs.stderr
     assert list_remaining(cluster, namespace) == [name, name]
@@ -116,7 +119,7 @@ def test_what_a_killed_one_left_is_told_and_deleted_by_the_next(
     wait_until(lambda: not list_remaining(cluster, namespace))
 
 
-def test_a_refused_job_sends_nothing(trainjob, cluster, namespace, write_v1_job):
+def test_a_refused_job_creates_nothing(trainjob, cluster, namespace, write_v1_job):
     file = write_v1_job("true")
     document = yaml.safe_load(file.read_text())
     document["spec"]["bogus"] = 1

@@ -92,14 +92,14 @@ def test_the_deletion_of_an_adopted_trainjob_starts_another_attempt(start_comman
 def test_ctrl_c_deletes_the_trainjob_and_prints_it(terminal, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     screen = terminal("run", work.file, "-n", namespace)
-    screen.see("begun")
+    screen.wait_for_text("begun")
     name = wait_for_only_trainjob(cluster, namespace)["metadata"]["name"]
-    screen.type(CTRL_C)
-    assert screen.end() == 130
-    assert f"interrupted: ending TrainJob {namespace}/{name}" in screen.shown
-    assert f"TrainJob {namespace}/{name}: it was deleted" in screen.shown
+    screen.send_keys(CTRL_C)
+    assert screen.wait_for_exit() == 130
+    assert f"interrupted: ending TrainJob {namespace}/{name}" in screen.output
+    assert f"TrainJob {namespace}/{name}: it was deleted" in screen.output
     assert cluster.get_trainjob(name, namespace) is None
-    assert "Traceback" not in screen.shown
+    assert "Traceback" not in screen.output
 
 
 @pytest.mark.slow
@@ -130,11 +130,11 @@ def test_a_terminal_shows_a_progress_bar(terminal, namespace, tmp_path):
     frames = "echo 'epochs: 1'; echo '1|21|Loss: 2.5:  50%|##  | 21/42 [00:01<00:01]'"
     work = GatedStep(tmp_path, "tune", first_command=frames)
     screen = terminal("run", work.file, "-n", namespace)
-    screen.see("step 21/42 (50 %), epoch 1/1, loss 2.5")
-    screen.see("━")
+    screen.wait_for_text("step 21/42 (50 %), epoch 1/1, loss 2.5")
+    screen.wait_for_text("━")
     work.open_gate()
-    assert screen.end() == 0
-    assert "[node-0]" in screen.shown
+    assert screen.wait_for_exit() == 0
+    assert "[node-0]" in screen.output
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_second_ctrl_c_exits_at_once_if_the_cluster_does_not_respond(terminal,
         with connection:
             connection.settimeout(SECONDS)
             assert connection.recv(4) == b"GET "
-            screen.type(CTRL_C)
-            screen.see("interrupted: ending the TrainJob that is being created; interrupt again to leave it")
-            screen.type(CTRL_C)
-            assert screen.end() == 130
+            screen.send_keys(CTRL_C)
+            screen.wait_for_text("interrupted: ending the TrainJob that is being created; interrupt again to leave it")
+            screen.send_keys(CTRL_C)
+            assert screen.wait_for_exit() == 130

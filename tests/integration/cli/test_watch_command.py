@@ -50,7 +50,7 @@ def test_a_pipe_gets_a_line_for_each_change_until_all_named_trainjobs_have_ended
     assert (process.wait(60), process.stderr.read()) == (3, "")
     assert "another" not in output.text
     counts = api_server.server.request_counts
-    assert (api_server.server.most_watches["trainjobs"], api_server.server.most_watches["pods"]) == (1, 1)
+    assert (api_server.server.max_watches["trainjobs"], api_server.server.max_watches["pods"]) == (1, 1)
     assert (counts["get trainjobs"], counts["list pods"]) == (0, 1)
 
 
@@ -114,10 +114,10 @@ def test_a_terminal_shows_a_table_with_progress_loss_and_ranks(cluster, terminal
     trainer = CustomTrainerContainer(image="busybox", command=("sh", "-c", script), num_nodes=2)
     reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "watch", unique, "run-1"))
     screen = terminal("watch", reference.name)
-    screen.see("step 5/10 (50 %), epoch 1/1, loss 2.5")
-    screen.see("2/2")
-    screen.see("Running")
+    screen.wait_for_text("step 5/10 (50 %), epoch 1/1, loss 2.5")
+    screen.wait_for_text("2/2")
+    screen.wait_for_text("Running")
     go.touch()
-    assert screen.end(60) == 0
-    assert "\x1b[1;32mComplete" in screen.shown  # in color
+    assert screen.wait_for_exit(60) == 0
+    assert "\x1b[1;32mComplete" in screen.output  # in color
     cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)

@@ -1,6 +1,6 @@
-"""What becomes of each case in tests/unit/migrate/cases, for the newest Trainer.
+"""Results of the conversion of each case in tests/unit/migrate/cases, for the newest Trainer.
 
-Run as a program, it writes NAME.expected.yaml beside each NAME.yaml anew: look at the difference before you keep it.
+As a program, this module rewrites NAME.expected.yaml beside each NAME.yaml. Review the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ def _parse(name: str) -> dict[str, Any]:
 
 
 def load_source(name: str) -> dict[str, Any]:
-    """A case's v1 document."""
+    """Return the v1 document of a case."""
     return copy.deepcopy(_parse(name))
 
 
-def summarize(name: str) -> dict[str, Any]:
-    """What a person is told of a case, and what is made of it."""
-    conversion = convert(load_source(name))
-    made = {"runtime": conversion.runtime, "train_job": conversion.train_job}
+def summarize(case: str) -> dict[str, Any]:
+    """Return the parts of a case's conversion that its expected result contains."""
+    conversion = convert(load_source(case))
+    objects = {"runtime": conversion.runtime, "train_job": conversion.train_job}
     return {
         "readiness": conversion.readiness.value,
-        "refused": {line.path: line.reason for line in conversion.blockers},
-        "dropped": {line.path: line.reason for line in conversion.lines if line.fate is FieldResult.DROPPED},
+        "refused": {record.path: record.reason for record in conversion.blockers},
+        "dropped": {record.path: record.reason for record in conversion.fields if record.result is FieldResult.DROPPED},
         "findings": [finding.topic for finding in conversion.findings],
-        **{what: item for what, item in made.items() if item is not None},
+        **{name: item for name, item in objects.items() if item is not None},
     }
 
 
 def expected_path(name: str) -> Path:
-    """The file of what is expected."""
+    """Return the path of the expected result of a case."""
     return CASES[name].with_name(CASES[name].stem + SUFFIX)
 
 
 class _NoAliasDumper(yaml.SafeDumper):
-    """YAML without references, as two equal parts are no one part here."""
+    """YAML dumper without aliases, because equal parts are independent of each other."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
 def main() -> None:
+    """Rewrite the expected results of all cases."""
     for name in CASES:
         text = yaml.dump(summarize(name), Dumper=_NoAliasDumper, sort_keys=False, width=120, allow_unicode=True)
         expected_path(name).write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""The table of fields in docs/migrating.md: `python -m tests.unit.migrate.fields_page` writes it anew from the code."""
+"""The table of fields in docs/migrating.md; `python -m tests.unit.migrate.fields_page` generates it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORKER = "spec.pytorchReplicaSpecs.Worker"
 _POD = f"{_WORKER}.template.spec"
 _CONTAINER = f"{_POD}.containers[0]"
 _DESTINATIONS = {
-    FieldResult.MOVED: "the TrainingRuntime that is made for it",
+    FieldResult.MOVED: "the generated TrainingRuntime",
     FieldResult.DROPPED: "dropped",
     FieldResult.REFUSED: "refused",
 }
@@ -32,7 +32,7 @@ def _job_with_restart_policy(policy: str) -> Job:
 
 
 def _field_jobs() -> Iterator[tuple[str, str, Job]]:
-    """What to call a field, its path, and a job that has no other but what every job needs."""
+    """Yield the name of a field, its path, and a small job that has the field."""
     plain = pytorch_job()
     yield "`replicas`", f"{_WORKER}.replicas", plain
     yield "`nprocPerNode`", "spec.nprocPerNode", with_spec(plain, nprocPerNode="2")
@@ -56,7 +56,7 @@ def _field_jobs() -> Iterator[tuple[str, str, Job]]:
         if field != "restartPolicy":
             yield f"pod `{field}`", f"{_POD}.{field}", pytorch_job(pod={field: value})
     path = "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].workingDir"
-    yield "what Master and Worker differ in", path, _job_with_differing_replicas()
+    yield "a field that differs between Master and Worker", path, _job_with_differing_replicas()
     yield "pod labels and annotations", f"{_WORKER}.template.metadata", _job_with_pod_labels()
 
 
@@ -81,22 +81,24 @@ def _job_with_pod_labels() -> Job:
 
 
 def fields_table() -> str:
-    """The table: fields that share a fate in one row."""
+    """Return the table, in which fields with the same result share a row."""
     rows: dict[tuple[str, str], dict[str, None]] = {}
     for name, path, job in _field_jobs():
-        lines = [
-            line for line in convert(job).lines if line.path == path or line.path.startswith((f"{path}.", f"{path}["))
+        records = [
+            record
+            for record in convert(job).fields
+            if record.path == path or record.path.startswith((f"{path}.", f"{path}["))
         ]
-        assert lines, f"no line for {path}"
-        for line in lines:
-            rows.setdefault((_destination(line.fate, line.target), line.reason), {})[name] = None
+        assert records, f"no record of {path}"
+        for record in records:
+            rows.setdefault((_destination(record.result, record.target), record.reason), {})[name] = None
     found = sorted(rows.items(), key=lambda row: _ORDER.index(row[0][0]) if row[0][0] in _ORDER else -1)
-    return table(("Field", "Where it is now", "Why"), [(", ".join(names), *key) for key, names in found])
+    return table(("Field", "New place", "Reason"), [(", ".join(names), *key) for key, names in found])
 
 
-def _destination(fate: FieldResult, target: str) -> str:
-    if fate is not FieldResult.CONVERTED:
-        return _DESTINATIONS[fate]
+def _destination(result: FieldResult, target: str) -> str:
+    if result is not FieldResult.CONVERTED:
+        return _DESTINATIONS[result]
     return (
         _PATCHED
         if target.startswith("spec.runtimePatches")
@@ -104,12 +106,12 @@ def _destination(fate: FieldResult, target: str) -> str:
     )
 
 
-_PATCHED = "patched into the pods of the stock runtime"
+_PATCHED = "a patch of the stock runtime's pods"
 _ORDER = (_PATCHED, *_DESTINATIONS.values())
 
 
 def update_page(page: str) -> str:
-    """The page with the table as it should be."""
+    """Return the page with the current table."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{fields_table()}\n\n{END}{after}"

@@ -1,4 +1,4 @@
-"""A v1 job and a TrainJob next to each other, from what an API server has of both."""
+"""Tests of the comparison of a v1 job and a TrainJob."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def compare_rows(*arguments):
     return {row.aspect: row for row in compare(*arguments).rows}
 
 
-def test_two_that_did_the_same_agree():
+def test_equal_jobs_agree_in_all_compared_aspects():
     injected = literal_variables(WORLD_SIZE="2")
     pods = [new_pod(rank, injected) for rank in (0, 1)]
     rows = compare_rows(old_job(**ended_status("Succeeded")), OLD_PODS, new_job(), pods)
@@ -105,25 +105,25 @@ def test_two_that_did_the_same_agree():
     assert rows["env RANK"].before == "Master 0: 0, Worker 0: 1"
 
 
-def test_the_trap_is_pointed_at():
+def test_missing_operator_variables_are_differences_with_a_note():
     rows = compare_rows(old_job(), OLD_PODS, new_job(), NEW_PODS)
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         assert rows[f"env {name}"].same is False
         assert "trains alone" in rows[f"env {name}"].note
 
 
-def test_what_each_platform_sets_in_its_own_way_is_no_difference():
+def test_variables_that_each_platform_sets_are_no_differences():
     pods = [
         new_pod(rank, literal_variables(MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")) for rank in (0, 1)
     ]
     rows = compare_rows(old_job(), OLD_PODS, new_job(), pods)
     own = ("MASTER_ADDR", "MASTER_PORT", "RANK", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES")
     assert [rows[f"env {name}"].same for name in own] == [None] * len(own)
-    assert rows["env WORLD_SIZE"].same is False  # that one is the same everywhere
+    assert rows["env WORLD_SIZE"].same is False  # this variable must be equal
     assert rows["world size"].same is False
 
 
-def test_what_torchrun_sets_is_no_difference():
+def test_variables_that_torchrun_sets_are_no_differences():
     pods = [new_pod(rank, command=("torchrun", "train.py")) for rank in (0, 1)]
     rows = compare_rows(old_job(), OLD_PODS, new_job(), pods)
     assert rows["env RANK"].same is None
@@ -131,7 +131,7 @@ def test_what_torchrun_sets_is_no_difference():
     assert rows["command"].after == "torchrun train.py"
 
 
-def test_a_reference_is_told_by_its_place():
+def test_a_reference_is_shown_by_its_name_and_key():
     field = [{"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK}}}]
     secret = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
     rows = compare_rows(old_job(), [old_pod("master", 0, 0, secret)], new_job(), [new_pod(0, field + secret)])
@@ -141,20 +141,20 @@ def test_a_reference_is_told_by_its_place():
 
 
 @pytest.mark.parametrize("other", [SECRET, SECRET + "2"])
-def test_a_secret_is_never_told_also_where_it_differs(other):
+def test_a_secret_is_compared_but_not_shown(other):
     before = [
         old_pod("master", 0, 0, literal_variables(HF_TOKEN=SECRET), command=["python", "t.py", f"--token={SECRET}"])
     ]
     after = [new_pod(0, literal_variables(HF_TOKEN=other), command=["python", "t.py", f"--token={other}"])]
-    told = compare(old_job(), before, new_job(), after)
-    rows = {row.aspect: row for row in told.rows}
+    comparison = compare(old_job(), before, new_job(), after)
+    rows = {row.aspect: row for row in comparison.rows}
     assert rows["env HF_TOKEN"].before == rows["env HF_TOKEN"].after == "***"
     assert rows["env HF_TOKEN"].same is (other == SECRET)
     assert rows["command"].same is (other == SECRET)
-    assert SECRET not in json.dumps(told.to_dict())
+    assert SECRET not in json.dumps(comparison.to_dict())
 
 
-def test_one_that_failed_tells_so():
+def test_a_failure_differs_in_state_exit_codes_and_restarts():
     failed = [new_pod(0, code=0), new_pod(1, code=3, restarts=2)]
     rows = compare_rows(old_job(**ended_status("Succeeded")), OLD_PODS, new_job("Failed"), failed)
     assert rows["state"].same is False
@@ -163,18 +163,18 @@ def test_one_that_failed_tells_so():
     assert rows["restarts"].after == "2"
 
 
-def test_without_pods_what_is_asked_for_stands_in():
+def test_without_pods_the_values_of_the_specs_are_compared():
     rows = compare_rows(old_job(), [], new_job(), [])
     assert (rows["pods"].before, rows["pods"].after, rows["pods"].same) == ("Master 1, Worker 1", "node 2", True)
     assert "no pods" in rows["pods"].note
     assert rows["image"].same
     assert rows["exit codes"].before == rows["exit codes"].after == "-"
     assert rows["exit codes"].same is None
-    assert rows["state"].before == "not begun"
+    assert rows["state"].before == "not started"
 
 
 def test_pods_of_the_mpi_operator_have_their_roles():
-    """They have the label job-role only (mpi-operator 0.8 pkg/controller/mpi_job_controller.go)."""
+    """These pods have only the label job-role (mpi-operator 0.8 pkg/controller/mpi_job_controller.go)."""
     roles = [("worker", "1"), ("launcher", "0"), ("worker", "0")]
     prefix = "training.kubeflow.org/"
     labels = [{f"{prefix}job-role": role, f"{prefix}replica-index": index} for role, index in roles]
@@ -186,7 +186,7 @@ def test_pods_of_the_mpi_operator_have_their_roles():
     assert rows["exit codes"].before == "Launcher 0: 1, Worker 0: 2, Worker 1: 0"
 
 
-def test_many_pods_are_told_in_few_words():
+def test_values_of_many_pods_are_shortened():
     pods = [old_pod("worker", index, index) for index in range(64)]
     row = compare_rows(old_job(), pods, new_job(), NEW_PODS)["env RANK"]
     assert row.before == "Worker 0: 0, Worker 1: 1, Worker 2: 2, Worker 3: 3, ... (64 pods)"
@@ -207,8 +207,8 @@ def walk_paths(value, path=()):
 
 
 @given(st.data())
-def test_no_odd_object_raises(data):
-    """A proxy or a changed CRD may give anything at any place, but for the names that every object has."""
+def test_malformed_objects_do_not_raise(data):
+    """A proxy or a changed CRD may return any value for any field, except for the name of an object."""
     everything = copy.deepcopy([old_job(**ended_status("Failed")), OLD_PODS, new_job(), NEW_PODS])
     place = data.draw(st.sampled_from([path for path in walk_paths(everything) if len(path) > 2]))
     inner = everything

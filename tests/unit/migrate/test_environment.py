@@ -1,4 +1,4 @@
-"""The trap: a program that reads what the Training Operator set, and the Trainer does not."""
+"""Tests of programs that read variables of the Training Operator, which the Trainer does not set."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_torchrun_starts_it_when_asked(name):
+def test_launch_torchrun_starts_the_program_with_torchrun(name):
     found = convert(pytorch_job(command=PLAIN[name]), launch=Launch.TORCHRUN)
     trainer = found.train_job["spec"]["trainer"]
     assert trainer["command"] == WRAPPED[name]
@@ -119,8 +119,8 @@ def with_exit_code_policy(job):
 
 PLAIN_JOB = pytorch_job(command=["python", "train.py"])
 NOT_BY_TORCHRUN = {
-    "processes of its own": (with_spec(PLAIN_JOB, nprocPerNode="4"), "8", "one process a node"),
-    "filled in by Kubernetes": (pytorch_job(command=["python", "t.py", "--rank=$(RANK)"]), "2", "Kubernetes fills"),
+    "processes of its own": (with_spec(PLAIN_JOB, nprocPerNode="4"), "8", "one process per node"),
+    "filled in by Kubernetes": (pytorch_job(command=["python", "t.py", "--rank=$(RANK)"]), "2", "Kubernetes expands"),
     "exit codes": (with_exit_code_policy(pytorch_job(command=["python", "t.py"])), "2", "ExitCode"),
 }
 
@@ -150,7 +150,7 @@ def test_the_jobs_own_values_never_counted():
     env = [{"name": "RANK", "value": "7"}, {"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "LR", "value": "1"}]
     found = convert(pytorch_job(command=["python", "train.py"], env=env))
     assert variables(found) == {"LR": {"value": "1"}} | UNBUFFERED | V1_VARIABLES
-    dropped = [line.path for line in found.lines if line.fate is FieldResult.DROPPED]
+    dropped = [record.path for record in found.fields if record.result is FieldResult.DROPPED]
     assert [path for path in dropped if ".Worker." in path and ".env[" in path] == [
         f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[{number}]" for number in (0, 1)
     ]
@@ -175,8 +175,8 @@ def test_old_hosts_become_new_ones():
     ]
     assert variables(found)["PEER"] == {"value": "http://mnist-node-0-2.mnist.team.svc:80"}
     assert {one.what for one in found.findings if one.topic == "hosts"} == {
-        "The job names the host mnist-master-0.",
-        "The job names the host mnist-worker-1.",
+        "The job refers to the host mnist-master-0.",
+        "The job refers to the host mnist-worker-1.",
     }
 
 

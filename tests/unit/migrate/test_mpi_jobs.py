@@ -44,7 +44,7 @@ def pod_specs(conversion):
 
 
 def blocker_reasons(conversion):
-    return {line.path: line.reason for line in conversion.blockers}
+    return {record.path: record.reason for record in conversion.blockers}
 
 
 def test_the_launcher_is_no_node_and_slots_are_processes():
@@ -62,7 +62,7 @@ def test_the_launcher_is_no_node_and_slots_are_processes():
     assert found.readiness is Readiness.COMPLEX
 
 
-def test_slots_are_always_said_as_the_trainer_counts_gpus_otherwise():
+def test_slots_are_always_set_because_the_trainer_would_count_gpus():
     found = convert(mpi_job(worker={"resources": {"limits": {"nvidia.com/gpu": 8}}}))
     assert found.train_job["spec"]["trainer"]["numProcPerNode"] == 1
 
@@ -74,7 +74,7 @@ def test_a_launcher_that_trains_is_one_of_the_nodes():
     assert "launcher" not in [finding.topic for finding in found.findings]
 
 
-def test_each_has_its_own_pods_and_the_launcher_sees_no_gpus():
+def test_launcher_and_workers_have_their_own_pods_and_the_launcher_sees_no_gpus():
     found = convert(
         mpi_job(
             launcher={"resources": {"limits": {"cpu": 1}}, "env": [{"name": "A", "value": "1"}]},
@@ -103,14 +103,14 @@ def test_workers_without_a_command_run_an_ssh_server(version):
     assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
 
 
-def test_of_v1_a_worker_that_sleeps_runs_one_too():
+def test_a_sleeping_v1_worker_runs_an_ssh_server():
     found = convert(mpi_job(V1, worker={"command": ["sleep"], "args": ["365d"]}))
     [container] = pod_specs(found)["node"]["containers"]
     assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
     assert "ssh" in [finding.topic for finding in found.findings]
 
 
-def test_of_v1_a_worker_that_does_something_else_is_refused():
+def test_a_v1_worker_with_its_own_program_is_refused():
     [(path, reason)] = blocker_reasons(
         convert(mpi_job(V1, worker={"command": ["sh", "-c", "prepare; sleep 365d"]}))
     ).items()
@@ -118,7 +118,7 @@ def test_of_v1_a_worker_that_does_something_else_is_refused():
     assert "/usr/sbin/sshd" in reason
 
 
-def test_of_v2_a_worker_keeps_its_own_ssh_server():
+def test_a_v2_worker_keeps_its_own_ssh_server():
     own = {"command": ["/usr/sbin/sshd"], "args": ["-De", "-f", "/home/mpiuser/.sshd_config"]}
     [container] = pod_specs(convert(mpi_job(worker=own)))["node"]["containers"]
     assert {key: container[key] for key in own} == own
@@ -139,7 +139,7 @@ def test_other_implementations_are_refused(implementation):
 
 
 @pytest.mark.parametrize("workers", [0, None])
-def test_without_workers_it_is_refused(workers):
+def test_a_job_without_workers_is_refused(workers):
     assert list(blocker_reasons(convert(mpi_job(workers=workers)))) == ["spec.mpiReplicaSpecs"]
 
 
@@ -159,7 +159,7 @@ def test_files_of_the_old_operator_are_refused():
         (V1, {"restartPolicy": "OnFailure"}, {"backoffLimit": 3}, 3, ("OnFailure", 3)),
     ],
 )
-def test_restarts_of_the_launcher(version, replica, policy, limit, expected):
+def test_the_restart_policy_of_the_launcher(version, replica, policy, limit, expected):
     job = mpi_job(version, runPolicy=policy)
     job["spec"]["mpiReplicaSpecs"]["Launcher"].update(replica)
     found = convert(job)
@@ -184,7 +184,7 @@ def test_the_launcher_waits_for_the_nodes_but_not_in_a_gang():
     assert waits(queue="hpc") is None
 
 
-def test_hosts_of_the_workers():
+def test_host_names_of_workers_are_replaced():
     line = "ping weather-worker-1.weather.default.svc && mpirun -host weather-worker-0 /weather"
     found = convert(mpi_job(launcher={"command": ["sh", "-c", line]}))
     assert found.train_job["spec"]["trainer"]["command"][2] == (
@@ -192,12 +192,12 @@ def test_hosts_of_the_workers():
     )
 
 
-def test_a_priority_is_for_launcher_and_nodes():
+def test_a_priority_class_applies_to_launcher_and_nodes():
     found = pod_specs(convert(mpi_job(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})))
     assert [pod["priorityClassName"] for pod in found.values()] == ["high", "high"]
 
 
-def test_the_main_container_of_v1():
+def test_the_main_container_of_v1_is_the_training_container():
     job = mpi_job(V1, mainContainer="mpi")
     for replica in job["spec"]["mpiReplicaSpecs"].values():
         replica["template"]["spec"]["containers"].insert(0, {"name": "proxy", "image": "proxy:1"})

@@ -1,4 +1,4 @@
-"""Any MPIJob, XGBoostJob and JAXJob, sensible or not: no field without a line, a result or reasons, no secret shown."""
+"""Property tests of MPIJobs, XGBoostJobs and JAXJobs, valid or not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MPI = {
 
 
 def convert_kind(job, kind, more):
-    """The same job as one of another kind: its replicas and containers are called otherwise."""
+    """Return the same job as another kind, with the names of its replicas and containers."""
     field, container, roles = KINDS[kind]
     spec = json.loads(json.dumps(job["spec"]).replace('"name": "pytorch"', f'"name": "{container}"'))
     if isinstance(spec, dict):
@@ -43,7 +43,7 @@ def convert_kind(job, kind, more):
 
 @st.composite
 def job_of_kind(draw, kind):
-    """A job of that kind, made of a PyTorchJob."""
+    """Generate a job of a kind, derived from a PyTorchJob."""
     is_wild = draw(st.booleans())
     job = draw(WILD if is_wild else SENSIBLE)
     options = {name: st.one_of(value, ANYTHING) if is_wild else value for name, value in MPI.items()}
@@ -58,20 +58,24 @@ def job_of_kind(draw, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_field_disappears(kind):
+def test_each_leaf_is_in_exactly_one_record(kind):
     @settings(max_examples=50, suppress_health_check=SLOW_DATA)
     @given(job_of_kind(kind), DIALECTS)
     def holds(job, dialect):
         found = convert(job, dialect=dialect)
-        paths = [line.path for line in found.lines]
+        paths = [record.path for record in found.fields]
         assert len(set(paths)) == len(paths)
         for leaf in iterate_leaves(job):
             above = {format_path(leaf[:length]) for length in range(len(leaf) + 1)}
             assert len(above.intersection(paths)) == 1, leaf
         assert (found.train_job is None) == bool(found.blockers)
         assert found.runtime is None or found.train_job
-        assert all(line.reason for line in found.lines if line.fate in (FieldResult.REFUSED, FieldResult.DROPPED))
-        assert all(line.target for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED))
+        assert all(
+            record.reason for record in found.fields if record.result in (FieldResult.REFUSED, FieldResult.DROPPED)
+        )
+        assert all(
+            record.target for record in found.fields if record.result in (FieldResult.CONVERTED, FieldResult.MOVED)
+        )
         assert SECRET not in json.dumps(found.to_dict())
         assert found == convert(json.loads(json.dumps(job)), dialect=dialect)
 
@@ -82,7 +86,7 @@ def test_no_field_disappears(kind):
     ("kind", "version"), [*((kind, "kubeflow.org/v1") for kind in KINDS), ("MPIJob", "kubeflow.org/v2beta1")]
 )
 def test_no_value_is_lost(kind, version):
-    """In a job with every field, what is converted or moved stands in the new objects, word for word."""
+    """The new objects have the values of all converted and moved fields of a job with every field."""
     more = {"slotsPerWorker": 5, "sshAuthMountPath": "/home/of/keys"} if kind == "MPIJob" else {}
     job = convert_kind(every_field(), kind, more)
     job["apiVersion"] = version
@@ -98,13 +102,13 @@ def test_no_value_is_lost(kind, version):
         if version == "kubeflow.org/v1":
             del job["spec"]["sshAuthMountPath"]
     found = convert(job)
-    assert [line.path for line in found.blockers] == []
+    assert [record.path for record in found.blockers] == []
     text = json.dumps([found.train_job, found.runtime])
-    kept = [line.path for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED)]
+    kept = [record.path for record in found.fields if record.result in (FieldResult.CONVERTED, FieldResult.MOVED)]
     same = () if kind == "MPIJob" else ("spec.xgbReplicaSpecs.Master",)
     elsewhere = (*same, "apiVersion", "kind", "spec.runPolicy.managedBy")
     for leaf in iterate_leaves(found.source):
         path = format_path(leaf)
         changed = path.endswith(("restartPolicy", ".name", "replicas")) or path.startswith(elsewhere)
-        if not changed and any(path.startswith(line) for line in kept):
+        if not changed and any(path.startswith(prefix) for prefix in kept):
             assert json.dumps(get_value(found.source, leaf)) in text, path

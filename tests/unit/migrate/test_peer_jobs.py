@@ -1,4 +1,4 @@
-"""XGBoostJobs and JAXJobs: nodes that are all alike, and the variables by which they find each other."""
+"""Tests of XGBoostJobs and JAXJobs: equal nodes, which find each other by variables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def variables(conversion):
     }
 
 
-def test_xgboost_gets_the_variables_that_it_had():
+def test_an_xgboost_job_keeps_its_variables():
     found = convert(xgboost_job())
     assert found.train_job["spec"]["trainer"]["numNodes"] == 3
     assert variables(found) == {
@@ -62,11 +62,11 @@ def test_xgboost_gets_the_variables_that_it_had():
     assert [finding.topic for finding in found.findings].count("environment") == 1
 
 
-def test_a_master_alone_has_no_workers_to_know():
+def test_a_single_master_has_no_worker_variables():
     assert not {"WORKER_PORT", "WORKER_ADDRS"} & set(variables(convert(xgboost_job(workers=0))))
 
 
-def test_jax_gets_the_variables_that_it_had():
+def test_a_jax_job_keeps_its_variables():
     assert variables(convert(jax_job())) == {
         "PYTHONUNBUFFERED": "1",
         "COORDINATOR_PORT": "29500",
@@ -80,17 +80,17 @@ def test_jax_gets_the_variables_that_it_had():
     ("make", "name"),
     [(xgboost_job, "RANK"), (xgboost_job, "DMLC_NUM_WORKER"), (jax_job, "PROCESS_ID"), (jax_job, "PYTHONUNBUFFERED")],
 )
-def test_variables_of_the_operators_are_not_the_jobs(make, name):
-    """The Training Operator's come after the job's own of the same name and count; the Trainer refuses its own."""
+def test_the_jobs_values_of_operator_variables_are_dropped(make, name):
+    """The variables of the Training Operator take precedence, and the Trainer rejects its reserved variables."""
     given = [{"name": name, "value": "7"}, {"name": "LR", "value": "0.1"}]
     found = convert(make(env=given))
-    told = variables(found)
-    assert (told.get(name) == "7", told["LR"]) == (False, "0.1")
-    assert any(line.fate is FieldResult.DROPPED and line.path.endswith("env[0]") for line in found.lines)
+    env = variables(found)
+    assert (env.get(name) == "7", env["LR"]) == (False, "0.1")
+    assert any(record.result is FieldResult.DROPPED and record.path.endswith("env[0]") for record in found.fields)
 
 
 @pytest.mark.parametrize("make", [xgboost_job, jax_job])
-def test_before_trainer_2_2_a_runtime_without_their_policy_is_made(make):
+def test_before_trainer_2_2_the_generated_runtime_has_no_ml_policy(make):
     found = convert(make(), dialect=Dialect.V2_1)
     assert found.runtime["spec"]["mlPolicy"] == {"numNodes": 1}
     assert found.train_job["spec"]["runtimeRef"]["kind"] == "TrainingRuntime"
@@ -98,39 +98,39 @@ def test_before_trainer_2_2_a_runtime_without_their_policy_is_made(make):
 
 
 @pytest.mark.parametrize("make", [xgboost_job, jax_job])
-def test_by_default_the_first_failure_is_the_last(make):
+def test_by_default_the_first_failure_ends_the_job(make):
     found = convert(make(restarts=None))
     job = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
     assert found.readiness is Readiness.COMPLEX
 
 
-def test_the_strictest_of_two_restart_policies_counts():
+def test_the_strictest_of_two_restart_policies_applies():
     job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Master"]["restartPolicy"] = "Never"
     job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
     found = convert(job)
     pod = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
-    [line] = [one for one in found.lines if one.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"]
-    assert line.fate is FieldResult.DROPPED
+    [record] = [one for one in found.fields if one.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"]
+    assert record.result is FieldResult.DROPPED
     assert "restarts" in [finding.topic for finding in found.findings]
 
 
 def test_an_unknown_restart_policy_is_refused():
     job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "Sometimes"
-    [line] = convert(job).blockers
-    assert line.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"
+    [record] = convert(job).blockers
+    assert record.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"
 
 
-def test_what_differs_between_master_and_workers_is_refused():
+def test_a_difference_between_master_and_workers_is_refused():
     job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Master"]["template"] = {
         "spec": {"containers": [{"name": "xgboost", "image": "trees:1", "args": ["--model_path=/tmp/m"]}]}
     }
-    [line] = convert(job).blockers
-    assert line.path == "spec.xgbReplicaSpecs.Master.template.spec.containers[0].args"
+    [record] = convert(job).blockers
+    assert record.path == "spec.xgbReplicaSpecs.Master.template.spec.containers[0].args"
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ def test_what_differs_between_master_and_workers_is_refused():
         (with_container_name(jax_job(), "jax", "trainer"), "spec.jaxReplicaSpecs.Worker.template.spec.containers"),
     ],
 )
-def test_what_the_training_operator_refuses_is_refused(job, path):
-    assert path in [line.path for line in convert(job).blockers]
+def test_jobs_that_the_training_operator_rejects_are_refused(job, path):
+    assert path in [record.path for record in convert(job).blockers]
 
 
-def test_hosts_are_those_of_the_nodes():
+def test_host_names_are_replaced_by_those_of_the_nodes():
     found = convert(
         xgboost_job(args=["--tracker=trees-master-0", "--peers=trees-worker-0,trees-worker-1", "my-trees-worker-0"])
     )

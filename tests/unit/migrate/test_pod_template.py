@@ -1,4 +1,4 @@
-"""Every field of a pod template: on the trainer, as a patch, in a runtime of its own, or left out with a reason."""
+"""Tests of every field of a pod template: in the trainer, a patch, a generated runtime, or dropped."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ WORKER = "spec.pytorchReplicaSpecs.Worker.template."
 
 
 def result_at(conversion, path):
-    """Of what stands at or below a path of the Worker's template, if it is one."""
-    fates = {line.fate for line in conversion.lines if line.path.startswith(WORKER + path)}
-    assert len(fates) == 1
-    return fates.pop()
+    """Return the common result of the fields at or below a path of the Worker's template."""
+    results = {record.result for record in conversion.fields if record.path.startswith(WORKER + path)}
+    assert len(results) == 1
+    return results.pop()
 
 
 def pod_template(conversion):
-    """The pod template that the new objects have between them."""
+    """Return the pod template of the generated runtime or of the patch."""
     if conversion.runtime:
         template = conversion.runtime["spec"]["template"]
     else:
@@ -44,7 +44,7 @@ def pod_template(conversion):
 
 
 @pytest.mark.parametrize("field", POD)
-def test_a_pods_field(field):
+def test_each_field_of_a_pod(field):
     found = convert(pytorch_job(command=["torchrun", "t.py"], pod={field: copy.deepcopy(POD[field])}))
     if field in DROPPED:
         assert result_at(found, f"spec.{field}") is FieldResult.DROPPED
@@ -58,7 +58,7 @@ def test_a_pods_field(field):
 
 
 @pytest.mark.parametrize("field", [field for field in CONTAINER if field not in ON_THE_TRAINER])
-def test_a_containers_field(field):
+def test_each_field_of_a_container(field):
     value = ONE_MOUNT if field == "volumeMounts" else copy.deepcopy(CONTAINER[field])
     found = convert(pytorch_job(command=["torchrun", "t.py"], **{field: value}))
     container = pod_template(found)["spec"]["containers"][0]
@@ -72,7 +72,7 @@ def test_a_containers_field(field):
 
 @pytest.mark.parametrize("dialect", [Dialect.V2_0, Dialect.V2_1])
 @pytest.mark.parametrize("field", sorted(PATCHED))
-def test_what_an_older_trainer_cant_patch_goes_into_a_runtime(field, dialect):
+def test_older_trainers_get_a_runtime_instead_of_patches(field, dialect):
     found = convert(pytorch_job(command=["torchrun", "t.py"], pod={field: POD[field]}), dialect=dialect)
     assert "runtimePatches" not in found.train_job["spec"]
     assert pod_template(found)["spec"][field] == POD[field]
@@ -89,11 +89,13 @@ def test_a_volume_that_is_mounted_twice_needs_a_runtime():
 
 
 def test_no_value_is_lost():
-    """In a job with every field, what is converted or moved stands in the new objects, word for word."""
+    """The new objects have the values of all converted and moved fields of a job with every field."""
     found = convert(every_field())
-    assert [line.path for line in found.blockers] == []
+    assert [record.path for record in found.blockers] == []
     text = json.dumps([found.train_job, found.runtime])
-    kept = {line.path: line for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED)}
+    kept = {
+        record.path: record for record in found.fields if record.result in (FieldResult.CONVERTED, FieldResult.MOVED)
+    }
     elsewhere = (
         "spec.pytorchReplicaSpecs.Master",
         "apiVersion",
@@ -103,14 +105,14 @@ def test_no_value_is_lost():
     )
     for leaf in iterate_leaves(found.source):
         path = format_path(leaf)
-        owner = next((line for line in kept if path.startswith(line)), None)
+        owner = next((prefix for prefix in kept if path.startswith(prefix)), None)
         value = get_value(found.source, leaf)
         changed = path.endswith(("restartPolicy", ".name", "replicas")) or path.startswith(elsewhere)
         if owner and not changed and path != "spec.nprocPerNode":
             assert json.dumps(value) in text, path
 
 
-def test_what_both_replicas_have_in_another_order_is_the_same():
+def test_another_order_of_variables_is_no_difference():
     job = pytorch_job(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}])
     container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     container["env"].reverse()
@@ -127,7 +129,7 @@ def test_templates_that_differ_are_refused_field_by_field():
     job = job_with_differing_master(image="example.com/other:1", env=[{"name": "ROLE", "value": "y"}], tty=True)
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"pool": "gpu"}
     found = convert(job)
-    blockers = {line.path.removeprefix("spec.pytorchReplicaSpecs."): line.reason for line in found.blockers}
+    blockers = {record.path.removeprefix("spec.pytorchReplicaSpecs."): record.reason for record in found.blockers}
     assert {path: reason.split(",")[0] for path, reason in blockers.items()} == {
         "Master.template.spec.containers[0].image": "the Worker has another value",
         "Master.template.spec.containers[0].env[0].value": "the Worker has another value",
@@ -137,17 +139,19 @@ def test_templates_that_differ_are_refused_field_by_field():
     assert (found.train_job, found.readiness) == (None, Readiness.COMPLEX)
 
 
-def test_what_differs_without_a_consequence_is_the_workers():
+def test_irrelevant_differences_use_the_values_of_the_worker():
     job = job_with_differing_master(
         ports=[{"containerPort": 23456, "name": "pytorchjob-port"}], imagePullPolicy="Always"
     )
     found = convert(job)
     assert found.blockers == ()
-    dropped = [line.path for line in found.lines if ".Master." in line.path and line.fate is FieldResult.DROPPED]
+    dropped = [
+        record.path for record in found.fields if ".Master." in record.path and record.result is FieldResult.DROPPED
+    ]
     assert [path.rpartition(".")[2] for path in dropped] == ["ports", "imagePullPolicy"]
 
 
-def test_more_variables_than_a_trainjob_takes():
+def test_too_many_variables_move_to_a_runtime():
     env = [{"name": f"V{number}", "value": str(number)} for number in range(125)]
     found = convert(pytorch_job(command=["python", "t.py"], env=env))
     assert pod_template(found)["spec"]["containers"][0]["env"] == env
@@ -156,13 +160,13 @@ def test_more_variables_than_a_trainjob_takes():
     assert (found.runtime, len(found.train_job["spec"]["trainer"]["env"])) == (None, 126)
 
 
-def test_the_later_of_two_variables_counts():
+def test_the_later_of_two_equal_variables_applies():
     env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     found = convert(pytorch_job(command=["torchrun", "t.py"], env=env))
     assert found.train_job["spec"]["trainer"]["env"][0] == {"name": "A", "value": "2"}
 
 
-def test_claims_on_devices_stay_with_the_pod():
+def test_resource_claims_stay_in_the_pod_template():
     resources = {"claims": [{"name": "gpu"}], "limits": {"cpu": "1"}}
     pod = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
     found = convert(pytorch_job(command=["torchrun", "t.py"], resources=resources, pod=pod))
@@ -171,13 +175,13 @@ def test_claims_on_devices_stay_with_the_pod():
 
 
 REFUSED = {
-    "a field nobody knows": ({"unheard": 1}, {}, "spec.unheard"),
-    "a container's field nobody knows": ({}, {"unheard": {"a": 1}}, "spec.containers[0].unheard.a"),
+    "an unknown field": ({"unheard": 1}, {}, "spec.unheard"),
+    "an unknown field of a container": ({}, {"unheard": {"a": 1}}, "spec.containers[0].unheard.a"),
     "a value of another kind": ({"hostNetwork": "yes"}, {}, "spec.hostNetwork"),
     "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[0]"),
     "a variable that is no text": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].name"),
     "containers for debugging": ({"ephemeralContainers": [{"name": "d"}]}, {}, "spec.ephemeralContainers"),
-    "pods chosen by an old label": (
+    "pods selected by an old label": (
         {"affinity": {"podAffinity": {"x": [{"matchLabels": {"training.kubeflow.org/job-name": "mnist"}}]}}},
         {},
         "spec.affinity",
@@ -195,7 +199,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
+def test_invalid_fields_are_refused(name):
     pod, container, path = REFUSED[name]
     found = convert(pytorch_job(workers=0, pod=pod, **container))
     template = "spec.pytorchReplicaSpecs.Master.template."
@@ -203,10 +207,10 @@ def test_what_is_refused(name):
     assert (found.train_job, found.runtime) == (None, None)
 
 
-def test_a_container_must_train():
+def test_a_job_needs_a_training_container():
     job = pytorch_job(workers=0)
     job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] = "main"
-    assert "called pytorch" in convert(job).blockers[0].reason
+    assert "name pytorch" in convert(job).blockers[0].reason
 
 
 def test_a_pull_policy_that_is_the_default_needs_no_runtime():
@@ -215,21 +219,21 @@ def test_a_pull_policy_that_is_the_default_needs_no_runtime():
     assert convert(pytorch_job(image="a/b:1", imagePullPolicy="Always")).runtime
 
 
-def test_a_priority_class_of_the_gang_yields_to_the_pods():
+def test_the_priority_class_of_the_pods_takes_precedence():
     found = convert(every_field())
     assert pod_template(found)["spec"]["priorityClassName"] == POD["priorityClassName"]
-    dropped = {line.path for line in found.lines if line.fate is FieldResult.DROPPED}
+    dropped = {record.path for record in found.fields if record.result is FieldResult.DROPPED}
     assert "spec.runPolicy.schedulingPolicy.priorityClass" in dropped
 
 
-def test_an_old_service_account_is_a_service_account():
+def test_the_deprecated_service_account_field_is_converted():
     found = convert(pytorch_job(pod={"serviceAccount": "old"}))
     assert pod_template(found)["spec"]["serviceAccountName"] == "old"
     found = convert(pytorch_job(pod={"serviceAccount": "old", "serviceAccountName": "new"}))
     assert pod_template(found)["spec"]["serviceAccountName"] == "new"
 
 
-def test_a_credential_in_the_open_is_told_and_not_shown():
+def test_a_plain_text_credential_is_a_finding_and_is_not_shown():
     found = convert(pytorch_job(command=["torchrun", "t.py"], env=[{"name": "HF_TOKEN", "value": "s3cret"}]))
     assert [finding.topic for finding in found.findings].count("credential") == 1
     assert found.train_job["spec"]["trainer"]["env"][0]["value"] == "s3cret"

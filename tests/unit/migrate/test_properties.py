@@ -1,4 +1,4 @@
-"""Any PyTorchJob, sensible or not: no field without a line, the same result each time, no secret shown."""
+"""Property tests of PyTorchJobs, valid or not: complete records, equal results, no secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainjob.manifest import Dialect
 from trainjob_migrate import FieldResult, Launch, convert
 from trainjob_migrate.field_records import format_path, iterate_leaves
 
-SECRET = "s3cretV4lue"  # no name of a field, and nothing that is drawn
+SECRET = "s3cretV4lue"  # occurs in no field name and in no drawn value
 NAMES = st.sampled_from(["a", "b.c/d", "unheard", "name", "value", "", "x y", 'q"q', "spec", "training.kubeflow.org/a"])
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 130), st.sampled_from(["", "x", "$(RANK)", "job-worker-0", "Never", "{}"])
@@ -45,7 +45,7 @@ def just_values(values):
 
 
 def jobs(*, wild):
-    """PyTorchJobs as one may write them; wild ones have anything anywhere, and fields that nobody knows."""
+    """Return a strategy for PyTorchJobs; wild jobs have any values, and unknown fields."""
 
     def fields(known, always=()):
         values = {name: st.one_of(value, value, ANYTHING) if wild else value for name, value in known.items()}
@@ -131,22 +131,22 @@ def sensible_or_wild_job(draw):
     return draw(WILD if draw(st.booleans()) else SENSIBLE)
 
 
-SLOW_DATA = [HealthCheck.too_slow]  # how long it takes says nothing on a busy machine
+SLOW_DATA = [HealthCheck.too_slow]  # durations mean nothing on a busy machine
 DIALECTS, LAUNCHES = st.sampled_from(Dialect), st.sampled_from(Launch)
 
 
 @settings(suppress_health_check=SLOW_DATA)
 @given(sensible_or_wild_job(), DIALECTS, LAUNCHES)
-def test_each_leaf_is_in_exactly_one_line(job, dialect, launch):
-    """And the lines say all that is to be said, but no secret."""
+def test_each_leaf_is_in_exactly_one_record(job, dialect, launch):
+    """Each record has its target or reason, and no record contains a secret."""
     found = convert(job, dialect=dialect, launch=launch)
-    paths = [line.path for line in found.lines]
+    paths = [record.path for record in found.fields]
     assert len(set(paths)) == len(paths)
     for leaf in iterate_leaves(job):
         above = {format_path(leaf[:length]) for length in range(len(leaf) + 1)}
         assert len(above.intersection(paths)) == 1, leaf
-    assert all(line.reason for line in found.lines if line.fate in (FieldResult.REFUSED, FieldResult.DROPPED))
-    assert all(line.target for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED))
+    assert all(record.reason for record in found.fields if record.result in (FieldResult.REFUSED, FieldResult.DROPPED))
+    assert all(record.target for record in found.fields if record.result in (FieldResult.CONVERTED, FieldResult.MOVED))
     assert (found.train_job is None) == bool(found.blockers)
     assert found.runtime is None or found.train_job
     assert SECRET not in json.dumps(found.to_dict())
@@ -154,7 +154,7 @@ def test_each_leaf_is_in_exactly_one_line(job, dialect, launch):
 
 @settings(max_examples=40, suppress_health_check=SLOW_DATA)
 @given(sensible_or_wild_job(), DIALECTS, LAUNCHES)
-def test_the_same_comes_of_the_same_and_nothing_is_changed(job, dialect, launch):
+def test_equal_jobs_have_equal_results_and_are_not_changed(job, dialect, launch):
     before = copy.deepcopy(job)
     first = convert(job, dialect=dialect, launch=launch)
     assert job == before
@@ -165,7 +165,7 @@ def test_the_same_comes_of_the_same_and_nothing_is_changed(job, dialect, launch)
 @given(
     st.dictionaries(st.sampled_from(["apiVersion", "kind", "metadata", "spec", ""]), ANYTHING), sensible_or_wild_job()
 )
-def test_anything_is_converted_or_an_error_of_ours(document, job):
+def test_any_document_is_converted_or_raises_invalid_spec(document, job):
     for given_ in (document, {**job, **document}):
         try:
             convert(given_)

@@ -1,4 +1,4 @@
-"""PyTorchJob to TrainJob: size, names, elastic jobs, and what the whole looks like."""
+"""Tests of PyTorchJobs: size, names, elastic jobs, and complete objects."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def converted_trainer(job, **options):
     return convert(job, **options).train_job["spec"]["trainer"]
 
 
-def line_at(conversion, path):
-    return next(line for line in conversion.lines if line.path == path)
+def record_at(conversion, path):
+    return next(record for record in conversion.fields if record.path == path)
 
 
 def test_a_simple_job_is_a_trainer_on_the_stock_runtime():
@@ -50,7 +50,7 @@ def test_a_simple_job_is_a_trainer_on_the_stock_runtime():
     assert (found.readiness, found.runtime, found.blockers) == (Readiness.SIMPLE, None, ())
 
 
-def test_patches_make_it_standard():
+def test_a_job_with_patches_is_standard():
     found = convert(pytorch_job(command=TORCHRUN, pod={"nodeSelector": {"pool": "gpu"}}))
     assert found.readiness is Readiness.STANDARD
     pod = {"spec": {"nodeSelector": {"pool": "gpu"}}}
@@ -60,7 +60,7 @@ def test_patches_make_it_standard():
     ]
 
 
-def test_a_runtime_has_everything_that_the_trainer_has_not():
+def test_a_generated_runtime_has_all_settings_outside_the_trainer():
     found = convert(pytorch_job(command=TORCHRUN, workingDir="/src", pod={"nodeSelector": {"pool": "gpu"}}))
     assert found.readiness is Readiness.COMPLEX
     assert found.train_job["spec"]["runtimeRef"]["kind"] == "TrainingRuntime"
@@ -97,16 +97,16 @@ def test_roles_may_be_written_in_any_case():
 @pytest.mark.parametrize(
     ("role", "count"), [("Master", 2), ("Worker", 0), ("Worker", "2"), ("Worker", -1), ("Worker", True)]
 )
-def test_a_number_of_replicas_that_can_not_be(role, count):
+def test_an_invalid_number_of_replicas_is_refused(role, count):
     job = pytorch_job()
     job["spec"]["pytorchReplicaSpecs"][role]["replicas"] = count
-    assert [line.path for line in convert(job).blockers] == [f"spec.pytorchReplicaSpecs.{role}.replicas"]
+    assert [record.path for record in convert(job).blockers] == [f"spec.pytorchReplicaSpecs.{role}.replicas"]
 
 
 @pytest.mark.parametrize("specs", [{}, None, {"Chief": {"replicas": 1}}, "none"])
-def test_without_replicas_there_is_no_job(specs):
+def test_a_job_without_replicas_is_refused(specs):
     job = with_spec(pytorch_job(), pytorchReplicaSpecs=specs, runPolicy={"suspend": True})
-    assert any(line.path == "spec.pytorchReplicaSpecs" for line in convert(job).blockers)
+    assert any(record.path == "spec.pytorchReplicaSpecs" for record in convert(job).blockers)
 
 
 PROCESSES = {
@@ -121,18 +121,18 @@ PROCESSES = {
 
 
 @pytest.mark.parametrize(("given", "dialect"), PROCESSES)
-def test_processes_of_a_node(given, dialect):
+def test_valid_numbers_of_processes(given, dialect):
     job = with_spec(pytorch_job(command=TORCHRUN), nprocPerNode=given)
     assert converted_trainer(job, dialect=dialect).get("numProcPerNode") == PROCESSES[given, dialect]
 
 
-def test_processes_that_can_not_be_said():
+def test_invalid_numbers_of_processes_are_refused():
     with_gpu = pytorch_job(command=TORCHRUN, resources={"limits": {"nvidia.com/gpu": 1}})
     for job, given in ((with_gpu, "cpu"), (pytorch_job(), "many"), (pytorch_job(), 0), (pytorch_job(), 1.5)):
-        assert [line.path for line in convert(with_spec(job, nprocPerNode=given)).blockers] == ["spec.nprocPerNode"]
+        assert [record.path for record in convert(with_spec(job, nprocPerNode=given)).blockers] == ["spec.nprocPerNode"]
 
 
-def test_torchrun_counts_other_cpus():
+def test_torchrun_without_gpus_has_a_finding_about_processes():
     assert find_finding(convert(pytorch_job(command=TORCHRUN)), "processes")
     assert not find_finding(convert(pytorch_job(command=["python", "t.py"])), "processes")
     assert not find_finding(convert(with_spec(pytorch_job(command=TORCHRUN), nprocPerNode="2")), "processes")
@@ -151,10 +151,10 @@ def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
         "PET_MAX_RESTARTS": {"value": "9"},
         "PYTHONUNBUFFERED": {"value": "1"},
     }
-    assert line_at(found, "spec.elasticPolicy.maxReplicas").fate is FieldResult.DROPPED
+    assert record_at(found, "spec.elasticPolicy.maxReplicas").result is FieldResult.DROPPED
 
 
-def test_an_elastic_job_of_one_size_meets_on_its_rank_0():
+def test_an_elastic_job_of_fixed_size_has_its_rendezvous_on_rank_0():
     policy = {"minReplicas": 2, "maxReplicas": 2, "nProcPerNode": 3, "rdzvHost": "mnist-worker-0", "standalone": True}
     found = convert(with_spec(pytorch_job(master=False, workers=2, command=TORCHRUN), elasticPolicy=policy))
     assert find_finding(found, "elastic") is None
@@ -164,7 +164,7 @@ def test_an_elastic_job_of_one_size_meets_on_its_rank_0():
     assert variables(found)["PET_STANDALONE"] == {"value": "1"}
 
 
-def test_names_and_what_the_server_wrote():
+def test_metadata_is_copied_without_the_fields_of_the_server():
     found = convert(every_field())
     assert found.train_job["metadata"] == {
         "name": "every-field",
@@ -174,11 +174,11 @@ def test_names_and_what_the_server_wrote():
     }
     assert found.runtime["metadata"]["namespace"] == "team-a"
     assert found.blockers == ()
-    dropped = {line.path for line in found.lines if line.fate is FieldResult.DROPPED}
+    dropped = {record.path for record in found.fields if record.result is FieldResult.DROPPED}
     assert {"status", "metadata.uid", "metadata.ownerReferences", "metadata.finalizers"} <= dropped
 
 
-def test_a_long_name_is_cut_and_stays_its_own():
+def test_a_long_name_is_shortened_and_stays_unique():
     names = [
         convert(pytorch_job(name=f"{'long-name-' * 5}{number}")).train_job["metadata"]["name"] for number in (1, 2)
     ]
@@ -197,8 +197,8 @@ def test_a_generated_name_is_fixed():
 
 
 @pytest.mark.parametrize("name", ["7up", "UPPER", "a.b"])
-def test_a_name_that_a_trainjob_can_not_have(name):
-    assert [line.path for line in convert(pytorch_job(name=name)).blockers] == ["metadata.name"]
+def test_an_invalid_name_of_a_trainjob_is_refused(name):
+    assert [record.path for record in convert(pytorch_job(name=name)).blockers] == ["metadata.name"]
 
 
 NO_JOBS = {
@@ -213,28 +213,28 @@ NO_JOBS = {
 
 
 @pytest.mark.parametrize("name", NO_JOBS)
-def test_what_is_no_job_is_an_error(name):
+def test_other_documents_are_errors(name):
     with pytest.raises(InvalidSpec):
         convert(NO_JOBS[name])
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
-def test_kinds_without_a_way_are_refused_with_a_reason(kind):
+def test_unsupported_kinds_are_refused_with_a_reason(kind):
     found = convert({**pytorch_job(), "kind": kind})
     assert found.train_job is None
-    assert {line.path for line in found.blockers} == {"spec"}
+    assert {record.path for record in found.blockers} == {"spec"}
     assert "the Trainer has no runtime" in found.blockers[0].reason
 
 
-def test_where_a_policy_once_stood_it_is_not_read():
+def test_former_policy_fields_are_dropped():
     found = convert(with_spec(pytorch_job(), cleanPodPolicy="None", backoffLimit=3))
-    assert line_at(found, "spec.cleanPodPolicy").fate is FieldResult.DROPPED
+    assert record_at(found, "spec.cleanPodPolicy").result is FieldResult.DROPPED
     assert found.runtime is None
 
 
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("dialect", Dialect)
-def test_the_source_is_left_alone_and_the_same_comes_of_it(dialect, launch):
+def test_the_source_is_not_changed_and_results_are_equal(dialect, launch):
     job = every_field()
     before = copy.deepcopy(job)
     first, second = (convert(job, dialect=dialect, launch=launch) for _ in range(2))

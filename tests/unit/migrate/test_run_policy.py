@@ -1,4 +1,4 @@
-"""A v1 job's run policy: restarts, deadline, clean-up, queue."""
+"""Tests of the run policy of a v1 job: restarts, deadline, clean-up, queue."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ def topics(conversion):
 
 
 def results_by_path(conversion, start):
-    return {line.path.removeprefix(start): line.fate for line in conversion.lines if line.path.startswith(start)}
+    return {
+        record.path.removeprefix(start): record.result for record in conversion.fields if record.path.startswith(start)
+    }
 
 
 @pytest.mark.parametrize("restart", [None, "OnFailure"])
-def test_on_failure_is_what_a_runtime_does_anyway(restart):
+def test_on_failure_needs_no_generated_runtime(restart):
     found = convert(with_policy(restart))
     assert found.runtime is None
     assert "restarts" in topics(found)
 
 
-def test_a_limit_on_failures_is_the_jobs():
+def test_a_backoff_limit_moves_to_the_job():
     found = convert(with_policy("OnFailure", backoffLimit=3))
     assert job_spec(found)["backoffLimit"] == 3
     assert "restarts" not in topics(found)
 
 
-def test_never_means_one_failure_ends_it():
+def test_with_never_the_first_failure_ends_the_job():
     found = convert(with_policy("Never", backoffLimit=3))
     assert pod_template(found)["spec"]["restartPolicy"] == "Never"
     assert job_spec(found)["backoffLimit"] == 0
     assert results_by_path(found, "spec.runPolicy.") == {"backoffLimit": FieldResult.DROPPED}
 
 
-def test_exit_codes_are_the_jobs_failure_policy():
+def test_exit_code_becomes_a_pod_failure_policy():
     found = convert(with_policy("ExitCode", backoffLimit=3))
     (rule,) = job_spec(found)["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(range(1, 128))}}
@@ -62,9 +64,9 @@ def test_exit_codes_are_the_jobs_failure_policy():
     assert "exit-codes" in topics(found)
 
 
-def test_always_has_no_equivalent():
+def test_always_is_refused():
     found = convert(with_policy("Always"))
-    assert {line.path.rpartition(".")[2] for line in found.blockers} == {"restartPolicy"}
+    assert {record.path.rpartition(".")[2] for record in found.blockers} == {"restartPolicy"}
 
 
 def test_replicas_that_restart_differently_are_refused():
@@ -74,7 +76,7 @@ def test_replicas_that_restart_differently_are_refused():
     assert blocker.path == "spec.pytorchReplicaSpecs.Master.restartPolicy"
 
 
-def test_a_deadline():
+def test_a_deadline_is_converted():
     assert convert(with_policy(activeDeadlineSeconds=60)).train_job["spec"]["activeDeadlineSeconds"] == 60
     old = convert(with_policy(activeDeadlineSeconds=60), dialect=Dialect.V2_1)
     assert job_spec(old)["activeDeadlineSeconds"] == 60
@@ -82,14 +84,14 @@ def test_a_deadline():
     assert convert(with_policy(activeDeadlineSeconds=0)).blockers
 
 
-def test_suspension_and_who_manages_it():
+def test_suspend_and_managed_by_are_converted():
     spec = convert(with_policy(suspend=True, managedBy="kubeflow.org/training-operator")).train_job["spec"]
     assert (spec["suspend"], spec["managedBy"]) == (True, "trainer.kubeflow.org/trainjob-controller")
     assert convert(with_policy(managedBy="example.com/else")).blockers
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
-def test_clean_up_is_told(policy):
+def test_clean_up_fields_are_dropped_with_a_finding(policy):
     found = convert(with_policy(cleanPodPolicy=policy, ttlSecondsAfterFinished=60))
     assert results_by_path(found, "spec.runPolicy.") == {
         "cleanPodPolicy": FieldResult.DROPPED,
@@ -98,7 +100,7 @@ def test_clean_up_is_told(policy):
     assert "clean-up" in topics(found)
 
 
-def test_a_gang_in_volcanos_queue():
+def test_a_volcano_queue_becomes_a_pod_group_policy():
     found = convert(with_policy(schedulingPolicy={"queue": "q", "minAvailable": 2, "scheduleTimeoutSeconds": 5}))
     spec = found.runtime["spec"]
     assert spec["podGroupPolicy"] == {"volcano": {}}
@@ -110,19 +112,19 @@ def test_a_gang_in_volcanos_queue():
     }
 
 
-def test_a_gang_of_the_coscheduling_plugin():
+def test_a_schedule_timeout_becomes_a_coscheduling_policy():
     found = convert(with_policy(schedulingPolicy={"scheduleTimeoutSeconds": 5, "priorityClass": "high"}))
     assert found.runtime["spec"]["podGroupPolicy"] == {"coscheduling": {"scheduleTimeoutSeconds": 5}}
     assert pod_template(found)["spec"]["priorityClassName"] == "high"
 
 
-def test_a_gang_that_says_no_more_is_told_about():
+def test_a_gang_without_a_queue_has_a_finding():
     found = convert(with_policy(schedulingPolicy={"minAvailable": 2, "minResources": {"cpu": "2"}}))
     assert found.runtime is None
     assert "gang" in topics(found)
 
 
-def test_a_policy_that_says_nothing():
+def test_an_empty_policy_has_no_effect():
     found = convert(with_policy(schedulingPolicy={}, backoffLimit=None))
     assert found.blockers == ()
     assert topics(found) == ["processes", "restarts"]
@@ -142,7 +144,7 @@ def test_a_policy_that_says_nothing():
     ],
     ids=str,
 )
-def test_what_is_not_known_is_refused(policy):
+def test_invalid_values_are_refused(policy):
     found = convert(with_policy(**policy))
     assert len(found.blockers) == 1
     assert found.train_job is None

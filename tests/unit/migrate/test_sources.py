@@ -1,4 +1,4 @@
-"""What is found in files: jobs among other things, and what can't be read, with its line."""
+"""Tests of reading jobs from texts with other objects and unreadable documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", 
 BROKEN = 'name: "{{ .Values.name }}\nspec: {{- toYaml .Values.spec }}\n'  # a chart's template
 
 
-def test_jobs_of_every_kind_are_found_and_other_things_counted():
+def test_jobs_of_every_kind_are_found_and_other_objects_are_counted():
     documents = [
         job("a"),
         CONFIG_MAP,
@@ -38,43 +38,43 @@ def test_jobs_of_every_kind_are_found_and_other_things_counted():
     found = read_jobs(yaml.safe_dump_all(documents), "jobs.yaml")
     assert job_names(found) == ["a", "b", "c"]
     assert found.skipped == {"ConfigMap": 1, "Notebook": 1, "TrainJob": 1}
-    assert not found.unread
+    assert not found.read_errors
 
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps, lambda value: json.dumps(value, indent="\t")])
 @pytest.mark.parametrize("kind", ["List", "PyTorchJobList"])
-def test_a_lists_items_are_found(dump, kind):
+def test_the_items_of_a_list_are_found(dump, kind):
     found = read_jobs(dump({"apiVersion": "v1", "kind": kind, "items": [job("a"), CONFIG_MAP, job("b")]}), "-")
     assert job_names(found) == ["a", "b"]
     assert [one.origin for one in found.jobs] == ["-:1 item 1", "-:1 item 3"]
 
 
-def test_a_document_that_cannot_be_read_is_told_with_its_line_and_ends_none_but_itself():
+def test_an_unreadable_document_is_reported_with_its_line_and_the_others_are_read():
     text = "# ours\n---\n" + yaml.safe_dump(job("a")) + "---\n" + BROKEN + "---\n" + yaml.safe_dump(job("b"))
     found = read_jobs(text, "chart.yaml")
     assert job_names(found) == ["a", "b"]
-    (unread,) = found.unread
+    (error,) = found.read_errors
     begin = text[: text.index(BROKEN)].count("\n")  # the line of its separator
-    assert unread.origin == f"chart.yaml:{begin}"
-    assert f"in line {begin + 3}," in unread.reason  # where the quote should have ended
-    assert "Values" not in unread.reason
+    assert error.origin == f"chart.yaml:{begin}"
+    assert f"in line {begin + 3}," in error.reason  # where the quote should have ended
+    assert "Values" not in error.reason
 
 
 @pytest.mark.parametrize("text", ["", "\n", "---\n", "# nothing\n---\n...\n", "%YAML 1.1\n---\n# nothing\n"])
-def test_nothing_is_nothing(text):
+def test_an_empty_text_has_no_jobs_and_no_errors(text):
     found = read_jobs(text, "empty.yaml")
-    assert (found.jobs, found.unread, found.skipped) == ([], [], {})
+    assert (found.jobs, found.read_errors, found.skipped) == ([], [], {})
 
 
 @pytest.mark.parametrize("text", ["just words", "- 1\n- 2", "42", "{}", "a: 1"])
-def test_what_is_no_object_is_passed_by(text):
+def test_values_that_are_no_objects_are_skipped(text):
     found = read_jobs(text, "values.yaml")
     assert not found.jobs
-    assert not found.unread
+    assert not found.read_errors
     assert set(found.skipped) == {"no Kubernetes object"}
 
 
-def test_a_thousand_jobs_as_json_are_read_at_once():
+def test_a_thousand_jobs_are_read_from_one_json_document():
     found = read_jobs(
         json.dumps({"kind": "List", "items": [job(f"job-{n}") | {"text": "x" * 5000} for n in range(1000)]}), "-"
     )
@@ -82,7 +82,7 @@ def test_a_thousand_jobs_as_json_are_read_at_once():
 
 
 @given(st.lists(st.sampled_from(["job", "other", "broken", "empty"]), max_size=8), st.booleans())
-def test_every_document_counts_once_wherever_it_stands(kinds, begins_with_separator):
+def test_every_document_counts_once_in_any_order(kinds, begins_with_separator):
     texts = {
         "job": lambda n: yaml.safe_dump(job(f"job-{n}")),
         "other": lambda _: yaml.safe_dump(CONFIG_MAP),
@@ -93,7 +93,7 @@ def test_every_document_counts_once_wherever_it_stands(kinds, begins_with_separa
     found = read_jobs(text, "f")
     assert job_names(found) == [f"job-{n}" for n, kind in enumerate(kinds) if kind == "job"]
     assert found.skipped.total() == kinds.count("other")
-    assert len(found.unread) == kinds.count("broken")
+    assert len(found.read_errors) == kinds.count("broken")
     lines = text.splitlines()
     for one in found.jobs:
         begin = int(one.origin.partition(":")[2])

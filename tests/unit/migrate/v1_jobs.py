@@ -1,4 +1,4 @@
-"""PyTorchJobs to convert: a small one, and one with every field that the Training Operator and its pods have."""
+"""PyTorchJobs for tests: a small job, and a job with every field of the Training Operator and its pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def pytorch_job(
     pod: Mapping[str, Any] | None = None,
     **container: Any,
 ) -> Job:
-    """A PyTorchJob whose replicas have the same template; `container` are fields of the one that trains."""
+    """Return a PyTorchJob whose replicas have the same template.
+
+    `container` has fields of the training container.
+    """
     training = {"name": "pytorch", "image": "example.com/mnist:1", **container}
     template = {"spec": {**(pod or {}), "containers": [training]}}
     replicas: dict[str, Any] = {"Master": {"replicas": 1, "template": copy.deepcopy(template)}} if master else {}
@@ -32,11 +35,11 @@ def pytorch_job(
 
 
 def with_spec(job: Job, **spec: Any) -> Job:
-    """The same job with more in its spec."""
+    """Return the same job with more fields in its spec."""
     return {**job, "spec": {**job["spec"], **spec}}
 
 
-# Values that tell each field from the others.
+# Values by which a test can distinguish the fields.
 CONTAINER: Mapping[str, Any] = {
     "image": "example.com/every-field:1",
     "command": ["python", "train.py"],
@@ -142,7 +145,7 @@ ELASTIC: Mapping[str, Any] = {
 
 
 def every_field() -> Job:
-    """A PyTorchJob with every field, as a cluster gives it back."""
+    """Return a PyTorchJob with every field, as an API server returns it."""
     job = pytorch_job(workers=2, name="every-field", pod=POD, **CONTAINER)
     job["metadata"] |= {
         "namespace": "team-a",

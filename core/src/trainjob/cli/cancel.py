@@ -25,10 +25,10 @@ def cancel(
 ) -> None:
     """Delete TrainJobs that have not ended, with their pods.
 
-    TrainJobs that have ended are left alone, because a model on a volume of their own would be deleted with them. To
+    TrainJobs that have ended are not deleted, because a model on a volume of their own would be deleted with them. To
     delete them, use `trainjob sweep`.
 
-    With --json: a list of objects with name, namespace, uid, done and reason. `done` is "deleted", "left alone" or
+    With --json: a list of objects with name, namespace, uid, done and reason. `done` is "deleted", "unchanged" or
     "failed".
 
     Example: trainjob cancel tune-1a2b3c4d
@@ -37,8 +37,8 @@ def cancel(
     def cancel_one(cluster: Cluster, reference: JobReference) -> tuple[str, str]:
         phase = cancel_unless_finished(cluster, reference).phase
         if phase is Phase.DELETED:
-            return _LEFT_ALONE, "it no longer exists"
-        return (_LEFT_ALONE, f"it is {phase.value}") if phase.finished else ("deleted", "")
+            return _UNCHANGED, "it no longer exists"
+        return (_UNCHANGED, f"it is {phase.value}") if phase.finished else ("deleted", "")
 
     _apply_to_each(names, namespace, cancel_one, as_json=as_json)
 
@@ -72,7 +72,7 @@ def resume(
     )
 
 
-_LEFT_ALONE, _FAILED = "left alone", "failed"
+_UNCHANGED, _FAILED = "unchanged", "failed"
 _Action = Callable[[Cluster, JobReference], tuple[str, str]]
 """Action on one TrainJob; returns its result, such as "deleted", and the reason."""
 
@@ -81,7 +81,7 @@ def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool
     done, already = ("suspended", "is already suspended") if suspended else ("resumed", "is not suspended")
     if set_suspended(cluster, reference.name, reference.namespace, suspended=suspended):
         return done, ""
-    return _LEFT_ALONE, f"it has ended, or {already}"
+    return _UNCHANGED, f"it has ended, or {already}"
 
 
 def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json: bool) -> None:
@@ -108,6 +108,6 @@ def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json
 
 
 def _print_result(reference: JobReference, done: str, reason: str) -> None:
-    color = {_FAILED: "red", _LEFT_ALONE: "yellow"}.get(done, "green")
+    color = {_FAILED: "red", _UNCHANGED: "yellow"}.get(done, "green")
     console = terminal.error_console() if done == _FAILED else terminal.console()
     console.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")

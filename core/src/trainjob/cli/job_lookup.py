@@ -17,7 +17,7 @@ _ALL_LABELS = ""  # label selector for all TrainJobs
 _MAX_LISTED = 10
 
 NAMES = typer.Argument(
-    metavar="NAME...",
+    metavar="NAME",
     help="TrainJobs, each as NAME or NAMESPACE/NAME.",
     show_default=False,
     autocompletion=completion.complete_trainjobs,

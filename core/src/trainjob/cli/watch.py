@@ -23,7 +23,7 @@ from trainjob.status import Phase, Progress, Verdict
 __all__ = ["watch"]
 
 _NAMES = typer.Argument(
-    metavar="NAME...", help="TrainJobs. Default: all of the namespace.", autocompletion=completion.complete_trainjobs
+    metavar="NAME", help="TrainJobs. Default: all of the namespace.", autocompletion=completion.complete_trainjobs
 )
 _BAR = 16  # characters
 _FRAME_LINES = 3  # lines of the screen without a TrainJob

@@ -15,16 +15,17 @@ from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, Problem
 from trainjob_migrate.cli.diff import set_table_width
 from trainjob_migrate.comparison import Comparison, Row
-from trainjob_migrate.comparison import compare as set_beside
+from trainjob_migrate.comparison import compare as compare_jobs
 from trainjob_migrate.operator_jobs import OperatorJobs
 
 __all__ = ["compare"]
 
-_NAME = typer.Argument(help="The v1 job, by name.", show_default=False)
-_KIND = typer.Option(help="Its kind, where several have the name, such as MPIJob.", show_default=False)
+_NAME = typer.Argument(metavar="NAME", help="Name of the v1 job.", show_default=False)
+_KIND = typer.Option(help="Kind of the v1 job, such as MPIJob, if several kinds have this name.", show_default=False)
 _WITH = typer.Option(
     "--with",
-    help="The TrainJob; one of the same name by default.",
+    metavar="TRAINJOB",
+    help="Name of the TrainJob. Default: the name of the v1 job.",
     show_default=False,
     autocompletion=completion.complete_trainjobs,
 )
@@ -37,32 +38,25 @@ def compare(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Show how they ended and what their pods got: image, command, environment, resources, world size.
+    """Compare a v1 job and a TrainJob of a cluster side by side.
 
-    Works on running and on ended ones; where pods are gone, what the jobs ask for is told. What could be a secret is
-    `***`. As JSON: an object with `before`, `after` and `rows` (`aspect`, `before`, `after`, `same`, `note`).
+    The comparison has states, times, exit codes, restarts, world size, image, command, resources and environment
+    variables of their pods. If the pods no longer exist, it has the values of the jobs' specs. `=` marks equal values,
+    `!` marks different values, and `***` replaces possible secrets.
 
-    Args:
-        name: of the v1 job.
-        train_job: of the TrainJob; empty for the same name.
-        kind: of the v1 job.
-        namespace: of both; empty for the kubeconfig's.
-        as_json: for programs.
+    With --json: an object with before, after and rows. Each row has aspect, before, after, same and note.
 
-    Raises:
-        NotFound: one of them does not exist.
-        InvalidSpec: several kinds have a job of that name.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob migrate compare bert -n team-a
     """
     with terminal.open_cluster() as cluster:
         old = _find_v1_job(cluster, name, kind, namespace or cluster.namespace)
         (new,) = get_trainjobs(cluster, [train_job or name], namespace)
         train_pods = cluster.list_pods(new["metadata"]["name"], new["metadata"]["namespace"])
-        told = set_beside(old, OperatorJobs(cluster).list_pods(old), new, train_pods)
+        comparison = compare_jobs(old, OperatorJobs(cluster).list_pods(old), new, train_pods)
     if as_json:
-        terminal.print_json(told.to_dict())
+        terminal.print_json(comparison.to_dict())
     else:
-        set_table_width(terminal.console()).print(_table(told))
+        set_table_width(terminal.console()).print(_table(comparison))
 
 
 def _find_v1_job(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapping[str, Any]:
@@ -78,7 +72,9 @@ def _find_v1_job(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapp
         )
     if len(found) > 1:
         raise InvalidSpec(
-            Problem("--kind", "none", f"several kinds have it: {', '.join(job['kind'] for job in found)}")
+            Problem(
+                "--kind", "none", f"several kinds have a job of this name: {', '.join(job['kind'] for job in found)}"
+            )
         )
     return found[0]
 

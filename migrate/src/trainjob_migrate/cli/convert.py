@@ -1,4 +1,4 @@
-"""`trainjob migrate convert`: the converted TrainJobs as YAML, to be applied."""
+"""`trainjob migrate convert`: write the converted TrainJobs as YAML."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from trainjob_migrate.report import ConvertedJob, MigrationReport
 
 __all__ = ["convert"]
 
-_TO = typer.Option(help="Write one file for each job into this folder, instead of standard output.", show_default=False)
-_OVERWRITE = typer.Option("--overwrite", help="With --to: files that are there already, too.", show_default=False)
+_TO = typer.Option(
+    metavar="FOLDER", help="Write one file per job to this folder instead of standard output.", show_default=False
+)
+_OVERWRITE = typer.Option("--overwrite", help="With --to: replace existing files.", show_default=False)
 
 
 def convert(
@@ -35,28 +37,16 @@ def convert(
     launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
     dialect: Annotated[Dialect, sources.DIALECT] = Dialect.V2_2,
 ) -> None:
-    """Write the TrainJobs for v1 jobs as YAML, each after the TrainingRuntime that is made for it.
+    """Convert v1 jobs to TrainJobs, and write them as YAML.
 
-    Nothing is written for a job that is refused; the others are written all the same, and the exit code is 2. What is
-    told of them goes to standard error.
+    A TrainJob that needs a TrainingRuntime of its own is written after it. If a job is refused, nothing is written for
+    it, the other jobs are written, and the exit code is 2. Findings and reasons are on standard error.
 
-    Args:
-        paths: files, folders, or `-`.
-        from_cluster: the jobs of a cluster instead.
-        namespace: where, for a cluster.
-        everywhere: in all of a cluster's namespaces.
-        to: a folder for files, instead of standard output.
-        overwrite: also those that are there.
-        launch: how a script that reads RANK and WORLD_SIZE gets them.
-        dialect: the shape of the TrainJob API.
-
-    Raises:
-        InvalidSpec: there is no such file, or a file is in the way; nothing was written.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob migrate convert jobs/ --to trainjobs/
     """
     if overwrite and to is None:
-        raise InvalidSpec(Problem("--overwrite", "given", "it is for --to"))
-    told = sources.convert_sources(
+        raise InvalidSpec(Problem("--overwrite", "given", "it needs --to"))
+    report = sources.convert_sources(
         paths or (),
         from_cluster=from_cluster,
         namespace=namespace,
@@ -65,15 +55,17 @@ def convert(
         launch=launch,
     )
     console = terminal.error_console()
-    written, twice = _separate_duplicates(told)
-    _print_report(told)
+    written, twice = _separate_duplicates(report)
+    _print_report(report)
     for job, first in twice:
-        console.print(f"[bold red]left out[/] {escape(f'{job} ({job.origin}): {first.origin} has one of that name')}")
+        console.print(
+            f"[bold red]skipped[/] {escape(f'{job} ({job.origin}): {first.origin} has a job of the same name')}"
+        )
     if to is None:
         terminal.print_yaml(*(document for job in written for document in _documents(job)))
     else:
         _write_all(to, written, overwrite=overwrite)
-    if not told.is_complete or twice:
+    if not report.is_complete or twice:
         raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
@@ -82,7 +74,7 @@ def _print_report(report: MigrationReport) -> None:
     for job in report.jobs:
         output.print_job(console, job)
         output.print_findings(console, job)
-    output.print_unread(console, report)
+    output.print_read_errors(console, report)
     output.print_totals(console, report)
 
 
@@ -123,18 +115,18 @@ def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -
         TrainJobError: a file cannot be written.
     """
     files = {folder / f"{'.'.join(filter(None, _get_key(job.conversion.train_job or {})))}.yaml": job for job in jobs}
-    in_the_way = [file for file in files if file.exists()]
-    if in_the_way and not overwrite:
-        names = ", ".join(file.name for file in in_the_way)
+    existing = [file for file in files if file.exists()]
+    if existing and not overwrite:
+        names = ", ".join(file.name for file in existing)
         raise InvalidSpec(
-            Problem("--to", repr(str(folder)), f"it has {names} already: add --overwrite, or choose another")
+            Problem("--to", repr(str(folder)), f"it already has {names}: add --overwrite, or use another folder")
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, job in files.items():
             _write(file, terminal.to_yaml(*_documents(job)), overwrite=overwrite)
     except OSError as error:
-        raise TrainJobError(f"{error.filename or folder} can't be written: {error.strerror}") from None
+        raise TrainJobError(f"cannot write {error.filename or folder}: {error.strerror}") from None
 
 
 def _write(file: Path, content: str, *, overwrite: bool) -> None:
@@ -143,7 +135,7 @@ def _write(file: Path, content: str, *, overwrite: bool) -> None:
         with os.fdopen(descriptor, "w") as opened:
             opened.write(content)
         if overwrite:
-            os.replace(name, file)  # noqa: PTH105 - a text is what there is
+            os.replace(name, file)  # noqa: PTH105 - mkstemp returns a string
         else:
             os.link(name, file)
     finally:

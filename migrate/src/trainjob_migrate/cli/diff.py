@@ -30,35 +30,26 @@ def diff(
     dialect: Annotated[Dialect, sources.DIALECT] = Dialect.V2_2,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Show what each field of a v1 job is in the TrainJob, in two columns.
+    """Show the fields of v1 jobs and of their TrainJobs side by side.
 
-    As JSON: a list with `origin`, `job` and `fields` for each, these with `part`, `before`, `after` and `fate` (null
-    for what only the new job has).
-
-    Args:
-        paths: files, folders, or `-`.
-        launch: how a script that reads RANK and WORLD_SIZE would get them.
-        dialect: the shape of the TrainJob API.
-        as_json: for programs.
-
-    Raises:
-        InvalidSpec: there is no such file.
+    With --json: a list with origin, job and fields for each job. Each field has part, before, after and result.
+    `result` is "converted", "moved", "dropped" or "refused", and null for fields that only the TrainJob has.
     """
-    told = sources.convert_sources(paths, dialect=dialect, launch=launch)
+    report = sources.convert_sources(paths, dialect=dialect, launch=launch)
     if as_json:
-        terminal.print_json([_to_json(job) for job in told.jobs])
+        terminal.print_json([_to_json(job) for job in report.jobs])
     else:
         console = set_table_width(terminal.console())
-        for job in told.jobs:
+        for job in report.jobs:
             console.print(f"[dim]{escape(job.origin)}[/]")
             console.print(_table(job))
-    output.print_unread(terminal.error_console(), told)
-    if told.unread:
+    output.print_read_errors(terminal.error_console(), report)
+    if report.read_errors:
         raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
 def set_table_width(console: Console) -> Console:
-    """Set the width of a console that is not a terminal, for tables with wrapped table_format.
+    """Set the width of a console that is not a terminal, for tables with wrapped cells.
 
     The environment variable COLUMNS takes precedence.
 
@@ -72,7 +63,7 @@ def set_table_width(console: Console) -> Console:
 
 def _to_json(job: ConvertedJob) -> dict[str, object]:
     fields = [
-        {"part": pair.part, "before": pair.before, "after": pair.after, "fate": pair.result and pair.result.value}
+        {"part": pair.part, "before": pair.before, "after": pair.after, "result": pair.result and pair.result.value}
         for pair in pairs(job.conversion)
     ]
     return {"origin": job.origin, "job": str(job), "fields": fields}
@@ -80,7 +71,7 @@ def _to_json(job: ConvertedJob) -> dict[str, object]:
 
 def _table(job: ConvertedJob) -> Table:
     train_job = job.conversion.train_job
-    after = f"TrainJob {train_job['metadata']['name']}" if train_job else "no TrainJob: it is refused"
+    after = f"TrainJob {train_job['metadata']['name']}" if train_job else "no TrainJob: the job is refused"
     table = Table(box=None, pad_edge=False, expand=True)
     for title in (str(job), after):
         table.add_column(escape(title), ratio=1, overflow="fold")

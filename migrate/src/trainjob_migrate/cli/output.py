@@ -11,7 +11,7 @@ from trainjob.cli import table_format
 from trainjob_migrate import FieldRecord, FieldResult
 from trainjob_migrate.report import ConvertedJob, MigrationReport
 
-__all__ = ["COLORS", "print_fields", "print_findings", "print_job", "print_totals", "print_unread"]
+__all__ = ["COLORS", "print_fields", "print_findings", "print_job", "print_read_errors", "print_totals"]
 
 COLORS = {
     FieldResult.CONVERTED: "green",
@@ -22,12 +22,12 @@ COLORS = {
 
 
 def print_job(console: Console, job: ConvertedJob) -> None:
-    """Print the readiness class of a job, or that it is refused and because of which fields."""
+    """Print the readiness class of a job, or the fields because of which it is refused."""
     conversion = job.conversion
     verdict = "[bold red]refused[/]" if conversion.blockers else f"[green]{conversion.readiness.value}[/]"
     console.print(f"[bold]{escape(str(job))}[/] {verdict} {escape(job.origin)}")
-    for line in conversion.blockers:
-        console.print(f"  [bold red]refused[/] {escape(line.path)}: {escape(line.reason)}")
+    for record in conversion.blockers:
+        console.print(f"  [bold red]refused[/] {escape(record.path)}: {escape(record.reason)}")
 
 
 def print_findings(console: Console, job: ConvertedJob) -> None:
@@ -38,23 +38,25 @@ def print_findings(console: Console, job: ConvertedJob) -> None:
 
 
 def print_fields(console: Console, job: ConvertedJob) -> None:
-    """Print the fate of each field, on two lines because paths are long."""
-    for line in job.conversion.lines:
-        console.print(f"  [{COLORS[line.fate]}]{line.fate.value:<9}[/] {escape(line.path)}: {escape(line.given)}")
-        if told := format_new_place(line):
-            console.print(f"            {escape(told)}")
+    """Print the result of each field, on two lines because paths are long."""
+    for record in job.conversion.fields:
+        console.print(
+            f"  [{COLORS[record.result]}]{record.result.value:<9}[/] {escape(record.path)}: {escape(record.given)}"
+        )
+        if place := format_new_place(record):
+            console.print(f"            {escape(place)}")
 
 
-def format_new_place(line: FieldRecord) -> str:
+def format_new_place(record: FieldRecord) -> str:
     """Return the new place of a field and the reason; empty if neither needs to be stated."""
-    target = f"-> {line.target}" if line.target else ""
-    return f"{target} ({line.reason})" if target and line.reason else target or line.reason
+    target = f"-> {record.target}" if record.target else ""
+    return f"{target} ({record.reason})" if target and record.reason else target or record.reason
 
 
-def print_unread(console: Console, report: MigrationReport) -> None:
+def print_read_errors(console: Console, report: MigrationReport) -> None:
     """Print the documents that could not be read."""
-    for one in report.unread:
-        console.print(f"[bold red]unread[/] {escape(one.origin)}: {escape(one.reason)}")
+    for one in report.read_errors:
+        console.print(f"[bold red]cannot read[/] {escape(one.origin)}: {escape(one.reason)}")
 
 
 def print_totals(console: Console, report: MigrationReport) -> None:
@@ -68,8 +70,8 @@ def _numbers(report: MigrationReport) -> Iterator[str]:
     yield f"{len(report.jobs)} job{'' if len(report.jobs) == 1 else 's'}"
     yield from (f"{count} {readiness.value}" for readiness, count in report.count_by_readiness().items())
     yield f"{len(report.refused)} refused"
-    if report.unread:
-        yield f"{len(report.unread)} could not be read"
+    if report.read_errors:
+        yield f"{len(report.read_errors)} could not be read"
     if report.skipped:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(report.skipped.items()))
-        yield f"{sum(report.skipped.values())} of other kinds passed by ({kinds})"
+        yield f"{sum(report.skipped.values())} objects of other kinds skipped ({kinds})"

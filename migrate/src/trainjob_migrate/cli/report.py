@@ -1,4 +1,4 @@
-"""`trainjob migrate report`: what the conversion would do with every field."""
+"""`trainjob migrate report`: report the result of the conversion for every field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Format(str, Enum):
     JSON = "json"
 
 
-_FORMAT = typer.Option("--format", help="How it is told.")
+_FORMAT = typer.Option("--format", help="Format of the report; --json is the same as --format json.")
 
 
 def report(
@@ -37,26 +37,16 @@ def report(
     output_format: Annotated[Format, _FORMAT] = Format.TERMINAL,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Tell each job's class (simple, standard, complex; or refused), what to know of it, and each field's fate.
+    """Report the readiness of v1 jobs, and the result of the conversion for each field.
 
-    As JSON: an object with `summary`, `jobs` and `unread`; see `trainjob_migrate.report.Survey.to_dict`. What could be
-    a secret is `***`. The exit code is 0, whatever is told.
+    The class of a job is simple, standard, complex or refused. For each field, the report has its new place, or why it
+    is dropped or refused. `***` replaces possible secrets. The exit code is 0 even if jobs are refused.
 
-    Args:
-        paths: files, folders, or `-`.
-        from_cluster: the jobs of a cluster instead.
-        namespace: where, for a cluster.
-        everywhere: in all of a cluster's namespaces.
-        launch: how a script that reads RANK and WORLD_SIZE would get them.
-        dialect: the shape of the TrainJob API.
-        form: how it is told.
-        as_json: the same as `--format json`.
+    With --json: an object with summary, jobs and read_errors.
 
-    Raises:
-        InvalidSpec: there is no such file.
-        ClusterError: the cluster can't be asked.
+    Example: trainjob migrate report jobs/ --format markdown
     """
-    told = sources.convert_sources(
+    result = sources.convert_sources(
         paths or (),
         from_cluster=from_cluster,
         namespace=namespace,
@@ -65,14 +55,14 @@ def report(
         launch=launch,
     )
     if as_json or output_format is Format.JSON:
-        terminal.print_json(told.to_dict())
+        terminal.print_json(result.to_dict())
     elif output_format is Format.MARKDOWN:
-        print(format_markdown(told), end="", flush=True)
+        print(format_markdown(result), end="", flush=True)
     else:
         console = terminal.console()
-        for job in told.jobs:
+        for job in result.jobs:
             output.print_job(console, job)
             output.print_findings(console, job)
             output.print_fields(console, job)
-        output.print_unread(console, told)
-        output.print_totals(console, told)
+        output.print_read_errors(console, result)
+        output.print_totals(console, result)

@@ -16,26 +16,30 @@ from trainjob.status.nested_fields import get_str
 from trainjob_migrate import Launch
 from trainjob_migrate.operator_jobs import OperatorJobs
 from trainjob_migrate.report import MigrationReport, convert_all
-from trainjob_migrate.sources import FoundJob, Sources, UnreadDocument, read_jobs
+from trainjob_migrate.sources import FoundJob, ReadError, Sources, read_jobs
 
 __all__ = ["ALL_NAMESPACES", "DIALECT", "FROM_CLUSTER", "LAUNCH", "NAMESPACE", "PATHS", "convert_sources"]
 
 PATHS = typer.Argument(
-    metavar="PATH...", help="Files, folders (their *.yaml, *.yml, *.json), or - for standard input.", show_default=False
+    metavar="PATH",
+    help="Files, folders (their *.yaml, *.yml and *.json files), or - for standard input.",
+    show_default=False,
 )
-FROM_CLUSTER = typer.Option("--from-cluster", help="The jobs that a cluster has, instead of files.", show_default=False)
+FROM_CLUSTER = typer.Option("--from-cluster", help="Read the jobs of a cluster instead of files.", show_default=False)
 NAMESPACE = typer.Option(
     "--namespace",
     "-n",
-    help="With --from-cluster: where; the kubeconfig's own by default.",
+    help="With --from-cluster: namespace. Default: that of the kubeconfig's context.",
     show_default=False,
     autocompletion=completion.complete_namespaces,
 )
 ALL_NAMESPACES = typer.Option(
-    "--all-namespaces", "-A", help="With --from-cluster: in all namespaces.", show_default=False
+    "--all-namespaces", "-A", help="With --from-cluster: read the jobs of all namespaces.", show_default=False
 )
-LAUNCH = typer.Option(help="How a script that reads RANK and WORLD_SIZE gets them; see docs/migrating.md.")
-DIALECT = typer.Option(help="The Trainer that is to run them; 2.2 is 2.2 and later.")
+LAUNCH = typer.Option(
+    help="Provide RANK, WORLD_SIZE and the like to scripts by spec.trainer.env, or start the scripts with torchrun."
+)
+DIALECT = typer.Option(help="Trainer version of the TrainJobs; 2.2 means 2.2 or later.")
 _SUFFIXES = (".yaml", ".yml", ".json")
 _STANDARD_INPUT = "-"
 
@@ -55,7 +59,7 @@ def convert_sources(
         paths: files, folders, or `-`.
         from_cluster: whether to read the jobs of a cluster instead.
         namespace: namespace in the cluster; empty for the connection's.
-        everywhere: whether to read all namespaces of the cluster.
+        all_namespaces: whether to read all namespaces of the cluster.
         dialect: version of the TrainJob API.
         launch: see `trainjob_migrate.Launch`.
 
@@ -66,10 +70,10 @@ def convert_sources(
     """
     if bool(paths) is from_cluster:
         given = f"{len(paths)} paths{' and --from-cluster' if from_cluster else ''}"
-        raise InvalidSpec(Problem("PATH", given, "give files or folders, - for standard input, or --from-cluster"))
+        raise InvalidSpec(Problem("PATH", given, "use files or folders, - for standard input, or --from-cluster"))
     if (namespace or all_namespaces) and not from_cluster:
         raise InvalidSpec(
-            Problem("--namespace", namespace or "-A", "it is for --from-cluster: files say it themselves")
+            Problem("--namespace", namespace or "-A", "it needs --from-cluster; files contain their namespaces")
         )
     sources = _of_cluster(namespace, all_namespaces=all_namespaces) if from_cluster else _of_paths(paths)
     return convert_all(sources, dialect=dialect, launch=launch)
@@ -90,7 +94,7 @@ def _of_paths(paths: Sequence[str]) -> Sources:
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
     """Yield a file, whatever its suffix, or the YAML and JSON files of a folder.
 
-    Hidden files and folders such as `.git` are left out.
+    Hidden files and folders such as `.git` are skipped.
     """
     if not path.is_dir():
         yield str(path), path
@@ -106,20 +110,20 @@ def _of_file(name: str, file: Path | None) -> Sources:
         content = file.read_bytes() if file else sys.stdin.buffer.read()
         return read_jobs(content.decode("utf-8-sig"), name)
     except OSError as error:
-        return Sources(unread=[UnreadDocument(name, f"it can't be read: {error.strerror}")])
+        return Sources(read_errors=[ReadError(name, f"cannot be read: {error.strerror}")])
     except UnicodeDecodeError as error:
-        return Sources(unread=[UnreadDocument(name, f"it is no text in UTF-8: {error.reason} at byte {error.start}")])
+        return Sources(read_errors=[ReadError(name, f"not a text in UTF-8: {error.reason} at byte {error.start}")])
 
 
 def _of_cluster(namespace: str, *, all_namespaces: bool) -> Sources:
     with terminal.open_cluster() as cluster:
         listed = OperatorJobs(cluster).list_all(None if all_namespaces else namespace or cluster.namespace)
     for kinds, why in (
-        (listed.unserved_kinds, "the cluster does not know them"),
+        (listed.unserved_kinds, "the cluster does not serve them"),
         (listed.forbidden_kinds, "no permission to list them"),
     ):
         if kinds:
-            terminal.error_console().print(f"[yellow]left out: {escape(', '.join(kinds))}: {why}[/]")
+            terminal.error_console().print(f"[yellow]skipped: {escape(', '.join(kinds))}: {why}[/]")
     return Sources(
         [FoundJob(f"cluster, namespace {get_str(job, 'metadata', 'namespace')}", job) for job in listed.jobs]
     )

@@ -29,16 +29,18 @@ from trainjob_migrate.report import ConvertedJob
 
 __all__ = ["trial"]
 
-_FILE = typer.Argument(metavar="FILE", help="A file with one v1 job; - for standard input.", show_default=False)
+_FILE = typer.Argument(metavar="FILE", help="File with one v1 job; - means standard input.", show_default=False)
 _NAMESPACE = typer.Option(
     "--namespace",
     "-n",
-    help="Where it runs; the file's, then the kubeconfig's, by default.",
+    help="Namespace of the test. Default: that of the file, then that of the kubeconfig's context.",
     show_default=False,
     autocompletion=completion.complete_namespaces,
 )
-_KEEP = typer.Option("--keep", help="Leave everything there at the end, to look at it.", show_default=False)
-_TIMEOUT = typer.Option(help="How long it may take: 30m, 12h.", show_default=False)
+_KEEP = typer.Option("--keep", help="Retain the TrainJob and its TrainingRuntime at the end.", show_default=False)
+_TIMEOUT = typer.Option(
+    metavar="DURATION", help="Delete the TrainJob after this time, such as 30m or 12h.", show_default=False
+)
 _SUFFIX = "-test"
 # Retention of the objects of a killed test: `trainjob sweep` deletes them this long after their end.
 _RETENTION = "1h"
@@ -52,26 +54,16 @@ def trial(
     launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Run one v1 job as the TrainJob it would be, under a name of its own (NAME-test-...), and delete it at its end.
+    """Run one v1 job as a TrainJob under another name, and delete it afterwards.
 
-    It does the job's real work on the cluster, with its volumes and secrets: give it a copy whose work is short. Phases
-    and logs are told as they come. It ends at the first container that fails. Ctrl-C and SIGTERM delete it, too; what a
-    killed command leaves is deleted by `trainjob sweep`, an hour after its end, or by the next test of the same job.
-    A suspended job runs all the same. As JSON: the outcome, as `trainjob wait` prints it.
+    The test does the real work of the job on the cluster, with its volumes and secrets: use a copy with little work,
+    for example one epoch. The TrainJob has the name NAME-test-..., runs even if the job is suspended, and ends at the
+    first container that fails. The command prints phases and logs. Ctrl-C and SIGTERM also delete the TrainJob. If the
+    command is killed, `trainjob sweep` deletes it an hour after its end, or the next test of the same job deletes it.
 
-    Args:
-        file: its path; `-` for standard input.
-        namespace: where; empty for the file's own, then the kubeconfig's.
-        keep: leave the TrainJob and its TrainingRuntime there.
-        timeout: how long to wait for its end; empty for as long as it takes.
-        launch: how a script that reads RANK and WORLD_SIZE gets them.
-        as_json: for programs.
+    With --json: the outcome, as `trainjob wait` prints it.
 
-    Raises:
-        InvalidSpec: there is not exactly one job in the file, or it is refused.
-        JobFailed: it ran and failed.
-        WaitTimeout: the time is over.
-        ClusterError: the cluster can't be asked, or refuses it.
+    Example: trainjob migrate test jobs/bert-short.yaml -n team-a --timeout 30m
     """
     total = parse_duration(timeout, "--timeout") if timeout else None
     source = _only_job(file, launch)
@@ -90,11 +82,11 @@ def trial(
 
 
 def _only_job(file: str, launch: Launch) -> ConvertedJob:
-    told = sources.convert_sources([file], dialect=Dialect.V2_2, launch=launch)
-    output.print_unread(terminal.error_console(), told)
-    if len(told.jobs) != 1 or told.unread:
-        raise InvalidSpec(Problem("FILE", repr(file), f"one job is wanted, and it has {len(told.jobs)}"))
-    return told.jobs[0]
+    report = sources.convert_sources([file], dialect=Dialect.V2_2, launch=launch)
+    output.print_read_errors(terminal.error_console(), report)
+    if len(report.jobs) != 1 or report.read_errors:
+        raise InvalidSpec(Problem("FILE", repr(file), f"the file must have one job, but has {len(report.jobs)}"))
+    return report.jobs[0]
 
 
 @dataclass(frozen=True)
@@ -125,8 +117,8 @@ class _TestObjects:
         metadata = {**old.source["metadata"], "name": name, "namespace": namespace}
         new = convert({**old.source, "metadata": metadata}, dialect=dialect, launch=launch)
         if new.train_job is None:
-            problems = [Problem(line.path, line.given, line.reason) for line in new.blockers]
-            raise InvalidSpec(problems, hint="change the job; `trainjob migrate report` tells about all of its fields")
+            problems = [Problem(record.path, record.given, record.reason) for record in new.blockers]
+            raise InvalidSpec(problems, hint="change the job; `trainjob migrate report` shows all of its fields")
         spec = {field: value for field, value in new.train_job["spec"].items() if field != "suspend"}
         return cls(
             _add_run_metadata(new.train_job, key) | {"spec": spec},
@@ -148,7 +140,7 @@ class _TestObjects:
 def _add_run_metadata(manifest: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
     """Return the object with the labels and annotations of its run key and its retention."""
     metadata = manifest["metadata"]
-    marks = {
+    additions = {
         "labels": labels.run_labels(key.to_dict(), key.digest, 1),
         "annotations": {
             labels.RUN_KEY: key.canonical,
@@ -156,7 +148,10 @@ def _add_run_metadata(manifest: Mapping[str, Any], key: RunKey) -> dict[str, Any
             labels.TTL_AFTER_FAILURE: _RETENTION,
         },
     }
-    return {**manifest, "metadata": {**metadata, **{part: {**metadata.get(part, {}), **marks[part]} for part in marks}}}
+    return {
+        **manifest,
+        "metadata": {**metadata, **{part: {**metadata.get(part, {}), **additions[part]} for part in additions}},
+    }
 
 
 @dataclass(frozen=True)
@@ -165,9 +160,9 @@ class _TestRun:
 
     Attributes:
         cluster: the cluster on which it runs.
-        trial: the objects that it creates.
+        objects: the objects that it creates.
         keep: whether to retain the objects at the end.
-        total: longest duration of the wait; None for no limit.
+        timeout: longest duration of the wait; None for no limit.
         console: console for phases and logs.
     """
 
@@ -182,26 +177,28 @@ class _TestRun:
 
         With `keep`, the objects are retained.
         """
-        halt, trial = Interruption(), self.objects
-        halt.handle_signals(lambda: terminal.error_console().print("[yellow]interrupted: deleting what was made[/]"))
-        at_its_end = KillAction.KEEP if self.keep else KillAction.DELETE
-        limits = Limits(total=self.timeout, on_failure=at_its_end, on_timeout=at_its_end)
+        interruption, objects = Interruption(), self.objects
+        interruption.handle_signals(
+            lambda: terminal.error_console().print("[yellow]interrupted: deleting the created objects[/]")
+        )
+        kill_action = KillAction.KEEP if self.keep else KillAction.DELETE
+        limits = Limits(total=self.timeout, on_failure=kill_action, on_timeout=kill_action)
         try:
-            with ProgressOutput(self.console, halt) as story:
+            with ProgressOutput(self.console, interruption) as output_lines:
                 await asyncio.to_thread(self._delete_earlier)
                 created = await asyncio.to_thread(self._create)
                 reference = reference_to(created, adopted=False)
-                story.print_line(
-                    f"TrainJob {reference}: created" + (" with its TrainingRuntime" if trial.runtime else "")
+                output_lines.print_line(
+                    f"TrainJob {reference}: created" + (" with its TrainingRuntime" if objects.runtime else "")
                 )
-                return await halt.run(
-                    wait_async(self.cluster, reference, limits=limits, listener=story.create_listener(reference))
+                return await interruption.run(
+                    wait_async(self.cluster, reference, limits=limits, listener=output_lines.create_listener(reference))
                 )
         finally:
             if self.keep:
-                place = f"{trial.namespace}/{trial.name}"
+                place = f"{objects.namespace}/{objects.name}"
                 terminal.error_console().print(
-                    f"kept: TrainJob {place}; `trainjob sweep` deletes it an hour after its end"
+                    f"retained: TrainJob {place}; `trainjob sweep` deletes it an hour after its end"
                 )
             else:
                 await asyncio.to_thread(self._delete_objects)
@@ -227,8 +224,8 @@ class _TestRun:
             if phase.finished:
                 self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
             else:
-                at_work = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
-                terminal.error_console().print(f"[yellow]{escape(at_work)}[/]")
+                warning = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
+                terminal.error_console().print(f"[yellow]{escape(warning)}[/]")
 
     def _delete_objects(self) -> None:
         """Delete the TrainJob and the TrainingRuntime by their unique name.

@@ -41,43 +41,43 @@ def convert_documents(*jobs):
     )
 
 
-def test_jobs_are_counted_by_class_and_what_is_refused_is_in_none():
-    told = convert_documents(
+def test_jobs_are_counted_by_class_without_refused_jobs():
+    report = convert_documents(
         job("one"), job("two"), job("three", pod={"nodeSelector": {"a": "b"}}), TF_JOB, job("t", bogus=1), NAMELESS
     )
     assert (
-        told.count_by_readiness()[Readiness.COMPLEX]
-        + told.count_by_readiness()[Readiness.STANDARD]
-        + told.count_by_readiness()[Readiness.SIMPLE]
+        report.count_by_readiness()[Readiness.COMPLEX]
+        + report.count_by_readiness()[Readiness.STANDARD]
+        + report.count_by_readiness()[Readiness.SIMPLE]
         == 3
     )
-    assert [str(one) for one in told.refused] == ["TFJob tf", "PyTorchJob ml/t"]
-    (unread,) = told.unread
-    assert unread.origin.startswith("jobs.yaml:")
-    assert "metadata.name" in unread.reason
-    assert not told.is_complete
+    assert [str(one) for one in report.refused] == ["TFJob tf", "PyTorchJob ml/t"]
+    (error,) = report.read_errors
+    assert error.origin.startswith("jobs.yaml:")
+    assert "metadata.name" in error.reason
+    assert not report.is_complete
     assert convert_documents(job("one")).is_complete
 
 
-def test_reasons_are_grouped_the_most_frequent_first_and_a_job_counts_once_in_each():
-    told = convert_documents(job("a", bogus=1, other=2), job("b", bogus=1), job("b", bogus=1), TF_JOB)
-    (first, jobs), *_ = told.group_blockers()
+def test_reasons_are_grouped_with_each_job_once_most_frequent_first():
+    report = convert_documents(job("a", bogus=1, other=2), job("b", bogus=1), job("b", bogus=1), TF_JOB)
+    (first, jobs), *_ = report.group_blockers()
     assert jobs == ["PyTorchJob ml/a", "PyTorchJob ml/b", "PyTorchJob ml/b"]
-    assert "known" in first
+    assert "unknown field" in first
 
 
-def test_the_dict_is_json_and_has_a_line_for_every_field():
+def test_the_json_report_has_a_record_for_every_field():
     values = json.loads(json.dumps(convert_documents(job("one"), TF_JOB).to_dict()))
     assert values["summary"]["jobs"] == 2
     assert values["summary"]["refused"] == 1
-    assert {line["path"] for line in values["jobs"][0]["lines"]} >= {"kind", "metadata.name"}
+    assert {record["path"] for record in values["jobs"][0]["fields"]} >= {"kind", "metadata.name"}
     assert values["jobs"][0]["origin"] == "jobs.yaml:1"
 
 
-def test_no_secret_is_told():
+def test_no_format_shows_a_secret():
     env = [{"name": "HF_TOKEN", "value": SECRET}, {"name": "PLAIN", "value": f"--token={SECRET}"}]
-    told = convert_documents(job("one", env=env, command=["torchrun", "train.py", "--hub-token", SECRET]))
-    texts = [format_markdown(told), json.dumps(told.to_dict()), *(map(str, pairs(told.jobs[0].conversion)))]
+    report = convert_documents(job("one", env=env, command=["torchrun", "train.py", "--hub-token", SECRET]))
+    texts = [format_markdown(report), json.dumps(report.to_dict()), *(map(str, pairs(report.jobs[0].conversion)))]
     assert not [text for text in texts if SECRET in text]
     assert any("***" in text for text in texts)
 
@@ -88,9 +88,9 @@ def count_cells(row):
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_every_row_of_markdown_has_its_cells_whatever_the_values_are(name, value):
-    told = convert_documents(job("one", env=[{"name": "A", "value": value}]) | {name: value})
-    lines = format_markdown(told).splitlines()
+def test_every_row_of_a_markdown_table_has_all_cells(name, value):
+    report = convert_documents(job("one", env=[{"name": "A", "value": value}]) | {name: value})
+    lines = format_markdown(report).splitlines()
     for begin, line in enumerate(lines):
         if line.startswith("|---"):
             end = next((n for n in range(begin, len(lines)) if not lines[n].startswith("|")), len(lines))
@@ -102,7 +102,7 @@ def test_every_field_is_in_one_pair_and_every_new_field_too(pod):
     conversion = convert_documents(job("one", pod=pod)).jobs[0].conversion
     found = pairs(conversion)
     before = [f"{pair.part}.{pair.before}".lstrip(".").partition(": ")[0] for pair in found if pair.before]
-    assert before == [line.path for line in conversion.lines]
+    assert before == [record.path for record in conversion.fields]
     text = "\n".join(pair.after for pair in found)
     assert "spec.runtimeRef" in text
     assert "spec.trainer.image: example.com/train:1" in text

@@ -1,4 +1,4 @@
-"""The book of a document's fields: each leaf in exactly one line."""
+"""Tests of the field recorder: each leaf of a document is in exactly one record."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainjob_migrate.field_records import FieldRecorder, format_path, iterate_l
 SOURCE = {"a": {"b": [1, {"c": "x"}], "d": {}}, "e.f/g": None, "h": ["", []]}
 
 
-def paths_and_results(ledger):
-    return [(line.path, line.fate) for line in ledger.lines()]
+def paths_and_results(recorder):
+    return [(record.path, record.result) for record in recorder.to_records()]
 
 
-def test_leaves_and_how_they_are_written():
+def test_the_format_of_the_paths_of_leaves():
     assert [format_path(path) for path in iterate_leaves(SOURCE)] == [
         "a.b[0]",
         "a.b[1].c",
@@ -26,19 +26,19 @@ def test_leaves_and_how_they_are_written():
     ]
 
 
-def test_what_nobody_claims_is_refused_unless_it_says_nothing():
+def test_leaves_without_a_result_are_refused_or_dropped_if_empty():
     dropped, refused = FieldResult.DROPPED, FieldResult.REFUSED
-    fates = [refused, refused, dropped, dropped, dropped, dropped]
-    assert [fate for _, fate in paths_and_results(FieldRecorder(SOURCE))] == fates
+    results = [refused, refused, dropped, dropped, dropped, dropped]
+    assert [result for _, result in paths_and_results(FieldRecorder(SOURCE))] == results
 
 
-def test_a_subtree_is_one_line_and_the_first_claim_counts():
-    ledger = FieldRecorder(SOURCE)
-    ledger.mark_converted(("a", "b", 0), "somewhere")
-    ledger.mark_dropped(("a", "b"), "not needed")
-    ledger.mark_refused(("a", "b"), "too late")
-    ledger.mark_moved(("h",), "elsewhere")
-    assert paths_and_results(ledger) == [
+def test_a_subtree_is_one_record_and_the_first_result_is_final():
+    recorder = FieldRecorder(SOURCE)
+    recorder.mark_converted(("a", "b", 0), "somewhere")
+    recorder.mark_dropped(("a", "b"), "not needed")
+    recorder.mark_refused(("a", "b"), "too late")
+    recorder.mark_moved(("h",), "elsewhere")
+    assert paths_and_results(recorder) == [
         ("a.b[0]", FieldResult.CONVERTED),
         ("a.b[1].c", FieldResult.DROPPED),
         ("a.d", FieldResult.DROPPED),
@@ -47,12 +47,15 @@ def test_a_subtree_is_one_line_and_the_first_claim_counts():
     ]
 
 
-def test_what_is_missing_can_be_refused():
-    ledger = FieldRecorder({"a": 1})
-    ledger.mark_dropped(("a",), "not needed")
-    ledger.mark_refused(("spec", "replicas"), "they are wanted")
-    ledger.mark_dropped(("nowhere",), "nothing is said of what is not there")
-    assert [(line.path, line.given) for line in ledger.to_records()] == [("a", "1"), ("spec.replicas", "nothing")]
+def test_a_missing_field_can_be_refused():
+    recorder = FieldRecorder({"a": 1})
+    recorder.mark_dropped(("a",), "not needed")
+    recorder.mark_refused(("spec", "replicas"), "they are required")
+    recorder.mark_dropped(("nowhere",), "missing fields have no record")
+    assert [(record.path, record.given) for record in recorder.to_records()] == [
+        ("a", "1"),
+        ("spec.replicas", "nothing"),
+    ]
 
 
 SECRETS = {
@@ -78,16 +81,16 @@ HARMLESS = [
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_is_not_shown(name):
     assert "s3cret" not in str(redact(SECRETS[name]))
-    assert "s3cret" not in str([line.given for line in FieldRecorder({"x": SECRETS[name]}).to_records()])
+    assert "s3cret" not in str([record.given for record in FieldRecorder({"x": SECRETS[name]}).to_records()])
 
 
 @pytest.mark.parametrize("value", HARMLESS)
-def test_what_is_no_secret_is_shown(value):
+def test_a_value_that_is_no_secret_is_shown(value):
     assert redact(value) == value
 
 
 @pytest.mark.parametrize(
     "text", ["token" * 40_000, "a=" * 100_000, "token=" * 30_000, "--key " * 30_000, "x" * 200_000, " " * 200_000]
 )
-def test_a_long_text_is_read_in_one_go(text):
+def test_a_long_text_is_redacted_quickly(text):
     assert redact([text])
