@@ -1,4 +1,4 @@
-"""Requests of any shape: refused with `InvalidSpec`, or a TrainJob that JSON can hold and that can be sent."""
+"""Fuzz tests of requests: each is refused with `InvalidSpec`, or becomes a TrainJob that can be sent as JSON."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ MANIFEST = {name: TRAINJOB[name] for name in ("apiVersion", "kind")} | {
 
 
 def build_request(kind, values):
-    """What became of a request, by every dialect: it is refused in our words, or it can be sent."""
+    """Build a request in every dialect; return `InvalidSpec`, or `TrainJob` if it can be sent."""
     try:
-        step = kind.of(values)
+        step = kind.from_object(values)
         job = to_trainjob(step)
         name = job_name(job.name or "t", "0" * 16, 1)
         dialects = [dialect for dialect in Dialect if _can_build(job, name, dialect)]
@@ -109,15 +109,13 @@ def _can_build(job, name, dialect):
     except InvalidSpec:
         return False
     json.dumps(manifest, allow_nan=False)
-    words = manifest["spec"].get("trainer") or {}
-    assert all(
-        ".." not in word.partition("=")[2].split("/") for word in words.get("args") or () if isinstance(word, str)
-    )
+    arguments = (manifest["spec"].get("trainer") or {}).get("args") or ()
+    assert all(".." not in each.partition("=")[2].split("/") for each in arguments if isinstance(each, str))
     return True
 
 
 def make_step_test(number):
-    """A test of the step with this number."""
+    """Create the fuzz test of the step with this number."""
     kind, given = STEPS[number]
 
     @fuzz(f"{kind.__name__}{' (inline)' * (number == 3)}", 150, given=damaged_json(given) | JSON | edge_cases)
@@ -138,11 +136,11 @@ def make_step_test(number):
 
 
 @fuzz("TrainJobManifest, as a dict", 300, given=damaged_json(MANIFEST) | JSON | edge_cases)
-def test_manifest_dict(given):
+def test_a_manifest_as_a_dict_is_refused_or_built(given):
     return build_request(TrainJobManifest, {"manifest": given})
 
 
-# Pieces of YAML that do something, in any order, in and around a manifest.
+# Pieces of YAML with a special meaning, which are put into or around a manifest in any order.
 PIECES = [
     "- ",
     ": ",
@@ -185,12 +183,14 @@ PIECES += [
     "TrainJobManifest, as text",
     300,
     pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12),
-    at=st.integers(0, 400),
-    whole=st.booleans(),
+    position=st.integers(0, 400),
+    replace_all=st.booleans(),
 )
-def test_manifest_text(pieces, at, whole):
+def test_a_manifest_as_text_is_refused_or_built(pieces, position, replace_all):
     text, noise = json.dumps(MANIFEST, indent=2), "".join(pieces)
-    return build_request(TrainJobManifest, {"manifest": noise if whole else text[:at] + noise + text[at:]})
+    return build_request(
+        TrainJobManifest, {"manifest": noise if replace_all else text[:position] + noise + text[position:]}
+    )
 
 
 @fuzz(
@@ -199,14 +199,12 @@ def test_manifest_text(pieces, at, whole):
     opening=st.sampled_from(["[", "{a: ", "- ", "? ", '{"a":', "[["]),
     depth=st.integers(50, 10_000),
 )
-def test_deep_text(opening, depth):
+def test_deeply_nested_text_is_refused_or_built(opening, depth):
     return build_request(TrainJobManifest, {"manifest": opening * depth})
 
 
-@fuzz(
-    "names and labels: any text", 300, text=st.text(max_size=80) | edge_cases.map(str), attempt=st.integers(0, 10**9)
-)
-def test_names(text, attempt):
+@fuzz("names and labels: any text", 300, text=st.text(max_size=80) | edge_cases.map(str), attempt=st.integers(0, 10**9))
+def test_names_and_labels_are_valid_for_any_text(text, attempt):
     name = job_name(text, "0" * 16, attempt)
     assert NAME.fullmatch(name)
     assert LABEL.fullmatch(labels.label_value(text))
@@ -245,12 +243,12 @@ URIS = st.tuples(
 
 
 @fuzz("URIs of destinations and datasets", 400, uri=URIS | st.text(max_size=12))
-def test_locations(uri):
-    told = "InvalidSpec"
+def test_no_uri_leaves_its_folder_or_shows_credentials(uri):
+    result = "InvalidSpec"
     for kind in (InitializeDataset, InitializeModel):
         try:
             assert ".." not in kind(storage_uri=uri, workspace="w").storage_uri.split("/")
-            told = "a source"
+            result = "a source"
         except InvalidSpec as error:
             assert "u:p@" not in str(error)
     try:
@@ -258,16 +256,16 @@ def test_locations(uri):
         assert ".." not in destination.split("/")
         if "://" not in destination:
             assert posixpath.normpath(destination).startswith("/workspace/")
-        told = "a destination"
+        result = "a destination"
     except InvalidSpec as error:
         assert "u:p@" not in str(error)
-    if told != "InvalidSpec":
-        urlsplit(uri)  # as lineage and links do with what a step has
+    if result != "InvalidSpec":
+        urlsplit(uri)  # lineage and links parse the URI of a step
     try:
         create_target(uri, Access())
     except InvalidSpec as error:
         assert "u:p@" not in str(error)
-    return told
+    return result
 
 
 PATHS = st.lists(st.sampled_from(["a", "..", ".", "", "~", "-x", "a=b", "\0", "$(id)", "`id`", " "]), max_size=6).map(
@@ -276,27 +274,27 @@ PATHS = st.lists(st.sampled_from(["a", "..", ".", "", "~", "-x", "a=b", "\0", "$
 
 
 @fuzz("paths below a workspace", 300, path=PATHS | st.text(max_size=12))
-def test_paths(path):
-    told = "InvalidSpec"
+def test_no_path_leaves_the_workspace(path):
+    result = "InvalidSpec"
     for field, top in (("output_path", "/workspace/output"), ("dataset_path", "/workspace/dataset")):
         try:
             step = FineTune(model="llama3.2-1b", workspace="w", **{field: path})
         except InvalidSpec:
             continue
-        told = "a path"
-        below = posixpath.normpath(f"{top}/{getattr(step, field)}")
-        assert below == top or below.startswith(f"{top}/")
+        result = "a path"
+        resolved = posixpath.normpath(f"{top}/{getattr(step, field)}")
+        assert resolved == top or resolved.startswith(f"{top}/")
     for given in ({"claim": "c", "sub_path": path}, {"node_path": path}):
         try:
             job = TrainJob.from_object({"workspace": given})
         except InvalidSpec:
             continue
         assert ".." not in f"{job.workspace.sub_path}/{job.workspace.node_path}".split("/")
-    return told
+    return result
 
 
 @fuzz("deadlines", 200, deadline=st.floats() | st.integers() | st.text(max_size=8) | st.timedeltas() | edge_cases)
-def test_deadlines(deadline):
+def test_a_deadline_is_refused_or_valid(deadline):
     try:
         job = TrainJob(deadline=deadline)
     except InvalidSpec:
@@ -339,10 +337,10 @@ FUNCTION = [
     "functions as text",
     300,
     pieces=st.lists(st.sampled_from(FUNCTION) | st.text(max_size=3), max_size=10),
-    often=st.sampled_from([1, 1, 1, 200, 20_000]),
+    repetitions=st.sampled_from([1, 1, 1, 200, 20_000]),
 )
-def test_functions(pieces, often):
-    text = "def f(x):\n    return x" + "".join(piece * often for piece in pieces[:2]) + "".join(pieces[2:])
+def test_a_function_as_text_is_refused_or_callable(pieces, repetitions):
+    text = "def f(x):\n    return x" + "".join(piece * repetitions for piece in pieces[:2]) + "".join(pieces[2:])
     try:
         function = function_from_source(text)
     except InvalidSpec:
@@ -356,5 +354,5 @@ def test_functions(pieces, often):
     50,
     fields=st.lists(st.text() | st.sampled_from(["podSpecOverrides", "podTemplateOverrides"])),
 )
-def test_dialect(fields):
+def test_the_dialect_of_any_fields_is_known(fields):
     return detect_dialect(fields).value
