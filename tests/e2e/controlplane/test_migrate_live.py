@@ -149,7 +149,7 @@ def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
     assert told["summary"]["refused"] == 0
     assert told["jobs"][0]["origin"] == f"cluster, namespace {namespace}"
     assert {line["path"]: line["result"] for line in told["jobs"][0]["fields"]}["status"] == "dropped"
-    assert "left out: XGBoostJob, JAXJob, TFJob, PaddleJob: the cluster does not know them" in report.stderr
+    assert "skipped: XGBoostJob, JAXJob, TFJob, PaddleJob: the cluster does not serve them" in report.stderr
     everywhere = json.loads(trainjob("migrate", "report", "--from-cluster", "-A", "--json").stdout)
     assert f"cluster, namespace {namespace}" in [one["origin"] for one in everywhere["jobs"]]
 
@@ -215,4 +215,4 @@ def test_kinds_that_may_not_be_listed_are_told(plane, trainjob, client, namespac
     some = trainjob("--kubeconfig", str(file), "migrate", "report", "--from-cluster", "--json")
     assert some.returncode == 0, some.stderr
     assert json.loads(some.stdout)["summary"]["jobs"] == 1
-    assert "left out: MPIJob, XGBoostJob, JAXJob, TFJob, PaddleJob: no permission to list them" in some.stderr
+    assert "skipped: MPIJob, XGBoostJob, JAXJob, TFJob, PaddleJob: no permission to list them" in some.stderr
