@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class CannedServer:
-    """A server that sends `answer` to each connection after its request, and closes it."""
+    """Server that sends `response` to each connection after its request, and closes it."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -23,9 +23,9 @@ class CannedServer:
                 connection, _ = self._listener.accept()
                 with connection, contextlib.suppress(OSError):
                     connection.settimeout(5.0)
-                    asked = b""
-                    while b"\r\n\r\n" not in asked and (piece := connection.recv(65_536)):
-                        asked += piece
+                    request = b""
+                    while b"\r\n\r\n" not in request and (chunk := connection.recv(65_536)):
+                        request += chunk
                     connection.sendall(self.response)
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(65_536):

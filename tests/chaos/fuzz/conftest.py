@@ -10,9 +10,9 @@ def pytest_runtest_makereport(item, call):
     report = yield
     fuzzed = getattr(getattr(item, "function", None), "fuzzed", None)
     if fuzzed and call.when == "call" and "evidence" in item.fixturenames:
-        target, came_out = fuzzed
-        executions = sum(came_out.values())
-        shares = ", ".join(f"{kind} {100 * count / executions:.0f} %" for kind, count in came_out.most_common(6))
+        target, results = fuzzed
+        executions = sum(results.values())
+        shares = ", ".join(f"{kind} {100 * count / executions:.0f} %" for kind, count in results.most_common(6))
         row = {"target": target, "executions": executions, "result": shares if report.passed else f"failed; {shares}"}
         item.funcargs["evidence"]("fuzz", **row)
     return report
@@ -20,4 +20,4 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _evidence(evidence):
-    """The evidence fixture, which the report hook needs when a fuzz test has ended."""
+    """Use the evidence fixture, which the report hook needs when a fuzz test has ended."""

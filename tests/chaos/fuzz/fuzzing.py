@@ -39,14 +39,14 @@ def fuzz(target: str, examples: int, **strategies: Any) -> Callable[[Callable[..
     """Return a decorator that makes a fuzz test of a check.
 
     The check takes the drawn values and returns a word for the result; it raises an exception if the result is wrong.
-    The input is the same every time, so the whole suite never fails by chance. The profile `quick` draws less of it and
-    `long` more. The profile `soak`, run by hand, draws other input each time.
+    The input is the same every time, so the whole suite never fails by chance. The profile `quick` draws less input,
+    and `long` more. The profile `soak`, which is run by hand, draws other input each time.
     """
     profile = settings.default or settings()
     share = profile.max_examples / 100  # hypothesis has 100 unless a profile sets another number
 
     def decorate(check: Callable[..., str]) -> Callable[[], None]:
-        came_out: Counter[str] = Counter()
+        results: Counter[str] = Counter()
 
         @settings(
             max_examples=max(1, round(examples * share)),
@@ -57,10 +57,10 @@ def fuzz(target: str, examples: int, **strategies: Any) -> Callable[[Callable[..
         )
         @given(**strategies)
         def test(**values: Any) -> None:
-            came_out[check(**values)] += 1
+            results[check(**values)] += 1
 
         test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
-        test.fuzzed = (target, came_out)  # type: ignore[attr-defined]
+        test.fuzzed = (target, results)  # type: ignore[attr-defined]
         return test
 
     return decorate
@@ -74,8 +74,8 @@ def damaged_json(value: Any) -> st.SearchStrategy[Any]:
     def strategy(draw: st.DrawFn) -> Any:
         result = value
         for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
-            put = draw(st.just(_REMOVED) | edge_cases | JSON)
-            result = _replace_at(result, place, put)
+            replacement = draw(st.just(_REMOVED) | edge_cases | JSON)
+            result = _replace_at(result, place, replacement)
         return result
 
     return strategy()
@@ -101,4 +101,4 @@ def _replace_at(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:
         return {**value, key: _replace_at(value[key], rest, replacement)}
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return [_replace_at(child, rest, replacement) if number == key else child for number, child in enumerate(value)]
-    return value  # an earlier damage removed this place
+    return value  # an earlier replacement removed this place

@@ -1,4 +1,4 @@
-"""What a server answers: what was asked for, or an error of ours; whatever stands between us and the API server."""
+"""Fuzz tests of HTTP responses: each request returns a valid result or raises a typed error."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RETRY = st.sampled_from(["1", "", "²", "-1", "1e9", "9" * 400, "Wed, 21 Oct 202
     body=BODIES.map(lambda body: body.decode(errors="replace")),
     retry=RETRY,
 )
-def test_from_status(code, body, retry):
+def test_each_error_response_becomes_a_typed_error(code, body, retry):
     error = error_from_status(code, body, {"Retry-After": retry}, server="https://s", doing="list pods")
     assert isinstance(error, ClusterError)
     assert str(error)
@@ -61,7 +61,7 @@ def test_from_status(code, body, retry):
 
 @pytest.fixture(scope="module")
 def cluster_connection():
-    """A cluster whose server answers what the test tells it to."""
+    """Open a cluster whose server sends the response that the test sets."""
     with canned_server() as server:
         cluster = Cluster(Connection(server=server.url), retry_seconds=0.0)
         SERVERS.append((server, cluster))
@@ -78,13 +78,14 @@ LIST = {
 }
 PODS = {"kind": "PodList", "metadata": {"resourceVersion": "5"}, "items": [POD]}
 EVENTS = {"kind": "EventList", "metadata": {"resourceVersion": "5"}, "items": [EVENT]}
-# Bodies of a 200 that lack what every API object has, as a proxy or a server that is shutting down sends them.
+# Bodies of a response 200 without fields that every API object has. A proxy, or a server that is shutting down, sends
+# them.
 INCOMPLETE = [None, [], {}, {"metadata": None}, {"metadata": {}}]
 INCOMPLETE += [
     {**TRAINJOB, "metadata": {name: value for name, value in TRAINJOB["metadata"].items() if name != missing}}
     for missing in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 ]
-INCOMPLETE += [{"metadata": {"resourceVersion": "5"}, "items": [one]} for one in INCOMPLETE]
+INCOMPLETE += [{"metadata": {"resourceVersion": "5"}, "items": [item]} for item in INCOMPLETE]
 RESPONSES = (
     damaged_json(LIST) | damaged_json(PODS) | damaged_json(EVENTS) | damaged_json(TRAINJOB) | damaged_json(STATUS)
 ).map(lambda value: json.dumps(value).encode()) | BODIES
@@ -99,7 +100,7 @@ REQUESTS = {
     "warnings": lambda cluster: list_warning_lines(cluster, "team", "tune", []),
     "fields": lambda cluster: cluster.trainjob_spec_fields(fresh=True),
     "claim": lambda cluster: cluster.get_claim("c", "team"),
-    "version": lambda cluster: cluster.touch(),
+    "version": lambda cluster: cluster.open_connection(),
     "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", timeout=0.0),
     "adopt": lambda cluster: adopt(cluster, TRAINJOB, METADATA, {}),
     "suspend": lambda cluster: apply_kill_action(cluster, REFERENCE, "suspend"),
@@ -111,21 +112,21 @@ REFERENCE = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadat
 
 
 def send_request(request, response):
-    """What came of a question that got this answer."""
+    """Send a request that gets this response; return the class of the error, or `a result`."""
     server, cluster = SERVERS[0]
-    server.answer = response
+    server.response = response
     try:
         REQUESTS[request](cluster)
     except TrainJobError as error:
         assert str(error)
         return type(error).__name__
-    return "an answer"
+    return "a result"
 
 
 @fuzz(
     "HTTP responses to every request",
     400,
-    question=st.sampled_from(sorted(REQUESTS)),
+    request=st.sampled_from(sorted(REQUESTS)),
     status=CODES.map(lambda code: f"{code} x") | st.just("200 OK") | st.just("200 OK"),
     body=RESPONSES,
     header=st.sampled_from(["X: y", "Content-Encoding: gzip", "Location: /x", "Content-Type: text/html"])
@@ -138,7 +139,7 @@ def check_response(request, status, body, header):
 @fuzz(
     "bytes that are not HTTP",
     150,
-    question=st.sampled_from(sorted(REQUESTS)),
+    request=st.sampled_from(sorted(REQUESTS)),
     raw=st.binary(max_size=80)
     | st.sampled_from(
         [
@@ -157,7 +158,7 @@ def check_raw_response(request, raw):
 
 @pytest.fixture
 def quiet_urllib3():
-    """urllib3 warns of headers that it can't parse, which is its right."""
+    """Drop urllib3's warnings about headers that it can't parse."""
     logger = logging.getLogger("urllib3.connection")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -165,15 +166,15 @@ def quiet_urllib3():
     logger.setLevel(before)
 
 
-def test_answers_over_the_wire(cluster_connection, quiet_urllib3):
+def test_each_http_response_is_handled(cluster_connection, quiet_urllib3):
     check_response()
 
 
-def test_raw_bytes_over_the_wire(cluster_connection, quiet_urllib3):
+def test_bytes_that_are_not_http_are_handled(cluster_connection, quiet_urllib3):
     check_raw_response()
 
 
-test_answers_over_the_wire.fuzzed, test_raw_bytes_over_the_wire.fuzzed = (
+test_each_http_response_is_handled.fuzzed, test_bytes_that_are_not_http_are_handled.fuzzed = (
     check_response.fuzzed,
     check_raw_response.fuzzed,
 )
@@ -195,9 +196,9 @@ DOCUMENT = {
     300,
     document=damaged_json(DOCUMENT) | st.dictionaries(st.text(max_size=3), JSON),
 )
-def test_openapi(document):
+def test_each_openapi_document_is_read(document):
     if not isinstance(document, dict):
-        return "no answer"  # the client returns only objects
+        return "no object"  # the HTTP client returns only objects
     fields = InstalledTrainer(lambda *_, **__: document, "https://s").spec_fields()
     assert isinstance(fields, frozenset)
     return "fields" if fields else "no fields"
@@ -215,7 +216,7 @@ WATCH_EVENTS += [
     400,
     line=st.one_of(*map(damaged_json, WATCH_EVENTS)).map(lambda value: json.dumps(value).encode()) | BODIES,
 )
-def test_watch_lines(line):
+def test_each_watch_line_is_an_event_or_an_error(line):
     try:
         event = parse_event(line, server="https://s", doing="watch trainjobs")
     except ClusterError as error:

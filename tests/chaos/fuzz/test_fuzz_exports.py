@@ -1,4 +1,4 @@
-"""Checkpoints, weights and manifests that are not what they should be: an export refuses them in our words."""
+"""Fuzz tests of invalid checkpoints, weights and manifests: an export refuses them with a typed error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encode_weights(header, data=b"\0" * 12, length=None):
     length=st.none() | st.sampled_from([0, 1, 10**8, 2**63, 2**64 - 1]),
     data=st.binary(max_size=16) | st.just(b"\0" * 12),
 )
-def test_weights(header, length, data):
+def test_a_header_of_weights_is_read_or_refused(header, length, data):
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(encode_weights(header, data, length))
         try:
@@ -49,7 +49,7 @@ def test_weights(header, length, data):
 
 
 @fuzz("manifest.json of an earlier export", 300, content=damaged_json(MANIFEST) | JSON | edge_cases)
-def test_earlier_manifest(content):
+def test_an_earlier_manifest_is_read_or_refused(content):
     try:
         names = parse_manifest_files(json.dumps(content).encode())
     except ExportError:
@@ -59,7 +59,7 @@ def test_earlier_manifest(content):
 
 
 def create_run_folder(folder, *, index=INDEX, config=None):
-    """The output of a TorchTune run with one epoch, and a base model beside it."""
+    """Create the output of a TorchTune run with one epoch, and a base model."""
     epoch, model = folder / "output" / "epoch_0", folder / "model"
     epoch.mkdir(parents=True)
     model.mkdir()
@@ -80,7 +80,7 @@ FACTS = {"base_model": "hf://a/b", "parameters": {"a": 1}}
     config=damaged_json({"torch_dtype": "float32", "a": {"b": []}}) | JSON,
     facts=damaged_json(FACTS) | st.just(FACTS),
 )
-def test_export(index, config, facts):
+def test_a_damaged_run_is_exported_or_refused(index, config, facts):
     with tempfile.TemporaryDirectory() as name:
         given = create_run_folder(Path(name), index=index, config=config)
         given = Export(
@@ -91,15 +91,15 @@ def test_export(index, config, facts):
         except (ExportError, InvalidSpec) as error:
             return type(error).__name__
         assert receipt.files
-        inside = {path.relative_to(Path(name) / "export").as_posix() for path in (Path(name) / "export").rglob("*")}
-        assert {"manifest.json", "config.json"} <= inside
+        exported = {path.relative_to(Path(name) / "export").as_posix() for path in (Path(name) / "export").rglob("*")}
+        assert {"manifest.json", "config.json"} <= exported
     return "exported"
 
 
 @pytest.mark.parametrize(
     "name", ["../../secret.safetensors", "/etc/passwd", "..", "sub/x.safetensors", "a\\b", "a\0b", "a\nexport: done {}"]
 )
-def test_an_index_that_names_files_elsewhere(tmp_path, name):
+def test_an_index_that_names_a_file_in_another_folder_is_refused(tmp_path, name):
     given = create_run_folder(tmp_path, index={"weight_map": {"w": name}})
     (given.output / "epoch_0" / "secret.safetensors").write_bytes(encode_weights(HEADER))
     with pytest.raises(ExportError, match=r"names a file in another folder|index.json lists the file"):
@@ -108,18 +108,18 @@ def test_an_index_that_names_files_elsewhere(tmp_path, name):
 
 
 @pytest.mark.parametrize("place", ["output/epoch_0/notes.txt", "model/notes.json", "output/epoch_0/config.json"])
-@pytest.mark.parametrize("to", ["/etc/passwd", "/proc/self/environ"])
-def test_a_link_out_of_the_workspace(tmp_path, place, to):
+@pytest.mark.parametrize("target", ["/etc/passwd", "/proc/self/environ"])
+def test_a_link_out_of_the_workspace_is_refused(tmp_path, place, target):
     given = create_run_folder(tmp_path)
     (tmp_path / place).unlink(missing_ok=True)
-    (tmp_path / place).symlink_to(to)
+    (tmp_path / place).symlink_to(target)
     with pytest.raises(ExportError, match=r"outside the workspace|is not a JSON object"):
         export_model(given, lambda _: None)
     assert not (tmp_path / "export").exists()
 
 
 def test_a_link_inside_the_workspace_is_followed(tmp_path):
-    """As the Hugging Face cache keeps files."""
+    """The Hugging Face cache consists of such links."""
     given = create_run_folder(tmp_path)
     (tmp_path / "blobs").mkdir()
     (tmp_path / "model" / "tokenizer.json").rename(tmp_path / "blobs" / "1")
@@ -129,8 +129,8 @@ def test_a_link_inside_the_workspace_is_followed(tmp_path):
 
 
 @pytest.mark.parametrize("planted", [".export.export", ".export.export/model.safetensors", ".export.export/sub"])
-def test_links_that_wait_for_the_copy(tmp_path, planted):
-    """A link in the place of what is written would have us write, or remove, somewhere else."""
+def test_a_link_at_the_path_of_a_temporary_file_is_not_followed(tmp_path, planted):
+    """Otherwise, the export would write or remove files in another folder."""
     given = create_run_folder(tmp_path)
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -149,7 +149,7 @@ UNSAFE_PATHS = ["../victim", "../../victim", "{tmp_path}/victim", "sub/../../vic
 
 
 @pytest.mark.parametrize("name", UNSAFE_PATHS)
-def test_an_earlier_manifest_that_names_files_elsewhere(tmp_path, name):
+def test_an_earlier_manifest_that_names_a_file_in_another_folder_is_refused(tmp_path, name):
     given = create_run_folder(tmp_path)
     export_model(given, lambda _: None)
     (tmp_path / "victim").write_text("mine")
@@ -172,8 +172,8 @@ def test_a_linked_file_in_an_earlier_export_becomes_a_file(tmp_path):
     assert exported.read_text() == outside.read_text() == "{}"
 
 
-def test_a_link_in_the_place_of_the_replaced_export(tmp_path):
-    """An export killed between two renames leaves `.export.replaced`; a link of that name is none."""
+def test_a_link_at_the_path_of_the_replaced_export_is_not_followed(tmp_path):
+    """An export that is killed between two renames leaves the folder `.export.replaced`, never a link."""
     given = create_run_folder(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".export.replaced").symlink_to(tmp_path / "elsewhere")
@@ -183,7 +183,7 @@ def test_a_link_in_the_place_of_the_replaced_export(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a\\b.txt", "a\nexport: done {}.txt", "manifest\udcff.txt"])
-def test_a_file_beside_the_checkpoint_whose_name_no_manifest_can_hold(tmp_path, name):
+def test_a_file_with_a_name_that_no_manifest_can_have_is_refused(tmp_path, name):
     given = create_run_folder(tmp_path)
     (given.output / "epoch_0" / name).write_text("x")
     with pytest.raises(ExportError, match="the model to export lists the file"):

@@ -1,4 +1,4 @@
-"""Kubeconfigs that are none: `NoClusterConfigured` says so, with no word of what is secret in them."""
+"""Fuzz tests of invalid kubeconfigs: `NoClusterConfigured` is raised, without a secret in its message."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 def open_connection(connection):
-    """What came of a connection; never with a secret in it."""
+    """Open a connection; return `a client`, or the class of the error, which shows no secret."""
     try:
         client, namespace = open_client(connection)
     except (NoClusterConfigured, InvalidSpec) as error:
-        told = "".join(traceback.format_exception(error))
-        assert TOKEN not in told
-        assert PASSWORD not in told
+        shown = "".join(traceback.format_exception(error))
+        assert TOKEN not in shown
+        assert PASSWORD not in shown
         return type(error).__name__
     assert isinstance(client.configuration.host, str)
     assert isinstance(namespace, str)
@@ -79,7 +79,7 @@ def open_connection(connection):
 
 
 @fuzz("kubeconfigs as JSON text", 200, config=CONFIGS | JSON | edge_cases)
-def test_json(config):
+def test_a_kubeconfig_as_json_is_opened_or_refused(config):
     return open_connection(Connection(kubeconfig_json=json.dumps(config) or "x"))
 
 
@@ -95,7 +95,7 @@ def test_json(config):
         lambda cut: (yaml.safe_dump(KUBECONFIG)[: cut[0]] + cut[1]).encode(errors="replace")
     ),
 )
-def test_files(text):
+def test_a_kubeconfig_file_is_opened_or_refused(text):
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(text)
         return open_connection(Connection(kubeconfig=file.name))
@@ -110,7 +110,7 @@ def test_files(text):
     | st.text(max_size=6),
     context=st.text(max_size=3),
 )
-def test_explicit(server, context):
+def test_an_explicit_connection_is_opened_or_refused(server, context):
     try:
         connection = Connection(server=server or "x", context=context)
     except InvalidSpec as error:

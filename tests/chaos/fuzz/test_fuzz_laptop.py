@@ -1,4 +1,4 @@
-"""The laptop cluster's API server takes any request: it answers with a Status of the caller's fault, or does it."""
+"""Fuzz tests of the laptop cluster's API server: it executes each request, or refuses it with a 4xx Status."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SERVERS: list = []
 
 @pytest.fixture(scope="module", autouse=True)
 def server():
-    """An API server without controllers."""
+    """Run an API server without controllers."""
     registry = Registry()
     opened = ApiServer(registry, admin_token=TOKEN, log_source=None, port=0)
     opened.start()
@@ -81,7 +81,7 @@ def server():
 
 
 def send_request(method, path, body=b"", content_type="application/json", *, seconds=60.0):
-    """The code of one request's answer, which is an object's JSON or a Status."""
+    """Send a request, and return the status code of its response."""
     connection = http.client.HTTPConnection("127.0.0.1", SERVERS[0].port, timeout=seconds)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
@@ -92,13 +92,13 @@ def send_request(method, path, body=b"", content_type="application/json", *, sec
         ):
             connection.putheader(name, str(value))
         connection.endheaders(body)
-        answer = connection.getresponse()
-        content = answer.read()
+        response = connection.getresponse()
+        content = response.read()
     finally:
         connection.close()
-    if answer.status >= 500:  # a real one, too, answers some so; an exception of ours is an internal error
+    if response.status >= 500:  # a real API server also sends some of these; a bug here is an internal error
         assert b"Internal error occurred" not in content or b"there is no kubelet" in content, content
-    return f"{answer.status}"
+    return f"{response.status}"
 
 
 def to_json(value):
@@ -114,14 +114,14 @@ BODIES = st.binary(max_size=40) | st.sampled_from([b"[" * 100_000, b'{"a":' * 20
     job=damaged_json(VALID_TRAINJOB),
     mode=st.sampled_from(["Strict", "Warn", "Ignore"]),
 )
-def test_create(job, mode):
+def test_a_trainjob_is_created_or_refused(job, mode):
     return send_request("POST", f"{JOBS}?dryRun=All&fieldValidation={mode}", to_json(job))
 
 
 @fuzz(
     "laptop API server: pods to create", 150, pod=damaged_json({**POD, "metadata": {"name": "p"}, "spec": POD["spec"]})
 )
-def test_create_pods(pod):
+def test_a_pod_is_created_or_refused(pod):
     return send_request("POST", f"{PODS}?dryRun=All", to_json(pod))
 
 
@@ -131,7 +131,7 @@ def test_create_pods(pod):
     body=BODIES | (JSON | edge_cases).map(to_json),
     path=st.sampled_from([JOBS, PODS]),
 )
-def test_bodies(body, path):
+def test_any_body_is_handled(body, path):
     return send_request("POST", path, body)
 
 
@@ -153,7 +153,7 @@ PATCHES = st.sampled_from(
     kind=PATCHES,
     method=st.sampled_from(["PATCH", "PUT", "DELETE"]),
 )
-def test_changes(body, kind, method):
+def test_any_change_is_handled(body, kind, method):
     send_request("POST", JOBS, to_json({**VALID_TRAINJOB, "spec": {"runtimeRef": {"name": "r"}, "suspend": True}}))
     return send_request(method, f"{JOBS}/j", body, kind)
 
@@ -181,7 +181,7 @@ VALUES = st.text("abc=!,()<>.-_/ \u00b2\n0123456789", max_size=12) | st.sampled_
     query=st.lists(st.tuples(WORDS, VALUES), max_size=3),
     path=st.sampled_from([JOBS, PODS, f"{JOBS}/j", "/api/v1/events"]),
 )
-def test_queries(query, path):
+def test_any_query_is_handled(query, path):
     return send_request("GET", f"{path}?{urlencode(query)}")
 
 
@@ -213,5 +213,5 @@ def test_queries(query, path):
     ),
     method=st.sampled_from(["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "OPTIONS"]),
 )
-def test_paths(parts, method):
+def test_any_path_is_handled(parts, method):
     return send_request(method, "/" + "/".join(parts), b"{}" if method in ("POST", "PUT", "PATCH") else b"")

@@ -1,4 +1,4 @@
-"""Logs are anybody's bytes: lines, progress, and what a program hands back are read from them, or nothing is."""
+"""Fuzz tests of the parsers of logs: progress, step results and the files of TorchTune."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINES = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map(
 
 
 @fuzz("log lines: JobLogParser", 500, lines=st.lists(LINES, max_size=5))
-def test_progress(lines):
+def test_progress_in_any_lines_is_valid(lines):
     reader, last = JobLogParser(), 0
     for line in lines:
         if found := reader.feed(line):
@@ -52,7 +52,7 @@ def test_progress(lines):
     return "progress" if last else "nothing"
 
 
-def test_what_it_should_see_is_seen():
+def test_progress_in_normal_lines_is_found():
     assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
     assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
 
@@ -63,19 +63,19 @@ RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3,
 @fuzz(
     "results in log lines: parse_step_result, get_model_facts",
     400,
-    begin=st.sampled_from(["export: done ", "trainjob result: ", "x"]),
-    said=(damaged_json(RECEIPT) | JSON | edge_cases).map(json.dumps) | st.text() | st.just("[" * 9000),
+    prefix=st.sampled_from(["export: done ", "trainjob result: ", "x"]),
+    content=(damaged_json(RECEIPT) | JSON | edge_cases).map(json.dumps) | st.text() | st.just("[" * 9000),
 )
-def test_handed_back(begin, said):
-    found = parse_step_result(begin + said)
+def test_a_step_result_is_an_object_or_none(prefix, content):
+    found = parse_step_result(prefix + content)
     assert found is None or isinstance(found, dict)
-    if begin == "export: done " and found is not None:
+    if prefix == "export: done " and found is not None:
         assert isinstance(get_model_facts(found), dict)
     return "nothing" if found is None else "a receipt or result"
 
 
 @fuzz("TorchTune's own files: run record, metrics", 200, text=LINES, config=st.lists(LINES, max_size=4).map("\n".join))
-def test_run_files(text, config):
+def test_any_files_of_a_run_are_read(text, config):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "logs").mkdir()

@@ -1,4 +1,4 @@
-"""Statuses, pods and TrainJobs of any shape have a meaning: a phase, an outcome, a plan; never an exception."""
+"""Fuzz tests of statuses, pods and TrainJobs: each has a phase, an outcome and a plan, without an exception."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PODS = st.lists(damaged_json(POD), max_size=3)
 
 
 @fuzz("TrainJobs and pods: derive_verdict, find_failures, pending_reasons, build_outcome", 400, job=JOB, pods=PODS)
-def test_a_verdict_and_an_outcome(job, pods):
+def test_any_objects_have_a_verdict_and_an_outcome(job, pods):
     verdict = derive_verdict(job, pods)
     assert isinstance(verdict.phase, Phase)
     assert str(verdict)
@@ -36,9 +36,9 @@ def test_a_verdict_and_an_outcome(job, pods):
 
 
 @fuzz("pods: replicated job, rank, restarts", 200, pod=damaged_json(POD))
-def test_what_a_pod_is(pod):
+def test_any_pod_has_a_step_and_a_rank(pod):
     assert isinstance(step_of(pod), str)
-    assert rank_of(pod) >= 0 or pod["metadata"]["labels"]  # a label is a text; a number there would be as it is
+    assert rank_of(pod) >= 0 or pod["metadata"]["labels"]  # a real label is a string; this one may be a negative number
     return "restarts" if restarts_in_place(pod) else "never restarts"
 
 
@@ -53,7 +53,7 @@ OUTCOME["progress"] = {"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0
     300,
     values=damaged_json(OUTCOME) | damaged_json(Limits().to_dict()) | JSON | edge_cases,
 )
-def test_what_travels_between_processes(values):
+def test_serialized_values_are_read_or_refused(values):
     kinds = []
     for read in (Outcome.from_dict, Limits.from_dict):
         try:
@@ -69,7 +69,7 @@ def test_what_travels_between_processes(values):
     jobs=st.lists(damaged_json(RUNNING_TRAINJOB), max_size=4),
     renewal=st.text(max_size=3),
 )
-def test_a_plan(jobs, renewal):
+def test_any_trainjobs_have_a_plan(jobs, renewal):
     found = plan_submission(jobs, "00112233", "2026-01-01T00:00:00Z", renewal)
     assert isinstance(found, Plan)
     assert found.attempt >= 0
@@ -79,7 +79,7 @@ def test_a_plan(jobs, renewal):
 @fuzz(
     "run keys", 200, parts=st.lists(st.text() | st.sampled_from(["\ud800", "\0", "a/b", '"']), min_size=6, max_size=6)
 )
-def test_a_run_key(parts):
+def test_any_run_key_can_be_serialized(parts):
     key = RunKey(*parts)
     assert len(key.digest) == 16
     assert RunKey(**json.loads(key.canonical)) == key

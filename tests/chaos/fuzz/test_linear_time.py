@@ -1,4 +1,4 @@
-"""What anybody may write is read in a time that its length sets: twice as much takes about twice as long."""
+"""Tests that the time to parse text grows linearly with its length, for text that any user may write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_progress(text):
     JobLogParser().feed(text)
 
 
-def judge_failure(message):
+def derive_failure(message):
     condition = {"type": "Failed", "status": "True", "message": message}
     derive_verdict({"metadata": {"name": "tune"}, "status": {"conditions": [condition]}})
 
@@ -44,33 +44,33 @@ def parse_log(text):
 
 
 def ignore_refusal(parse):
-    def asked(text):
+    def parse_or_ignore(text):
         with contextlib.suppress(InvalidSpec):
             parse(text)
 
-    return asked
+    return parse_or_ignore
 
 
 def parse_server_error(text):
     str(error_from_status(500, text, {}, server="https://s", doing="list pods"))
 
 
-# Name: what reads it, what is repeated, in front of it, how many characters at first.
+# The parser, the repeated text, the text before it, and the number of characters of the shorter text.
 ROWS = {
     "progress: digits": (parse_progress, "1", "", 200_000),
-    "progress: frames begun": (parse_progress, "1|2|Loss: ", "", 200_000),
+    "progress: beginnings of frames": (parse_progress, "1|2|Loss: ", "", 200_000),
     "progress: a frame that does not end": (parse_progress, "|", "1|2|Loss: 1: 5%", 200_000),
     "progress: steps": (parse_progress, "Step 1 | ", "", 200_000),
     "progress: a step that does not end": (parse_progress, "a ", "Step 1 | ", 200_000),
     "progress: white space": (parse_progress, " ", "", 200_000),
-    "a condition's message": (judge_failure, "(first failed job: ", "", 200_000),
-    "a condition's message, one word": (judge_failure, "a", "(first failed job: ", 200_000),
+    "a condition's message": (derive_failure, "(first failed job: ", "", 200_000),
+    "a condition's message, one word": (derive_failure, "a", "(first failed job: ", 200_000),
     "a log without lines": (parse_log, "x", "2026-01-01T00:00:00.000000000Z ", 2_000_000),
     "a log of carriage returns": (parse_log, "x\r", "2026-01-01T00:00:00.000000000Z ", 200_000),
     "a log of line ends": (parse_log, "\n", "", 200_000),
     "a log of times": (parse_log, "2026-01-01T00:00:00.000000000Z x\n", "", 500_000),
-    "what a log hands back": (parse_step_result, "[", "export: done ", 1_000_000),
-    "an error answer": (parse_server_error, '{"kind":', "", 1_000_000),
+    "a step result": (parse_step_result, "[", "export: done ", 1_000_000),
+    "an error response": (parse_server_error, '{"kind":', "", 1_000_000),
     "an object store's error": (extract_message, 'code: "a', "", 200_000),
     "credentials in a text": (redact_credentials, "a:", "", 500_000),
     "credentials in URLs": (redact_credentials, "://a", "", 500_000),
@@ -102,21 +102,21 @@ ROWS = {
 
 
 def measure_seconds(read, text):
-    """Processor time, which other processes' work does not lengthen much."""
+    """Return the processor time, on which other processes have little effect."""
     began = time.process_time()
     read(text)
     return time.process_time() - began
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_time_grows_with_length(name):
-    """At four times the length a quadratic reader takes sixteen times as long; half of that is the limit."""
-    read, repeated, begin, size = ROWS[name]
-    short, long = (begin + repeated * (count // len(repeated)) for count in (size, 4 * size))
+def test_time_grows_linearly_with_length(name):
+    """A quadratic parser needs sixteen times as long for four times the length; the limit is eight times."""
+    read, repeated, prefix, size = ROWS[name]
+    short, long = (prefix + repeated * (count // len(repeated)) for count in (size, 4 * size))
     best = [min(measure_seconds(read, text) for _ in range(2)) for text in (short, long)]
     for _ in range(_TRIES):
         if best[1] <= max(8.0 * best[0], 0.02):
             break
-        best = [min(known, measure_seconds(read, text)) for known, text in zip(best, (short, long), strict=True)]
+        best = [min(seconds, measure_seconds(read, text)) for seconds, text in zip(best, (short, long), strict=True)]
     assert best[1] <= max(8.0 * best[0], 0.02)
     assert best[1] < 20.0

@@ -39,7 +39,7 @@ def message_of(error) -> str:
     return text
 
 
-def test_nothing_configured(monkeypatch, tmp_path):
+def test_no_cluster_is_configured(monkeypatch, tmp_path):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
@@ -49,7 +49,7 @@ def test_nothing_configured(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "not: [yaml", "apiVersion: v1\nkind: Config\n"])
-def test_a_wrong_kubeconfig(tmp_path, content):
+def test_an_invalid_kubeconfig_is_reported(tmp_path, content):
     path = tmp_path / "kubeconfig"
     if content is not None:
         path.write_text(content)
@@ -58,12 +58,12 @@ def test_a_wrong_kubeconfig(tmp_path, content):
     assert str(path) in message_of(raised.value).partition("\n")[0]
 
 
-def test_a_context_that_is_not_there(laptop):
+def test_a_missing_context_is_reported(laptop):
     with pytest.raises(NoClusterConfigured, match="nonesuch"):
         Cluster(Connection(kubeconfig=str(laptop.kubeconfig), context="nonesuch"))
 
 
-def test_nobody_answers(unique, refusing_url):
+def test_a_server_that_does_not_respond_is_reported(unique, refusing_url):
     cluster = Cluster(Connection(kubeconfig_json=kubeconfig(refusing_url, "t")), retry_seconds=0.0)
     with pytest.raises(ClusterUnreachable) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
@@ -71,7 +71,7 @@ def test_nobody_answers(unique, refusing_url):
     assert raised.value.retryable
 
 
-def test_an_expired_token(laptop, unique):
+def test_an_expired_token_is_reported(laptop, unique):
     cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token")))
     with pytest.raises(Unauthorized) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
@@ -80,7 +80,7 @@ def test_an_expired_token(laptop, unique):
     assert "expired-token" not in text
 
 
-def test_a_missing_permission(laptop, cluster, unique):
+def test_a_missing_permission_is_reported(laptop, cluster, unique):
     from kubernetes import client, config
 
     api = config.new_client_from_config(str(laptop.kubeconfig))
@@ -111,7 +111,7 @@ def test_a_rotated_token_file_is_read_again(laptop, tmp_path):
     assert isinstance(cluster.list_trainjobs("default"), list)
 
 
-def test_one_way_only():
+def test_only_one_way_to_reach_the_cluster_may_be_given():
     with pytest.raises(InvalidSpec, match="kubeconfig and in_cluster"):
         Connection(kubeconfig="x", in_cluster=True)
 
@@ -120,7 +120,7 @@ def test_a_connection_shows_no_credentials():
     assert "secret" not in repr(Connection(kubeconfig_json='{"token": "secret"}'))
 
 
-def test_the_pods_own_account_is_what_is_left_when_nothing_else_is_there(monkeypatch, tmp_path):
+def test_the_service_account_of_the_pod_is_the_last_choice(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     assert Connection().uses_service_account

@@ -17,7 +17,7 @@ def proxy(laptop, tmp_path):
 
 @pytest.fixture
 def proxied_cluster(proxy):
-    """A client of the cluster that connects through the proxy."""
+    """Yield a client of the cluster that connects through the proxy."""
     opened = Cluster(proxy.connection, retry_seconds=5.0)
     yield opened
     opened.close()
@@ -25,6 +25,6 @@ def proxied_cluster(proxy):
 
 @pytest.fixture
 def recorder(proxied_cluster, cluster, unique):
-    """A recorder that follows the logs of the pods that it creates."""
+    """Yield a recorder that follows the logs of the pods that it creates."""
     with LogRecorder(proxied_cluster, cluster, unique) as opened:
         yield opened

@@ -15,12 +15,14 @@ SECONDS = 60
 
 
 class LogRecorder:
-    """A log follower and the pods that it follows, which belong to no TrainJob; a context manager.
+    """Log follower and the pods that it follows; a context manager.
+
+    The pods belong to no TrainJob.
 
     Attributes:
         lines: every line that was read, in order, by source.
         follower: the follower under test.
-        emit: called with each line before it is recorded; may block.
+        on_line: called with each line before it is recorded; may block.
     """
 
     def __init__(self, proxied: Cluster, direct: Cluster, name: str) -> None:
@@ -57,12 +59,12 @@ class LogRecorder:
         """Create a pod and return its name."""
         name = f"{self.name}-{rank}{suffix}"
         labels = {JOBSET_LABEL: self.name, STEP_LABEL: "node", RANK_LABEL: str(rank)}
-        running = [{"name": one, "image": "busybox", "command": ["sh", "-c", script]} for one in containers]
-        made = {
+        specs = [{"name": container, "image": "busybox", "command": ["sh", "-c", script]} for container in containers]
+        pod = {
             "metadata": {"name": name, "labels": labels},
-            "spec": {"restartPolicy": restart, "containers": running},
+            "spec": {"restartPolicy": restart, "containers": specs},
         }
-        self.direct._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=made)
+        self.direct._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=pod)
         return name
 
     def delete(self, name: str) -> None:
@@ -76,11 +78,11 @@ class LogRecorder:
         wait_until(lambda: all(any(key[0] == uid for key in list(self.follower._ended)) for uid in keys), SECONDS)
 
     def wait_for_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def find() -> dict[str, Any] | None:
             pod = self.direct.get_pod(name, "default")
             return pod if pod and pod["status"].get("phase") in phases else None
 
-        return wait_until(look, SECONDS)
+        return wait_until(find, SECONDS)
 
     def wait_for_lines(self, expected: int | str, source: str = "node-0") -> None:
         """Wait until this line, or this number of lines, was read."""

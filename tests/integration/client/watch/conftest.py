@@ -1,4 +1,4 @@
-"""A scripted API server for each test, and an informer on it."""
+"""Fixtures: a scripted API server for each test, and an informer that uses it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from trainjob.errors import TrainJobError
 
 SECONDS = 60
 TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
-FAST_PACE = InformerTimings(
+FAST_TIMINGS = InformerTimings(
     max_silence=1.0,
     stable_after=0.5,
     poll_interval=0.05,
@@ -28,12 +28,13 @@ FAST_PACE = InformerTimings(
 
 
 class RecordingHandler:
-    """An event handler that records the events that it receives.
+    """Event handler that records the events that it receives.
 
     Attributes:
-        told: (name, phase) of each event in order; phase `gone`, or the error's class as the name.
-        changes: the events themselves.
-        misses: how often the object did not exist.
+        phases: (name, phase) of each event in order. The phase is `gone` after a deletion; of an error, the name is its
+            class.
+        events: the events themselves.
+        misses: number of calls of `on_missing`.
     """
 
     def __init__(self) -> None:
@@ -42,15 +43,14 @@ class RecordingHandler:
         self.misses = 0
         self._changed = threading.Condition()
 
-    def __call__(self, change: ObjectEvent) -> None:
+    def __call__(self, event: ObjectEvent) -> None:
         with self._changed:
-            self.events.append(change)
-            if change.error is not None:
-                self.phases.append((type(change.error).__name__, "error"))
-            elif change.object is not None:
-                self.phases.append(
-                    (change.object["metadata"]["name"], "gone" if change.deleted else phase_of(change.object))
-                )
+            self.events.append(event)
+            if event.error is not None:
+                self.phases.append((type(event.error).__name__, "error"))
+            elif event.object is not None:
+                phase = "gone" if event.deleted else phase_of(event.object)
+                self.phases.append((event.object["metadata"]["name"], phase))
             self._changed.notify_all()
 
     def on_missing(self) -> None:
@@ -62,27 +62,29 @@ class RecordingHandler:
         self, expected: tuple[str, str] | Callable[[], object], seconds: float = SECONDS
     ) -> list[tuple[str, str]]:
         """Wait until this (name, phase) was received, or until a function returns true."""
-        look = expected if callable(expected) else lambda: expected in self.phases
+        condition = expected if callable(expected) else lambda: expected in self.phases
         with self._changed:
-            assert self._changed.wait_for(look, seconds), self.phases
+            assert self._changed.wait_for(condition, seconds), self.phases
         return self.phases
 
     @property
     def error(self) -> TrainJobError | None:
-        return next((change.error for change in self.events if change.error), None)
+        return next((event.error for event in self.events if event.error), None)
 
 
-def phase_of(found: Mapping[str, Any]) -> str:
-    conditions = found["status"]["conditions"]
+def phase_of(job: Mapping[str, Any]) -> str:
+    conditions = job["status"]["conditions"]
     return conditions[0]["type"] if conditions else "Running"
 
 
 @contextlib.contextmanager
-def run_informer(api: ScriptedApi, pace: InformerTimings = FAST_PACE, **connection: Any) -> Iterator[SharedInformer]:
+def run_informer(
+    api: ScriptedApi, timings: InformerTimings = FAST_TIMINGS, **connection: Any
+) -> Iterator[SharedInformer]:
     """Run an informer until the block ends, and check that all its threads have ended."""
     before = set(threading.enumerate())
     client = HttpClient(Connection(**(connection or {"server": api.url})))
-    informer = SharedInformer(client, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
+    informer = SharedInformer(client, TRAINJOBS, "default", lambda obj: obj["metadata"]["name"], timings)
     try:
         yield informer
     finally:

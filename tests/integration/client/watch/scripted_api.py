@@ -1,7 +1,7 @@
-"""An API server for one kind of object whose failures a test scripts, down to the bytes.
+"""An API server for one kind of object, whose faults a test scripts down to single bytes.
 
 Each test has its own objects. The behaviour of a real API server (versions, pages, 410, watches from a future version
-that send nothing) is as tests/conformance verifies it.
+that send nothing) is the one that tests/conformance verifies.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ Object = dict[str, Any]
 
 
 class ScriptedApi:
-    """A scripted API server; a context manager.
+    """Scripted API server; a context manager.
 
     Attributes:
         jobs: the objects by name.
         version: the resourceVersion of the last write.
-        asked: number of requests, by `list`, `more` (a list's further pages) and `watch`.
-        answers: functions that return the response to a `list`, `more` or `watch`; None means the normal response.
+        request_counts: number of requests, by `list`, `more` (a list's further pages), `watch` and `version`.
+        responders: functions that return the response to a `list`, `more`, `watch` or `version`; None means the normal
+            response.
         token: the accepted bearer token; empty accepts all.
         url: the server's URL.
-        watching: number of open watches.
+        open_watches: number of open watches.
     """
 
     def __init__(self) -> None:
@@ -50,8 +51,8 @@ class ScriptedApi:
         self._streams: set[_Handler] = set()
         self._pages: dict[str, list[Object]] = {}
         self.changed = threading.Condition(threading.RLock())
-        # Bound beside the server, and never listening: it keeps the port while the server is away, and connections
-        # fail.
+        # A second socket that is bound to the port and never listens. It keeps the port while the server does not
+        # listen, so that connections fail.
         self._port_holder = socket.socket()
         self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port_holder.bind(("127.0.0.1", 0))
@@ -70,31 +71,31 @@ class ScriptedApi:
     def open_watches(self) -> int:
         return len(self._streams)
 
-    # -- what it holds ------------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------
 
     def write(self, name: str, phase: str = "Running", uid: str = "") -> Object:
         """Create or change a job."""
         with self.changed:
-            there = self.jobs.get(name)
-            uid = uid or (there["metadata"]["uid"] if there else uuid.uuid4().hex)
+            existing = self.jobs.get(name)
+            uid = uid or (existing["metadata"]["uid"] if existing else uuid.uuid4().hex)
             self.version += 1
             self.jobs[name] = trainjob(name, uid, self.version, phase)
-            self._add_event("MODIFIED" if there else "ADDED", self.jobs[name])
+            self._add_event("MODIFIED" if existing else "ADDED", self.jobs[name])
             return self.jobs[name]
 
     def delete(self, name: str) -> None:
         with self.changed:
             self.version += 1
-            gone = self.jobs.pop(name)
-            meta = {**gone["metadata"], "resourceVersion": str(self.version)}
-            self._add_event("DELETED", {**gone, "metadata": meta})
+            deleted = self.jobs.pop(name)
+            meta = {**deleted["metadata"], "resourceVersion": str(self.version)}
+            self._add_event("DELETED", {**deleted, "metadata": meta})
 
     def bookmark(self) -> None:
         with self.changed:
             self._add_event("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
-    def _add_event(self, kind: str, found: Object) -> None:
-        self._history.append((self.version, watch_line(kind, found)))
+    def _add_event(self, kind: str, obj: Object) -> None:
+        self._history.append((self.version, watch_line(kind, obj)))
         self.changed.notify_all()
 
     def compact(self) -> None:
@@ -104,7 +105,7 @@ class ScriptedApi:
             self._pages.clear()
 
     def restore(self, version: int) -> None:
-        """Go back to an earlier version, as an etcd that was restored from a backup does.
+        """Set an earlier version, as an etcd that was restored from a backup does.
 
         All versions are older than those that the API server has sent, and the streams end.
         """
@@ -112,13 +113,15 @@ class ScriptedApi:
             self.version, self._oldest_version, self._history = version, version, []
             self.interrupt_watches("end")
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     def interrupt_watches(self, action: str, content: bytes = b"") -> int:
         """Send content to every open stream, then end or break it.
 
-        `how` is `end` (properly), `reset`, `silence` or `close` (in the middle of a chunk). `say` only sends the
-        content.
+        Args:
+            action: `end` (properly), `reset`, `silence`, `close` (in the middle of a chunk), or `send` to send only the
+                content.
+            content: bytes to send first.
 
         Returns:
             The number of open streams.
@@ -130,17 +133,17 @@ class ScriptedApi:
             return len(self._streams)
 
     def respond_with(self, verb: str, response: Response, times: int = 1) -> None:
-        """Answer the next `times` requests of a verb with this response."""
-        left = [response] * times
-        self.responders[verb] = lambda: left.pop() if left else None
+        """Use this response for the next `times` requests of a verb."""
+        remaining = [response] * times
+        self.responders[verb] = lambda: remaining.pop() if remaining else None
 
     def disconnect(self) -> None:
         """Refuse new connections, and reset the open ones."""
         self._server.shutdown()
         self._server.server_close()
         with self.changed:
-            for one in list(self._server.open):
-                reset(one)
+            for connection in list(self._server.open):
+                reset(connection)
             self.changed.notify_all()
 
     def start_listening(self) -> None:
@@ -160,7 +163,7 @@ class ScriptedApi:
         with self.changed:
             if token and token not in self._pages:
                 return 410, {}, json.dumps(_GONE).encode()
-            rest = self._pages[token] if token else sorted(self.jobs.values(), key=lambda one: one["metadata"]["name"])
+            rest = self._pages[token] if token else sorted(self.jobs.values(), key=lambda job: job["metadata"]["name"])
             version = token.partition("-")[0] or str(self.version)
             items, rest = rest[:limit], rest[limit:]
             metadata = {"resourceVersion": version}
@@ -181,9 +184,9 @@ def trainjob(name: str, uid: str, version: int, phase: str) -> Object:
     }
 
 
-def watch_line(kind: str, found: object) -> bytes:
+def watch_line(kind: str, obj: object) -> bytes:
     """Return one line of a watch."""
-    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 
 
 def reset(connection: socket.socket) -> None:
@@ -228,11 +231,11 @@ class _Handler(BaseHTTPRequestHandler):
         verb = "watch" if query.get("watch") else "more" if query.get("continue") else "list"
         verb = "version" if query.get("limit") == "1" else verb
         self.api.request_counts[verb] += 1
-        instead = self.api.responders.get(verb, lambda: None)()
-        if instead is None and self.api.token and self.headers.get("Authorization") != f"Bearer {self.api.token}":
-            instead = error_response(401)
-        if instead is not None:
-            self._respond(instead)
+        scripted = self.api.responders.get(verb, lambda: None)()
+        if scripted is None and self.api.token and self.headers.get("Authorization") != f"Bearer {self.api.token}":
+            scripted = error_response(401)
+        if scripted is not None:
+            self._respond(scripted)
         elif verb == "watch":
             self._watch(int(query["resourceVersion"]))
         else:
@@ -276,14 +279,14 @@ class _Handler(BaseHTTPRequestHandler):
             with self.api.changed:
                 if self.api.is_too_old(version):
                     self.commands.append(("end", watch_line("ERROR", _GONE)))
-                orders, self.commands = self.commands, []
-                events = [] if orders else [one for one in self.api.events_since(version) if one != bookmarked]
-                if not events and not orders:
+                commands, self.commands = self.commands, []
+                events = [] if commands else [each for each in self.api.events_since(version) if each != bookmarked]
+                if not events and not commands:
                     self.api.changed.wait(0.2)
                     self._raise_if_closed()
-            for how, content in orders:
+            for action, content in commands:
                 self._send_chunk(content)
-                if self._execute(how):
+                if self._execute(action):
                     return
             for at, sent in events:
                 self._send_chunk(sent)
@@ -291,18 +294,18 @@ class _Handler(BaseHTTPRequestHandler):
                 bookmarked = (at, sent) if b'"BOOKMARK"' in sent else bookmarked
 
     def _execute(self, action: str) -> bool:
-        """Carry out an order, and return whether the stream is over."""
+        """Execute an action, and return whether the stream is over."""
         if action == "end" and not self.api.is_unchunked:
             self.wfile.write(b"0\r\n\r\n")
         elif action == "close" and not self.api.is_unchunked:
-            self.wfile.write(b"fff\r\n{")  # and nothing of the rest
+            self.wfile.write(b"fff\r\n{")  # the rest of the chunk is not sent
         elif action == "reset":
             reset(self.connection)
         elif action == "silence":
             with contextlib.suppress(OSError):
                 while self.connection.recv(1):
                     pass
-        return action != "say"
+        return action != "send"
 
     def _send_chunk(self, content: bytes) -> None:
         if content:
@@ -313,7 +316,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setblocking(False)
         try:
             if not self.connection.recv(1, socket.MSG_PEEK):
-                raise OSError("gone")
+                raise OSError("closed")
         except BlockingIOError:
             pass
         finally:

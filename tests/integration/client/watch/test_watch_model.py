@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: who waits knows in the end what is true, and was told it once."""
+"""Model test of the informer: after any faults in any order, each handler knows the objects and got each event once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.client.watch.scripted_api import ScriptedApi, error_respo
 from tests.support.polling import wait_until
 from trainjob.client.backoff import Backoff, InformerTimings
 
-PACE = InformerTimings(
+TIMINGS = InformerTimings(
     max_silence=0.5,
     stable_after=0.2,
     poll_interval=0.02,
@@ -35,7 +35,7 @@ PACE = InformerTimings(
 NAMES = st.sampled_from("abc")
 ENDS = ("Complete", "Failed")
 ACTIONS = st.sampled_from(["change", "change", *ENDS, "delete"])
-GONE = ("", "gone")  # a list does not tell at which version
+GONE = ("", "gone")  # a relist does not show the version of a deletion
 HALF = watch_line("MODIFIED", {"metadata": {"uid": "x"}})[:40]
 LOSSLESS_INTERRUPTIONS = [
     ("end", b""),
@@ -44,13 +44,13 @@ LOSSLESS_INTERRUPTIONS = [
     ("silence", b""),
     ("end", HALF),
     ("reset", HALF),
-    ("say", b"\n"),
+    ("send", b"\n"),
 ]
 INVALID_LINES = [
-    ("say", b"<html>\n"),
-    ("say", b"5\n"),
-    ("say", watch_line("MODIFIED", {})),
-    ("say", watch_line("BOOKMARK", {})),
+    ("send", b"<html>\n"),
+    ("send", b"5\n"),
+    ("send", watch_line("MODIFIED", {})),
+    ("send", watch_line("BOOKMARK", {})),
 ]
 ERROR_EVENTS = [("end", watch_line("ERROR", {"code": code})) for code in (410, 500, 429, 403)]
 ERROR_RESPONSES = [
@@ -71,35 +71,38 @@ REFUSALS = [
 
 
 class InformerModel(RuleBasedStateMachine):
-    """An informer, a server that holds the truth, and what each waiter must have been told."""
+    """Informer, a scripted server, and a model of the events that each handler must get."""
 
-    handlers = Bundle("waiters")
+    handlers = Bundle("handlers")
     counts: ClassVar[Counter[str]] = Counter()
 
     def __init__(self):
         super().__init__()
         self.api = ScriptedApi()
         self.api.version = self.api._oldest_version = 1_000_000
-        self.others = set(threading.enumerate())
-        self.open_informer = run_informer(self.api, PACE)
+        self.threads_before = set(threading.enumerate())
+        self.open_informer = run_informer(self.api, TIMINGS)
         self.informer = self.open_informer.__enter__()
         self.history: dict[str, list[tuple[str, str]]] = {}  # by uid: (version, phase), `gone` at its end
-        self.all: list[RecordingHandler] = []
-        self.was_refused = False  # whether it may have given up
+        self.all_handlers: list[RecordingHandler] = []
+        self.was_refused = False  # whether the informer may have given up
 
-    @initialize(calm=st.booleans())
+    @initialize(is_calm=st.booleans())
     def choose_mode(self, is_calm):
-        """When nothing makes it list anew, and somebody stays so that the watch is never given up, nothing is lost."""
+        """Set whether faults may lead to a relist; without a relist, no event may be lost.
+
+        In the calm mode, one handler stays until the end, so that the watch does not stop.
+        """
         self.is_calm = is_calm
         if is_calm:
-            self._subscribe(None)
+            self._add_handler(None)
 
-    # -- what happens in the cluster ------------------------------------------------------------------------------
+    # -- changes in the cluster ------------------------------------------------------------------------------
 
     def _write(self, name, phase):
-        with self.api.changed:  # who reads the truth must find both
-            made = self.api.write(name, phase)
-            self.history.setdefault(made["metadata"]["uid"], []).append((made["metadata"]["resourceVersion"], phase))
+        with self.api.changed:  # a reader of the model must find both changes
+            metadata = self.api.write(name, phase)["metadata"]
+            self.history.setdefault(metadata["uid"], []).append((metadata["resourceVersion"], phase))
         self.counts["writes"] += 1
 
     @rule(
@@ -108,7 +111,7 @@ class InformerModel(RuleBasedStateMachine):
         )
     )
     def change_jobs(self, actions):
-        """Several at once: with luck they are told in one piece, or are cut apart."""
+        """Change several jobs at once, so that one chunk may have several events or a part of one."""
         for name, action in actions:
             if action == "delete":
                 self._delete(name)
@@ -117,9 +120,9 @@ class InformerModel(RuleBasedStateMachine):
             elif phase_of(self.api.jobs[name]) == "Running":
                 self._write(name, action)
 
-    @rule(name=NAMES, how=st.sampled_from(ENDS))
+    @rule(name=NAMES, phase=st.sampled_from(ENDS))
     def finish_and_delete(self, name, phase):
-        """It ends, and is deleted right after."""
+        """Finish a job and delete it at once."""
         if name not in self.api.jobs or phase_of(self.api.jobs[name]) != "Running":
             self._delete(name)
             self._write(name, "Running")
@@ -138,64 +141,66 @@ class InformerModel(RuleBasedStateMachine):
     def bookmark(self):
         self.api.bookmark()
 
-    # -- who waits --------------------------------------------------------------------------------------------------
+    # -- handlers --------------------------------------------------------------------------------------------------
 
     @rule(target=handlers, key=st.one_of(st.none(), NAMES))
-    def subscribe(self, key):
-        return self._subscribe(key)
+    def add_handler(self, key):
+        return self._add_handler(key)
 
-    def _subscribe(self, key):
-        waiter = RecordingHandler()
-        waiter.key, waiter.heard = key, None
-        waiter.subscription = self.informer.add_event_handler(key, waiter, waiter.on_missing)
-        self.all.append(waiter)
-        self.counts["subscribers"] += 1
-        return waiter
+    def _add_handler(self, key):
+        handler = RecordingHandler()
+        handler.key, handler.count_when_closed = key, None
+        handler.registration = self.informer.add_event_handler(key, handler, handler.on_missing)
+        self.all_handlers.append(handler)
+        self.counts["handlers"] += 1
+        return handler
 
-    @rule(waiter=consumes(handlers))
-    def unsubscribe(self, waiter):
-        waiter.subscription.close()
-        waiter.heard = len(waiter.changes)
+    @rule(handler=consumes(handlers))
+    def close_handler(self, handler):
+        handler.registration.close()
+        handler.count_when_closed = len(handler.events)
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     @rule(cut=st.sampled_from(LOSSLESS_INTERRUPTIONS))
     def interrupt_watches(self, cut):
         self.counts["faults"] += bool(self.api.interrupt_watches(*cut))
 
-    @precondition(lambda self: not self.calm)
+    @precondition(lambda self: not self.is_calm)
     @rule(cut=st.sampled_from(INVALID_LINES + ERROR_EVENTS))
     def send_to_watches(self, cut):
         self.counts["faults"] += bool(self.api.interrupt_watches(*cut))
 
     @rule(
         verb=st.sampled_from(["list", "watch", "version"]),
-        answer=st.sampled_from(ERROR_RESPONSES),
+        response=st.sampled_from(ERROR_RESPONSES),
         times=st.integers(1, 3),
     )
     def respond_with_error(self, verb, response, times):
         self.api.respond_with(verb, response, times)
         self.interrupt_watches(("end", b""))
 
-    @precondition(lambda self: not self.calm)
-    @rule(verb=st.sampled_from(["list", "watch", "version"]), answer=st.sampled_from(REFUSALS), times=st.integers(1, 3))
+    @precondition(lambda self: not self.is_calm)
+    @rule(
+        verb=st.sampled_from(["list", "watch", "version"]), response=st.sampled_from(REFUSALS), times=st.integers(1, 3)
+    )
     def respond_with_refusal(self, verb, response, times):
         self.was_refused = True
         self.api.respond_with(verb, response, times)
         self.interrupt_watches(("end", b""))
 
-    @precondition(lambda self: not self.calm)
+    @precondition(lambda self: not self.is_calm)
     @rule()
     def compact(self):
-        """Who is behind is told 410."""
+        """Drop the history, so that a watch from an earlier version gets 410."""
         with self.api.changed:
             self.api.compact()
             self.interrupt_watches(("reset", b""))
 
-    @precondition(lambda self: not self.calm)
+    @precondition(lambda self: not self.is_calm)
     @rule()
     def restore(self):
-        """All versions are older than they were, by more than is written in the time of a pause."""
+        """Set the versions back by more than the number of writes during a pause."""
         with self.api.changed:
             self.api.restore(self.api.version - 1000)
             self.counts["faults"] += 1
@@ -210,18 +215,23 @@ class InformerModel(RuleBasedStateMachine):
     def count(self):
         self.counts["steps"] += 1
 
-    # -- what must be true ------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------
 
     @rule()
     def check_final_state(self):
-        """Nothing goes wrong any more, and nothing happens: everybody knows the truth."""
+        """Check that all handlers know the objects when there are no more faults and changes."""
         self.api.responders.clear()
-        for waiter in self.all:
-            if waiter.heard is None:
-                waiter.wait_for(
-                    lambda waiter=waiter: waiter.error or known_jobs(waiter) == self._expected_jobs(waiter.key)
+        for handler in self.all_handlers:
+            if handler.count_when_closed is None:
+                handler.wait_for(
+                    lambda handler=handler: handler.error or known_jobs(handler) == self._expected_jobs(handler.key)
                 )
-        wait_until(lambda: sum(one.name.startswith("watch-") for one in set(threading.enumerate()) - self.others) <= 1)
+        wait_until(
+            lambda: (
+                sum(thread.name.startswith("watch-") for thread in set(threading.enumerate()) - self.threads_before)
+                <= 1
+            )
+        )
 
     def _expected_jobs(self, key):
         with self.api.changed:
@@ -231,63 +241,65 @@ class InformerModel(RuleBasedStateMachine):
         try:
             self.check_final_state()
             self.informer.close()
-            for waiter in self.all:
-                self._check_handler(waiter)
+            for handler in self.all_handlers:
+                self._check_handler(handler)
             self.counts["examples"] += 1
         finally:
             self.open_informer.__exit__(None, None, None)
             self.api.__exit__()
 
-    def _check_handler(self, waiter):
-        note(f"{waiter.key}: {waiter.told}")
-        assert waiter.heard in (None, len(waiter.changes)), "told after it was closed"
-        errors = [n for n, change in enumerate(waiter.changes) if change.error]
-        assert errors in ([], [len(waiter.changes) - 1]), "told after an error"
-        assert not errors or self.was_refused or "was closed" in str(waiter.error)
-        assert waiter.misses <= 1
-        for uid, told in events_by_uid(waiter).items():
-            self._check_phases(told, self.history[uid], closed=waiter.heard is not None)
+    def _check_handler(self, handler):
+        note(f"{handler.key}: {handler.phases}")
+        assert handler.count_when_closed in (None, len(handler.events)), "called after it was closed"
+        errors = [n for n, event in enumerate(handler.events) if event.error]
+        assert errors in ([], [len(handler.events) - 1]), "called after an error"
+        assert not errors or self.was_refused or "was closed" in str(handler.error)
+        assert handler.misses <= 1
+        for uid, phases in events_by_uid(handler).items():
+            self._check_phases(phases, self.history[uid], closed=handler.count_when_closed is not None)
 
     def _check_phases(self, phases, history, *, closed):
-        """Each state once and in order; all of them, when somebody watched all the time and nothing was lost."""
-        left = iter(history)
-        assert all(state in left for state in phases), f"{phases} is not in the order of {history}"
-        self.counts["told"] += len(phases)
+        """Check that a handler got each state once and in order; in the calm mode, all states."""
+        remaining = iter(history)
+        assert all(state in remaining for state in phases), f"{phases} is not in the order of {history}"
+        self.counts["reported"] += len(phases)
         if self.is_calm:
             first = history.index(phases[0])
             assert phases == (history[first : first + len(phases)] if closed else history[first:])
-            self.counts["told whole"] += len(phases)
+            self.counts["reported completely"] += len(phases)
             self.counts["ends"] += any(phase in ENDS for _, phase in phases)
 
 
-def events_by_uid(waiter):
-    """What it was told of each job: (version, phase)."""
+def events_by_uid(handler):
+    """Return the (version, phase) of each event that a handler got, by the uid of the job."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for change in waiter.changes:
-        if change.found:
-            meta = change.found["metadata"]
-            state = GONE if change.gone else (meta["resourceVersion"], phase_of(change.found))
+    for event in handler.events:
+        if event.object:
+            meta = event.object["metadata"]
+            state = GONE if event.deleted else (meta["resourceVersion"], phase_of(event.object))
             found.setdefault(meta["uid"], []).append(state)
     return found
 
 
-def known_jobs(waiter):
-    """What it takes for true."""
-    found = {}
-    for change in waiter.changes:
-        if change.found:
-            found[change.found["metadata"]["uid"]] = change.found
-            if change.gone:
-                del found[change.found["metadata"]["uid"]]
-    return found
+def known_jobs(handler):
+    """Return the jobs that exist according to the events that a handler got, by uid."""
+    jobs = {}
+    for event in handler.events:
+        if event.object:
+            jobs[event.object["metadata"]["uid"]] = event.object
+            if event.deleted:
+                del jobs[event.object["metadata"]["uid"]]
+    return jobs
 
 
-def test_whatever_happens(evidence):
+def test_handlers_know_the_objects_after_any_faults(evidence):
     InformerModel.counts.clear()
     examples = settings.default.max_examples * 3 // 5
     chosen = settings(max_examples=examples, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(InformerModel, settings=chosen)
     done = InformerModel.counts
-    fault = f"{done['faults']} faults, {done['writes']} writes and {done['subscribers']} handlers in any order"
-    result = f"{done['told']} changes reported, in order and once; {done['told whole']} of them without a gap"
+    fault = f"{done['faults']} faults, {done['writes']} writes and {done['handlers']} handlers in any order"
+    result = (
+        f"{done['reported']} changes reported, in order and once; {done['reported completely']} of them without a gap"
+    )
     evidence("faults", fault=fault, runs=done["steps"], result=result)

@@ -1,4 +1,4 @@
-"""Those who share a watch: they come late and leave early, are slow or fail, and none is another's trouble."""
+"""Tests of handlers that share a watch: late, short, slow or failing handlers do not affect the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.client.watch.recording_handler import FAST_PACE, SECONDS, RecordingHandler, run_informer
+from tests.integration.client.watch.recording_handler import FAST_TIMINGS, SECONDS, RecordingHandler, run_informer
 from tests.integration.client.watch.scripted_api import error_response, foreign_response
 from tests.support.polling import wait_until
 from trainjob.errors import ClusterUnreachable
@@ -19,29 +19,29 @@ RUNNING, COMPLETE, GONE = ("a", "Running"), ("a", "Complete"), ("a", "gone")
 
 
 def add_handler(informer, key="a"):
-    waiter = RecordingHandler()
-    waiter.subscription = informer.add_event_handler(key, waiter, waiter.on_missing)
-    return waiter
+    handler = RecordingHandler()
+    handler.registration = informer.add_event_handler(key, handler, handler.on_missing)
+    return handler
 
 
 def add_watching_handler(api, informer):
-    """A waiter on a watch that is open, so that each change is told, and not only the last of several."""
-    waiter = add_handler(informer)
-    wait_until(lambda: api.watching)
-    return waiter
+    """Return a handler on an open watch, so that it gets each event."""
+    handler = add_handler(informer)
+    wait_until(lambda: api.open_watches)
+    return handler
 
 
-def test_who_comes_late_is_told_what_is_known(api, informer):
+def test_a_late_handler_gets_the_known_objects(api, informer):
     api.write("a")
     add_handler(informer).wait_for(RUNNING)
     late, everything, other = add_handler(informer), add_handler(informer, None), add_handler(informer, "b")
     other.wait_for(lambda: other.misses)
     assert late.phases == everything.phases == [RUNNING]
     assert (late.misses, everything.misses, other.misses, other.phases) == (0, 0, 1, [])
-    assert api.asked["list"] == 1
+    assert api.request_counts["list"] == 1
 
 
-def test_who_comes_before_the_list_and_misses_something(api, informer):
+def test_a_handler_without_an_object_is_called_once_after_the_first_list(api, informer):
     other, everything = add_handler(informer, "b"), add_handler(informer, None)
     other.wait_for(lambda: other.misses)
     everything.wait_for(lambda: everything.misses)
@@ -50,52 +50,52 @@ def test_who_comes_before_the_list_and_misses_something(api, informer):
     assert (other.misses, everything.misses) == (1, 1)
 
 
-def test_who_comes_back_finds_the_watch_still_there(api):
-    """What happened meanwhile is told."""
-    with run_informer(api, replace(FAST_PACE, linger=SECONDS)) as informer:
+def test_a_new_handler_within_the_stop_delay_uses_the_same_watch(api):
+    """It gets the events that happened in between."""
+    with run_informer(api, replace(FAST_TIMINGS, stop_delay=SECONDS)) as informer:
         first = add_handler(informer)
         api.write("a")
         first.wait_for(RUNNING)
-        first.subscription.close()
+        first.registration.close()
         api.write("a", "Complete")
         second = add_handler(informer)
         second.wait_for(COMPLETE)
-    assert (first.phases, api.asked["list"]) == ([RUNNING], 1)
+    assert (first.phases, api.request_counts["list"]) == ([RUNNING], 1)
 
 
-def test_who_comes_back_after_long_finds_a_new_one(api):
+def test_a_new_handler_after_the_stop_delay_starts_a_new_watch(api):
     with run_informer(api) as informer:
         api.write("a")
         first = add_handler(informer)
         first.wait_for(RUNNING)
-        first.subscription.close()
+        first.registration.close()
         wait_until(lambda: informer._thread is None)
         with informer._lock:
-            assert not informer._cache._objects  # thousands are not kept for nobody
+            assert not informer._cache._objects  # the cache is empty without handlers
         api.write("a", "Complete")
         second = add_handler(informer)
         assert second.wait_for(COMPLETE) == [COMPLETE]
 
 
-def test_to_leave_while_being_told(api, informer):
-    told = []
+def test_a_handler_may_close_itself_in_its_callback(api, informer):
+    events = []
 
-    def once(change):
-        told.append(change)
-        held.close()
+    def close_at_first_event(event):
+        events.append(event)
+        registration.close()
 
     other = add_watching_handler(api, informer)
-    held = informer.add_event_handler("a", once)
+    registration = informer.add_event_handler("a", close_at_first_event)
     for _ in range(3):
         api.write("a")
     other.wait_for(lambda: len(other.phases) == 3)
-    assert len(told) == 1
+    assert len(events) == 1
 
 
-def test_to_put_out_another_while_being_told(api, informer):
-    """From then on the other hears nothing, not even of what is being told now."""
+def test_a_handler_may_close_another_in_its_callback(api, informer):
+    """The other handler gets no more events, not even the current one."""
     add_watching_handler(api, informer)
-    informer.add_event_handler("a", lambda _: second.subscription.close())
+    informer.add_event_handler("a", lambda _: second.registration.close())
     second = add_handler(informer)
     third = add_handler(informer)
     api.write("a")
@@ -103,22 +103,22 @@ def test_to_put_out_another_while_being_told(api, informer):
     assert second.phases == []
 
 
-def test_to_join_while_being_told(api, informer):
-    waiter, joined = RecordingHandler(), []
+def test_a_handler_may_add_another_in_its_callback(api, informer):
+    handler, added = RecordingHandler(), []
     add_watching_handler(api, informer)
 
-    def join(change):
-        if not joined:
-            joined.append(informer.add_event_handler("a", waiter))
+    def add_another(event):
+        if not added:
+            added.append(informer.add_event_handler("a", handler))
 
-    informer.add_event_handler("a", join)
+    informer.add_event_handler("a", add_another)
     api.write("a")
-    waiter.wait_for(RUNNING)
+    handler.wait_for(RUNNING)
     api.write("a", "Complete")
-    assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
+    assert handler.wait_for(COMPLETE) == [RUNNING, COMPLETE]
 
 
-def test_to_close_all_while_being_told(api, informer):
+def test_a_handler_may_close_the_informer_in_its_callback(api, informer):
     other = add_watching_handler(api, informer)
     informer.add_event_handler("a", lambda _: informer.close())
     api.write("a")
@@ -128,26 +128,26 @@ def test_to_close_all_while_being_told(api, informer):
 @pytest.mark.parametrize(
     "error", [ValueError("no"), KeyError("metadata"), MemoryError(), RuntimeError("loop is closed")]
 )
-def test_one_that_fails_is_told_so_and_the_others_go_on(api, error, evidence):
+def test_a_handler_that_raises_gets_the_error_and_the_others_continue(api, error, evidence):
     broken = RecordingHandler()
 
-    def fail(change):
-        broken(change)
-        if change.error is None:
+    def fail(event):
+        broken(event)
+        if event.error is None:
             raise error
 
-    with run_informer(api, replace(FAST_PACE, silence=SECONDS)) as informer:
+    with run_informer(api, replace(FAST_TIMINGS, max_silence=SECONDS)) as informer:
         before = add_watching_handler(api, informer)
         informer.add_event_handler("a", fail)
         after = add_handler(informer)
         api.write("a")
         api.write("a", "Complete")
-        for waiter in (before, after):
-            assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
+        for handler in (before, after):
+            assert handler.wait_for(COMPLETE) == [RUNNING, COMPLETE]
         assert broken.phases == [RUNNING, ("ClusterUnreachable", "error")]
         assert broken.error.__cause__ is error
         assert broken.error.retryable
-        assert api.asked["list"] == api.asked["watch"] == 1
+        assert api.request_counts["list"] == api.request_counts["watch"] == 1
     evidence(
         "faults",
         fault=f"an event handler raises {type(error).__name__}",
@@ -156,7 +156,7 @@ def test_one_that_fails_is_told_so_and_the_others_go_on(api, error, evidence):
     )
 
 
-def test_one_that_fails_at_once_has_not_joined(api, informer):
+def test_a_handler_that_raises_when_it_is_added_is_not_added(api, informer):
     api.write("a")
     other = add_handler(informer)
     other.wait_for(RUNNING)
@@ -170,7 +170,7 @@ def test_one_that_fails_at_once_has_not_joined(api, informer):
     assert other.wait_for(COMPLETE) == [RUNNING, COMPLETE]
 
 
-def test_one_that_fails_on_missing(api, informer):
+def test_a_handler_that_raises_in_on_missing_gets_the_error(api, informer):
     broken = RecordingHandler()
 
     def fail():
@@ -182,15 +182,15 @@ def test_one_that_fails_on_missing(api, informer):
     assert isinstance(broken.error, ClusterUnreachable)
 
 
-def test_a_slow_one_loses_nothing(api, informer, evidence):
-    """It holds the others up only while it is being told."""
+def test_a_slow_handler_loses_no_event(api, informer, evidence):
+    """It delays the others only during its callback."""
     slow, fast = RecordingHandler(), add_watching_handler(api, informer)
 
-    def be_slow(change):
-        time.sleep(0.01)  # what it does takes that long
-        slow(change)
+    def handle_slowly(event):
+        time.sleep(0.01)
+        slow(event)
 
-    informer.add_event_handler("a", be_slow)
+    informer.add_event_handler("a", handle_slowly)
     for n in range(100):
         api.write("a", f"Step{n}")
     expected = [("a", f"Step{n}") for n in range(100)]
@@ -201,8 +201,8 @@ def test_a_slow_one_loses_nothing(api, informer, evidence):
     )
 
 
-def test_a_flood_of_one_jobs_changes(api, informer, evidence):
-    """Changes are told in the order they happened: another's end waits for what was before it, and no longer."""
+def test_many_events_of_a_job_do_not_delay_another_job(api, informer, evidence):
+    """Events are delivered in their order: the end of another job waits only for earlier events."""
     api.write("a")
     api.write("busy")
     everything, other = add_handler(informer, None), add_watching_handler(api, informer)
@@ -213,7 +213,7 @@ def test_a_flood_of_one_jobs_changes(api, informer, evidence):
     other.wait_for(COMPLETE)
     everything.wait_for(lambda: len(everything.phases) == 2003)
     writing.join(SECONDS)
-    versions = [int(change.object["metadata"]["resourceVersion"]) for change in everything.events]
+    versions = [int(event.object["metadata"]["resourceVersion"]) for event in everything.events]
     assert versions == sorted(versions)
     assert len(versions) == 2003
     after = len(versions) - 1 - versions.index(end)
@@ -225,22 +225,22 @@ def test_a_flood_of_one_jobs_changes(api, informer, evidence):
     )
 
 
-def test_ten_thousand_jobs(api, informer, evidence):
-    """Read in pages, each told once, also when all has to be read again; only news is told then."""
+def test_ten_thousand_jobs_are_each_reported_once(api, informer, evidence):
+    """The list is read in pages; after a relist, only changes are reported."""
     for n in range(10_000):
         api.write(f"j{n:05}")
-    everything, one = add_handler(informer, None), add_handler(informer, "j09999")
-    one.wait_for(("j09999", "Running"), 60)
+    everything, single = add_handler(informer, None), add_handler(informer, "j09999")
+    single.wait_for(("j09999", "Running"), 60)
     everything.wait_for(lambda: len(everything.phases) == 10_000, 60)
-    assert api.asked["more"] == 99
-    wait_until(lambda: api.watching)
+    assert api.request_counts["more"] == 99
+    wait_until(lambda: api.open_watches)
     with api.changed:
         api.write("j09999", "Complete")
         api.delete("j00000")
         api.compact()
-        api.cut("reset")
+        api.interrupt_watches("reset")
     everything.wait_for(("j00000", "gone"), 60)
-    assert one.phases == [("j09999", "Running"), ("j09999", "Complete")]
+    assert single.phases == [("j09999", "Running"), ("j09999", "Complete")]
     assert len(everything.phases) == 10_002
     evidence(
         "faults", fault="410 with 10,000 jobs", runs=1, result=f"{len(everything.phases) - 10_000} changes reported"
@@ -250,95 +250,95 @@ def test_ten_thousand_jobs(api, informer, evidence):
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_when_it_is_closed_is_told(api, informer):
-    waiter = add_handler(informer)
+def test_a_handler_gets_an_error_when_the_informer_is_closed(api, informer):
+    handler = add_handler(informer)
     api.write("a")
-    waiter.wait_for(RUNNING)
+    handler.wait_for(RUNNING)
     informer.close()
-    assert waiter.phases == [RUNNING, ("ClusterUnreachable", "error")]
+    assert handler.phases == [RUNNING, ("ClusterUnreachable", "error")]
     informer.close()
     api.write("a", "Complete")
     late = add_handler(informer)
     assert late.phases == [("ClusterUnreachable", "error")]
-    assert len(waiter.phases) == 2
-    wait_until(lambda: not api.watching)
+    assert len(handler.phases) == 2
+    wait_until(lambda: not api.open_watches)
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-def test_closing_waits_for_no_answer(api, informer, verb):
-    """The server takes its time."""
-    asked, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
+def test_close_does_not_wait_for_a_response(api, informer, verb):
+    """The server delays its response."""
+    requested, released, responded = threading.Event(), threading.Event(), threading.Event()
 
     def hold():
-        asked.set()
-        may_answer.wait()
-        answered.set()
+        requested.set()
+        released.wait()
+        responded.set()
 
-    api.answers[verb] = hold
-    waiter = add_handler(informer)
-    assert asked.wait(SECONDS)
+    api.responders[verb] = hold
+    handler = add_handler(informer)
+    assert requested.wait(SECONDS)
     informer.close()
-    assert not answered.is_set()
+    assert not responded.is_set()
     api.write("a")
-    may_answer.set()
+    released.set()
     wait_until(lambda: informer._thread is None)
-    assert waiter.phases == [("ClusterUnreachable", "error")]
+    assert handler.phases == [("ClusterUnreachable", "error")]
 
 
-def test_the_last_one_leaves_before_the_stream_is_open(api):
-    """Then nobody is there to interrupt it: it ends by itself, and not only when the stream was silent for long."""
-    asked, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
+def test_a_watch_ends_if_the_last_handler_is_closed_before_its_stream_is_open(api):
+    """The informer ends such a stream itself, and does not wait until it was silent for long."""
+    requested, released, responded = threading.Event(), threading.Event(), threading.Event()
 
     def hold():
-        asked.set()
-        may_answer.wait()
-        answered.set()
+        requested.set()
+        released.wait()
+        responded.set()
 
-    api.answers["watch"] = hold
-    with run_informer(api, replace(FAST_PACE, silence=10 * SECONDS)) as informer:
-        waiter = add_handler(informer)
-        assert asked.wait(SECONDS)
-        waiter.subscription.close()
-        may_answer.set()
+    api.responders["watch"] = hold
+    with run_informer(api, replace(FAST_TIMINGS, max_silence=10 * SECONDS)) as informer:
+        handler = add_handler(informer)
+        assert requested.wait(SECONDS)
+        handler.registration.close()
+        released.set()
         wait_until(lambda: informer._thread is None)
-        wait_until(lambda: not api.watching)
+        wait_until(lambda: not api.open_watches)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("bug"), MemoryError(), RecursionError()])
-def test_a_mistake_of_ours_is_told_to_all(api, error, evidence):
-    """A thread that dies silently would keep them waiting for ever."""
+def test_a_bug_of_the_informer_is_reported_to_all_handlers(api, error, evidence):
+    """If its thread ended silently, the handlers would wait forever."""
     with run_informer(api) as informer:
-        waiters = [add_handler(informer), add_handler(informer, "b"), add_handler(informer, None)]
-        waiters[1].wait_for(lambda: waiters[1].misses)
+        handlers = [add_handler(informer), add_handler(informer, "b"), add_handler(informer, None)]
+        handlers[1].wait_for(lambda: handlers[1].misses)
         key, informer._key = informer._key, lambda _: (_ for _ in ()).throw(error)
         api.write("a")
-        for waiter in waiters:
-            waiter.wait_for(lambda waiter=waiter: waiter.error)
-            assert waiter.error.__cause__ is error
+        for handler in handlers:
+            handler.wait_for(lambda handler=handler: handler.error)
+            assert handler.error.__cause__ is error
         informer._key = key
         assert add_handler(informer).wait_for(RUNNING) == [RUNNING]
-    told = sum(waiter.error is not None for waiter in waiters)
+    reported = sum(handler.error is not None for handler in handlers)
     evidence(
         "faults",
         fault=f"{type(error).__name__} in the watch's thread",
         runs=1,
-        result=f"{told} of 3 handlers got the error",
+        result=f"{reported} of 3 handlers got the error",
     )
 
 
-def test_short_waits_are_no_failures(api, informer):
-    """Each ends a stream; the next one does not pay for that."""
+def test_short_waits_do_not_count_as_failures(api, informer):
+    """Each wait ends a stream, which does not delay the next stream."""
     api.write("a")
     for n in range(5):
-        waiter = add_handler(informer)
-        waiter.wait_for(RUNNING)
-        wait_until(lambda n=n: api.watching and api.asked["watch"] > n and informer._stream is not None)
-        waiter.subscription.close()
-        wait_until(lambda: not api.watching)
-    assert informer._backoff.next() <= 2 * FAST_PACE.backoff().initial_delay
+        handler = add_handler(informer)
+        handler.wait_for(RUNNING)
+        wait_until(lambda n=n: api.open_watches and api.request_counts["watch"] > n and informer._stream is not None)
+        handler.registration.close()
+        wait_until(lambda: not api.open_watches)
+    assert informer._backoff.next() <= 2 * FAST_TIMINGS.backoff().initial_delay
 
 
-def test_a_forked_child_watches_by_itself(api):
+def test_a_forked_child_starts_its_own_watch(api):
     """Threads and sockets do not survive a fork; Airflow's workers fork."""
     api.write("a")
     script = """
@@ -347,42 +347,42 @@ from trainjob.client import Connection, shared_cluster
 
 informer = shared_cluster(Connection(server=sys.argv[1])).trainjob_informer("default")
 
-def look():
-    told = queue.Queue()
-    with informer.add_event_handler("a", told.put):
-        return told.get(timeout=60).found["metadata"]["name"]
+def read_name():
+    events = queue.Queue()
+    with informer.add_event_handler("a", events.put):
+        return events.get(timeout=60).object["metadata"]["name"]
 
-informer.add_event_handler("a", lambda _: None)  # the parent's thread goes on, however long the fork takes
-print(look(), flush=True)
+informer.add_event_handler("a", lambda _: None)  # keeps the parent's thread running during the fork
+print(read_name(), flush=True)
 child = os.fork()
 if not child:
-    print(look(), flush=True)
+    print(read_name(), flush=True)
     os._exit(0)
-print(look(), os.waitpid(child, 0)[1], flush=True)
+print(read_name(), os.waitpid(child, 0)[1], flush=True)
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, api.url], capture_output=True, text=True, timeout=60
     )
     assert sorted(done.stdout.split()) == ["0", "a", "a", "a"], done.stderr
-    assert api.asked["list"] == 2
+    assert api.request_counts["list"] == 2
 
 
-def test_a_clusters_lists_begin_again_when_a_page_has_expired(api):
+def test_a_list_of_a_cluster_starts_again_if_a_page_has_expired(api):
     from trainjob.client import Cluster, Connection
     from trainjob.errors import ClusterError, Expired
 
     for n in range(250):
         api.write(f"j{n:03}")
     cluster = Cluster(Connection(server=api.url), retry_seconds=SECONDS)
-    api.instead("more", error_response(410), 2)
+    api.respond_with("more", error_response(410), 2)
     assert len(cluster.list_trainjobs("default")) == 250
-    api.instead("more", error_response(410), 1000)
+    api.respond_with("more", error_response(410), 1000)
     with pytest.raises(Expired):
         cluster.list_trainjobs("default")
-    api.answers.clear()
-    api.instead("list", foreign_response())
-    with pytest.raises(ClusterError, match="no answer of a Kubernetes API server: <html>log in"):
+    api.responders.clear()
+    api.respond_with("list", foreign_response())
+    with pytest.raises(ClusterError, match="not from a Kubernetes API server: <html>log in"):
         cluster.list_trainjobs("default")
-    api.instead("list", foreign_response(b'{"items": [{"meta', Connection="close"))
+    api.respond_with("list", foreign_response(b'{"items": [{"meta', Connection="close"))
     assert len(cluster.list_trainjobs("default")) == 250
     cluster.close()
