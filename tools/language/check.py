@@ -69,6 +69,7 @@ def read_retired_words(text: str) -> dict[str, str]:
 
 RETIRED = read_retired_words((_HERE / "retired_words.txt").read_text(encoding="utf-8"))
 _RETIRED = re.compile(r"(?<![a-z])(" + "|".join(sorted(map(re.escape, RETIRED), key=len, reverse=True)) + r")(?![a-z])")
+_FILE_METHOD = re.compile(r"\.tell\(\)")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -76,7 +77,8 @@ def retired_word_problems(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the problem of each retired word; a name counts as its parts."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.rstrip().endswith(EXEMPT):
-            for word in _RETIRED.findall(_CAPITAL.sub(" ", line).replace("_", " ").lower()):
+            words = _CAPITAL.sub(" ", _FILE_METHOD.sub("", line)).replace("_", " ").lower()
+            for word in _RETIRED.findall(words):
                 yield number, f"{word!r} is retired; write: {RETIRED[word]}"
 
 
