@@ -1,4 +1,4 @@
-"""Many logs at once: all ranks of a big training over a proxy that breaks, and hundreds of jobs in one process."""
+"""Many logs at once: all ranks of a large training through a broken connection, and hundreds of jobs in a process."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def count_faults(received, written):
-    """Cells for the evidence."""
+    """Return the numbers of written, lost and repeated lines for the evidence."""
     counts = Counter({source: len(lines) for source, lines in written.items()})
     lost = sum((Counter(written[source]) - Counter(received[source])).total() for source in written)
     repeated = sum((Counter(received[source]) - Counter(written[source])).total() for source in written)
     return {"lines": counts.total(), "lost": lost, "repeated": repeated}
 
 
-def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_path, evidence):
-    told, lines = defaultdict(list), 0
+def test_no_log_line_is_lost_when_connections_break(laptop, unique, tmp_path, evidence):
+    received, lines = defaultdict(list), 0
     with LogProxy(laptop, tmp_path) as proxy:
-        there = Cluster(proxy.connection)
+        cluster = Cluster(proxy.connection)
 
-        def note(line):
+        def record_line(line):
             nonlocal lines
             lines += 1
-            told[line.source].append(line.text)
+            received[line.source].append(line.text)
             if lines % 3000 == 0:
                 proxy.reset_streams()
 
         script = f"for part in 1 2 3; do seq -f $part-%g {LINES // 3}; sleep 1; done"
         trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], num_nodes=RANKS)
-        reference = submit(there, TrainJob(trainer=trainer), RunKey("test", "logs", unique, "run"))
-        assert wait(there, reference, listener=Listener(on_log=note), limits=Limits()).succeeded
-        there.close()
+        reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "logs", unique, "run"))
+        assert wait(cluster, reference, listener=Listener(on_log=record_line), limits=Limits()).succeeded
+        cluster.close()
     numbers = [f"{part}-{n}" for part in (1, 2, 3) for n in range(1, LINES // 3 + 1)]
-    counts = count_faults(told, {f"node-{rank}": numbers for rank in range(RANKS)})
+    counts = count_faults(received, {f"node-{rank}": numbers for rank in range(RANKS)})
     evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {proxy.log_requests} streams", **counts)
     assert (counts["lost"], counts["repeated"]) == (0, 0)
-    assert all(lines == numbers for lines in told.values())
+    assert all(lines == numbers for lines in received.values())
     assert proxy.log_requests > 2 * RANKS
 
 
 class WrittenLogs:
-    """Logs of pods that run until they are told to end: half of it is there at once."""
+    """The logs of pods that run until `may_finish` is set; the first half of a log exists from the start."""
 
     def __init__(self):
         self.may_finish, self.open_streams, self.max_open_streams, self._lock = (
@@ -89,20 +89,20 @@ class WrittenLogs:
 
 @pytest.fixture
 def log_cluster(tmp_path):
-    """A server with running jobs of one pod each, which are ended by `end`."""
+    """Return a server, its logs and a client; `finish_job` ends its running jobs of one pod."""
     registry, written = Registry(), WrittenLogs()
     server = ApiServer(registry, admin_token=TOKEN, log_source=written)
     server.start()
     (tmp_path / "token").write_text(TOKEN)
-    there = Cluster(Connection(server=server.url, token_file=str(tmp_path / "token"), namespace="default"))
-    yield registry, written, there
-    there.close()
+    cluster = Cluster(Connection(server=server.url, token_file=str(tmp_path / "token"), namespace="default"))
+    yield registry, written, cluster
+    cluster.close()
     server.stop()
     registry.close()
 
 
 def create_running_job(registry, name):
-    """A TrainJob that runs, with its pod."""
+    """Create a running TrainJob with its pod."""
     trainer = CustomTrainerContainer(image="x", command=["y"])
     marks = {"app.kubernetes.io/managed-by": "trainjob"}
     manifest = build_trainjob(TrainJob(trainer=trainer), name=name, namespace="default", labels=marks, annotations={})
@@ -127,20 +127,21 @@ def finish_job(registry, name):
     registry.patch("trainjobs", name, {"status": {"conditions": [complete]}}, "default", subresource="status")
 
 
-def test_hundreds_of_jobs_share_the_streams_that_may_be_open(log_cluster, evidence):
-    registry, written, there = log_cluster
+def test_hundreds_of_jobs_share_a_limited_number_of_streams(log_cluster, evidence):
+    registry, written, cluster = log_cluster
     references = [create_running_job(registry, f"job-{n}") for n in range(JOBS)]
-    told = {reference.name: [] for reference in references}
+    received = {reference.name: [] for reference in references}
 
     async def wait_for_all():
-        listeners = [Listener(on_log=lambda line, name=name: told[name].append(line.text)) for name in told]
+        listeners = [Listener(on_log=lambda line, name=name: received[name].append(line.text)) for name in received]
         waiting = [
-            asyncio.create_task(wait_async(there, reference, listener=listener))
+            asyncio.create_task(wait_async(cluster, reference, listener=listener))
             for reference, listener in zip(references, listeners, strict=True)
         ]
-        most = there.live_logs.max_threads
-        await asyncio.to_thread(wait_until, lambda: sum(len(lines) >= 100 for lines in told.values()) == most, SECONDS)
-        await asyncio.to_thread(wait_until, lambda: all(told.values()), SECONDS)  # the others were told why not
+        limit = cluster.live_logs.max_threads
+        streaming = lambda: sum(len(lines) >= 100 for lines in received.values())  # noqa: E731
+        await asyncio.to_thread(wait_until, lambda: streaming() == limit, SECONDS)
+        await asyncio.to_thread(wait_until, lambda: all(received.values()), SECONDS)  # the others get a notice
         open_then = written.open_streams
         written.may_finish.set()
         for reference in references:
@@ -149,13 +150,12 @@ def test_hundreds_of_jobs_share_the_streams_that_may_be_open(log_cluster, eviden
 
     open_then, outcomes = asyncio.run(wait_for_all())
     assert all(outcome.succeeded for outcome in outcomes)
-    assert open_then == there.live_logs.max_threads
-    assert (
-        written.max_open_streams <= there.live_logs.max_threads + there.ended_logs.max_threads + 8
-    )  # that the server has not seen end yet
-    said = {name: [line for line in lines if "being followed already" in line] for name, lines in told.items()}
-    assert sum(map(len, said.values())) == JOBS - there.live_logs.max_threads
-    whole = {name: [f"{name}-pod {n}" for n in range(200)] for name in told}
-    got = {name: [line for line in lines if line not in said[name]] for name, lines in told.items()}
-    evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **count_faults(got, whole))
-    assert got == whole
+    assert open_then == cluster.live_logs.max_threads
+    # The server has not yet seen the end of up to 8 streams.
+    assert written.max_open_streams <= cluster.live_logs.max_threads + cluster.ended_logs.max_threads + 8
+    notices = {name: [line for line in lines if "already being followed" in line] for name, lines in received.items()}
+    assert sum(map(len, notices.values())) == JOBS - cluster.live_logs.max_threads
+    expected = {name: [f"{name}-pod {n}" for n in range(200)] for name in received}
+    logs = {name: [line for line in lines if line not in notices[name]] for name, lines in received.items()}
+    evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **count_faults(logs, expected))
+    assert logs == expected
