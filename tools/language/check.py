@@ -69,7 +69,7 @@ def read_retired_words(text: str) -> dict[str, str]:
 
 RETIRED = read_retired_words((_HERE / "retired_words.txt").read_text(encoding="utf-8"))
 _RETIRED = re.compile(r"(?<![a-z])(" + "|".join(sorted(map(re.escape, RETIRED), key=len, reverse=True)) + r")(?![a-z])")
-_FILE_METHOD = re.compile(r"\.tell\(\)")
+_FILE_METHOD = re.compile(r"\.tell\(\)")  # quotation
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
