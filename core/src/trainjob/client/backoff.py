@@ -55,7 +55,7 @@ class InformerTimings:
     Attributes:
         watch_timeout: time after which the server ends a watch; below the idle limits of common load balancers.
         max_silence: longest silence of a stream. An API server sends a bookmark about every 60 s if there are changes
-            of any kind (Kubernetes 1.36), so a longer silence may be a half-open connection.
+            of any kind (Kubernetes 1.36). So a longer silence may be a half-open connection.
         stable_after: duration after which a stream counts as successful, so that the backoff starts from the beginning.
         poll_interval: pause between lists if watching is not permitted.
         stop_delay: time for which the watch is kept after the last handler was removed.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened at its position
 _TAIL_LINES = 20
-_MAX_PAUSE_AFTER_END = 1.0  # most seconds between attempts to read the log of a container that has ended
+_MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
 _ContainerRun = tuple[str, str, int]  # the pod's uid, the container's name, and the restarts before this run
 
 
@@ -331,7 +331,7 @@ class LogFollower:
 
 @dataclass(eq=False)
 class _ReadTask:
-    """The work of reading the log of one run of a container, and whether it is done."""
+    """Task that reads the log of one run of a container, and sets `done` at its end."""
 
     follow: Callable[[_ReadTask], None]
     pod: str

@@ -28,8 +28,8 @@ class Position:
         has_gap: whether the stream reached a new line without repeating a known one. In that case lines were lost in a
             rotated file, or it is another log.
 
-    The API resumes at whole seconds. The stream starts one second earlier than needed, because lines of standard output
-    and standard error may get their times in another order than they are written. Repeated lines are counted and left
+    The API resumes at whole seconds. The stream starts one second earlier than needed, because the times of standard
+    output and standard error may be in another order than the lines. Repeated lines are counted and left
     out. A line that is newer than all known lines is always new: the kubelet serves its newest file only, so counted
     lines may be gone.
 

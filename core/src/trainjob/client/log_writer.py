@@ -27,8 +27,8 @@ _NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 class LogWriter:
     """Writer of the lines of all its channels on one daemon thread.
 
-    The thread runs while a channel is open. The channels share the rate limit and take turns. Those with few lines to
-    write come first, so that a job that prints a lot delays neither the lines nor the end of another job.
+    The thread runs while a channel is open. The channels share the rate limit and take turns. Channels with few
+    lines come first, so that a job that prints a lot delays neither the lines nor the end of another job.
     """
 
     def __init__(self, limit: RateLimit | None = None, queue_limits: QueueLimits | None = None) -> None:
