@@ -70,7 +70,7 @@ def test_a_healthy_platform_has_only_ok_rows():
         "permissions": ("ok", "all required permissions are granted in namespace team", ""),
         "webhook": ("ok", "the Trainer's webhook responds", ""),
         "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
-        "controller": ("ok", "the TrainJobs of the namespace have a status: 1", ""),
+        "controller": ("ok", "the Trainer processes the TrainJobs of the namespace (1)", ""),
         "runtimes": ("ok", "torch-distributed", ""),
         "kueue": ("ok", "queues: gpu", ""),
         "storage": ("ok", "a claim that names no storage class gets fast; others: slow", ""),

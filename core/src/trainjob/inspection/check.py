@@ -146,7 +146,7 @@ def _check_permissions(platform: PlatformFacts) -> CheckResult:
 def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
     """Yield the rows of the webhook and of a trial TrainJob.
 
-    If the webhook could not be tried, the trial failed for the same reason and is left out.
+    If the webhook could not be tested, the trial failed for the same reason, so its row is omitted.
     """
     name, refusal = "webhook", platform.invalid_trial_error
     if refusal is None:
@@ -198,8 +198,8 @@ def _check_trial(platform: PlatformFacts) -> CheckResult:
 def _check_controller(platform: PlatformFacts, now: datetime) -> Iterator[CheckResult]:
     """Yield a row on whether the Trainer's controller acts on TrainJobs.
 
-    A TrainJob has a status within a second (Trainer 2.1 and later). If one older than 60 s has none, the controller has
-    not acted on it.
+    A TrainJob has a status within a second (Trainer 2.1 and later). If it has none after 60 s, the controller has not
+    acted on it.
     """
     jobs = platform.jobs
     if isinstance(jobs, ClusterError) or not jobs or detect_dialect(platform.spec_fields or ()) is Dialect.V2_0:
@@ -211,7 +211,7 @@ def _check_controller(platform: PlatformFacts, now: datetime) -> Iterator[CheckR
         if not get_mapping(job, "status") and get_str(job, "metadata", "creationTimestamp") < before
     ]
     if not without_status:
-        yield CheckResult("controller", Grade.OK, f"the TrainJobs of the namespace have a status: {len(jobs)}")
+        yield CheckResult("controller", Grade.OK, f"the Trainer processes the TrainJobs of the namespace ({len(jobs)})")
         return
     wrong = f"the Trainer has not processed {_join_names(without_status)} for more than {_NO_STATUS_SECONDS} s"
     advice = f"run `trainjob describe {without_status[0]}`, or check whether the Trainer runs, `{_LIST_TRAINER_PODS}`"

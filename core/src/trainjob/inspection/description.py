@@ -79,7 +79,7 @@ class Description:
 def describe(cluster: Cluster, job: Mapping[str, Any]) -> Description:
     """Return the description of a TrainJob; nothing is changed.
 
-    Objects that cannot be read are left out and listed in `read_errors`.
+    Objects that cannot be read are omitted and listed in `read_errors`.
 
     Args:
         cluster: the cluster of the TrainJob.

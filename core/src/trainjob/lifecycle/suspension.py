@@ -46,7 +46,7 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
 
     Returns:
         True if the TrainJob was suspended. False if it has finished, is already suspended, or was adopted by another
-        caller since `reference` was made.
+        caller since `reference` was created.
 
     Raises:
         NotFound: the TrainJob does not exist any more.

@@ -1,6 +1,6 @@
 """Deletion of TrainJobs that engines and crashes leave behind.
 
-Several sweeps may run at once and be killed at any moment. Each deletes one TrainJob after the other, and a TrainJob
+Several sweeps may run at the same time and be killed at any moment. Each deletes one TrainJob after the other, and a TrainJob
 that another sweep deleted first is not an error.
 
 No sweep deletes a TrainJob that a caller waits for. The engine reports a caller as running before the caller adopts a
@@ -75,7 +75,7 @@ def sweep(
         active_for: minimum age of an unfinished TrainJob, since its creation or adoption, before it is deleted.
         has_ended: queries the engine, and returns whether the caller with this run key has ended, for good or until a
             user starts it again; None if that is not known. Called on this thread.
-        unexported: whether to delete TrainJobs whose model may exist nowhere else, too.
+        unexported: whether to delete also TrainJobs whose model has not been exported.
         dry_run: whether to change nothing.
         on_result: called with each result immediately.
 
