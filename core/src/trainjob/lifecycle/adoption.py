@@ -20,8 +20,8 @@ def adopt(
 
     A suspended TrainJob waits for adoption if it has the annotation `trainjob.dev/suspended`. A sweep
     (`trainjob.retention.sweep`) deletes only a TrainJob that has not changed since it was read. Either this patch comes
-    first and the TrainJob is retained, or the TrainJob was deleted and this function returns None. A known TrainJob without
-    the run key gets it, because waiters watch by label and others look up TrainJobs by run key.
+    first and the TrainJob is retained, or the TrainJob was deleted and this function returns None. A known TrainJob
+    without the run key gets it, because waiters watch by label and other callers look up TrainJobs by run key.
 
     Args:
         cluster: the cluster of the TrainJob.

@@ -1,7 +1,7 @@
 """Deletion of TrainJobs that engines and crashes leave behind.
 
-Several sweeps may run at the same time and be killed at any moment. Each deletes one TrainJob after the other, and a TrainJob
-that another sweep deleted first is not an error.
+Several sweeps may run at the same time and be killed at any moment. Each deletes one TrainJob after the other. A
+TrainJob that another sweep deleted first is not an error.
 
 No sweep deletes a TrainJob that a caller waits for. The engine reports a caller as running before the caller adopts a
 TrainJob, and the adoption writes to the TrainJob ([trainjob.lifecycle.submit][]). A sweep reads the TrainJob, queries
