@@ -22,8 +22,8 @@ def source(function: Callable[..., Any]) -> str:
         function: a plain function that is defined with `def` in a file.
 
     Raises:
-        InvalidSpec: the function cannot be sent: a lambda, a method, a closure, one that uses names of its module, or
-            one without source.
+        InvalidSpec: the function cannot be sent: a lambda, a method, a closure, a function that uses names of its
+            module, or a function without source.
     """
     return function_source(function)
 

@@ -116,7 +116,11 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
         raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out"))
     if meta["namespace"] != namespace:
         given = f"the TrainJob in namespace {namespace}, the run in {meta['namespace']}"
-        raise InvalidSpec(Problem("delete_with_run", given, "both must be in one namespace: leave one of the two out"))
+        raise InvalidSpec(
+            Problem(
+                "delete_with_run", given, "both must be in the same namespace: leave out delete_with_run or namespace"
+            )
+        )
     kept = {name: found[name] for name in ("apiVersion", "kind", "name", "uid")}
     return {**kept, "controller": False, "blockOwnerDeletion": False}
 

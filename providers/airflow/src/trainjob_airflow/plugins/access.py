@@ -30,7 +30,7 @@ InstanceKey = tuple[str, str, str, int]
 def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
     """Return those of the DAGs that Airflow knows and whose `entity` the user may read.
 
-    Nobody may read a DAG that Airflow no longer knows, because its access cannot be checked.
+    No user may read a DAG that Airflow no longer knows, because the permission cannot be checked.
     """
     wanted = set(dag_ids)
     with create_session() as session:

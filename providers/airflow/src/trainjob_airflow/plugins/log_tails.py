@@ -1,7 +1,7 @@
 """Logs of the TrainJobs that users view on the page: the last lines, and the loss by step.
 
 A log is followed while the page requests it. It is read from its beginning, because the loss curve begins there. It is
-kept in bounded memory, and following ends when nobody has requested the log for a while.
+kept in bounded memory, and following ends 30 s after its last request.
 """
 
 from __future__ import annotations

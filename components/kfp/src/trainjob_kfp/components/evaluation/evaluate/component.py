@@ -85,7 +85,7 @@ def evaluate(
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 

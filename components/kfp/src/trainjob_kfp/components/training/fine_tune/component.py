@@ -81,7 +81,7 @@ def fine_tune(
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes after the last complete epoch that an earlier attempt saved in the workspace.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (of the task's pod).
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
