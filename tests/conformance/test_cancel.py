@@ -199,7 +199,7 @@ def test_a_queued_job_is_not_suspended(client, namespace, cluster):
     first = submit_script(cluster, namespace, "sleep 600")
     client.patch("TrainJob", namespace, first.name, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}})
     assert "continues to run: TrainJob" in apply_kill_action(cluster, first, "suspend")
-    with pytest.raises(WaitTimeout, match=r"could not be suspended and goes on.*queue gpu"):
+    with pytest.raises(WaitTimeout, match=r"could not be suspended and continues to run.*queue gpu"):
         wait(cluster, first, limits=Limits(total=timedelta(0), on_timeout=KillAction.SUSPEND))
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
 

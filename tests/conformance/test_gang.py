@@ -50,7 +50,7 @@ def test_volcano(client, cluster, namespace, unique, evidence):
     reference = create_shipped_runtime(client, namespace, "volcano")
     group, _ = GROUPS["volcano"]
     if client.request("GET", f"{CRDS}/podgroups.{group}").code == 404:
-        job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "create_gang", unique, "run-1"))
+        job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
         with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the scheduler"):
             wait(cluster, job).raise_for_failure()
         install_crd(client, "volcano")
@@ -74,12 +74,12 @@ def test_coscheduling(client, cluster, namespace, unique, evidence):
     assert marks["scheduling.x-k8s.io/pod-group"] == "coscheduling"
     initializer = Initializer(dataset=HuggingFaceDatasetInitializer(storage_uri="hf://acme/tickets"))
     with pytest.raises(
-        InvalidSpec, match=r"its create_gang \(coscheduling\) waits for .* dataset-initializer must end before"
+        InvalidSpec, match=r"its gang \(coscheduling\) waits for .* dataset-initializer must end before"
     ):
         submit(
             cluster,
             job_on_runtime("torch-coscheduling", initializer=initializer),
-            RunKey("conformance", "create_gang", unique, "run-2"),
+            RunKey("conformance", "gang", unique, "run-2"),
         )
     evidence("features", row="gang scheduling", cell="control plane")
 

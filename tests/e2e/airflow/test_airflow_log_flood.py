@@ -1,4 +1,4 @@
-"""Jobs that print 5 MB and 50 MB at once: the triggerer lives on, the tasks return, and every gap is noted."""
+"""Jobs that print 5 MB and 50 MB at once: the triggerer survives, the tasks succeed, and every gap is marked."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def airflow(laptop, tmp_path_factory):
 
 
 def read_log(airflow, run, task):
-    """The events of a task's log, in order."""
+    """Return the events of a task's log, in order."""
     found = airflow.request("GET", f"{run}/taskInstances/{task}/logs/1?full_content=true")
     return [entry["event"] for entry in found["content"]]
 
 
 @pytest.mark.parametrize("width", [99, 999])
-def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(airflow, evidence, width):
+def test_a_flood_of_log_lines_does_not_stop_the_triggerer(airflow, evidence, width):
     triggerers = airflow.list_processes("triggerer")
     run = airflow.start_run("flooding", lines=LINES, width=width)
     wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 600)

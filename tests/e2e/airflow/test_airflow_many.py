@@ -1,4 +1,4 @@
-"""Hundreds of tasks wait on one triggerer at once: one watch for all, every task ends well, one TrainJob each."""
+"""Hundreds of tasks wait on one triggerer with one shared watch; each creates one TrainJob and succeeds."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SETTINGS = {
 
 
 class WatchCountingProxy(ApiProxy):
-    """Counts the watches that pass, by what is watched.
+    """A proxy that counts the watches that pass, by the watched kind.
 
     Attributes:
-        watches: how many there were.
-        most: how many were open at once.
+        watch_counts: number of watches.
+        max_watches: largest number of concurrent watches.
     """
 
     def __init__(self, laptop):
@@ -63,14 +63,14 @@ class WatchCountingProxy(ApiProxy):
                 self.max_watches[kind] = max(self.max_watches[kind], list(self._open_watches.values()).count(kind))
 
     def _wait_until_closed(self, kind):
-        """One that its client has closed right before it opens this one may still be on its way here."""
+        """Wait until a watch that its client closed just before this one is closed here too."""
         deadline = time.monotonic() + 5.0
         while kind in list(self._open_watches.values()) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
 class _ObservedSocket:
-    """A socket that tells what it receives."""
+    """A socket that reports the data that it receives."""
 
     def __init__(self, connection, on_data):
         self._connection, self._on_data = connection, on_data
@@ -92,20 +92,20 @@ class _ObservedSocket:
 
 @pytest.fixture(scope="module")
 def proxy(laptop):
-    with WatchCountingProxy(laptop) as there:
-        yield there
+    with WatchCountingProxy(laptop) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def airflow(proxy, tmp_path_factory):
-    """The Airflow; it reaches the cluster through the counter."""
+    """Return an Airflow that reaches the cluster through the counting proxy."""
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SETTINGS) as airflow:
         yield airflow
 
 
 def count_states(airflow, run):
-    """How many of the run's tasks are in which state."""
+    """Return the number of the run's tasks in each state."""
     found, total = Counter(), 1
     while found.total() < total:
         page = airflow.request("GET", f"{run}/taskInstances?limit=100&offset={found.total()}")
@@ -114,8 +114,8 @@ def count_states(airflow, run):
     return found
 
 
-def jobs_of(cluster, run):
-    """The TrainJobs of a DAG run with the map indices of their tasks."""
+def trainjobs_of(cluster, run):
+    """Return the TrainJobs of a DAG run with the map indices of their tasks."""
     name, found = run.rpartition("/")[2], []
     for job in cluster.list_trainjobs("default"):
         key = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])
@@ -124,23 +124,23 @@ def jobs_of(cluster, run):
     return found
 
 
-def test_two_hundred_tasks_wait_with_one_watch_and_all_end_well(airflow, proxy, cluster, tmp_path):
+def test_two_hundred_tasks_share_one_watch_and_succeed(airflow, proxy, cluster, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     run = airflow.start_run("many", gate=str(gate))
 
-    def all_wait():
+    def do_all_wait():
         if count_states(airflow, run)["deferred"] < TASKS:
             return False
-        return [derive_verdict(job).phase for _, job in jobs_of(cluster, run)] == [Phase.RUNNING] * TASKS
+        return [derive_verdict(job).phase for _, job in trainjobs_of(cluster, run)] == [Phase.RUNNING] * TASKS
 
-    wait_for_airflow(all_wait, 900)
+    wait_for_airflow(do_all_wait, 900)
     assert proxy.max_watches == {"trainjobs": 1, "pods": 1}
-    opened = os.open(gate, os.O_RDWR)  # for those that are there and those to come
+    gate_descriptor = os.open(gate, os.O_RDWR)  # for the pods that wait now and for later ones
     try:
         wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 900)
     finally:
-        os.close(opened)
+        os.close(gate_descriptor)
     assert count_states(airflow, run) == {"success": TASKS}
-    assert sorted(int(index) for index, _ in jobs_of(cluster, run)) == list(range(TASKS))
+    assert sorted(int(index) for index, _ in trainjobs_of(cluster, run)) == list(range(TASKS))
     assert proxy.max_watches == {"trainjobs": 1, "pods": 1}

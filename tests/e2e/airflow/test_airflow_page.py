@@ -1,6 +1,6 @@
-"""The page in a whole Airflow, as a person sees it: in a headless Chromium, from the system's packages.
+"""The project's page in a complete Airflow, in a headless Chromium from the system's packages.
 
-`--page-screenshot FILE` keeps what it looks like: the documentation's picture is made by it.
+`--page-screenshot FILE` writes a screenshot, which is the picture in the documentation.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def browser(tmp_path):
 
 
 class Browser:
-    """What the tests do with a browser."""
+    """A browser with the operations that the tests need."""
 
     def __init__(self, driver):
         self.driver = driver
 
     def find(self, selector):
-        """The elements, none while the page is on its way."""
+        """Return the elements of a selector; empty while the page loads."""
         return self.driver.find_elements("css selector", selector)
 
     def wait_for(self, selector, seconds=60):
@@ -74,7 +74,7 @@ class Browser:
         return self.driver.execute_script(f"return {script}")
 
     def open_page(self, address):
-        """Open one of Airflow's pages and step into the frame of ours."""
+        """Open one of Airflow's pages, and switch to the frame of the project's page."""
         self.driver.get(address)
         self.enter_frame()
 
@@ -87,7 +87,7 @@ class Browser:
 
 
 def read_percent(browser):
-    """How full the bar of the chosen TrainJob is; None while there is none."""
+    """Return the percentage of the selected TrainJob's progress bar; None if there is no bar."""
     return browser.evaluate("document.querySelector('#detail progress')?.value ?? null")
 
 
@@ -95,7 +95,7 @@ def count_points(browser):
     return browser.evaluate("document.querySelector('svg.curve polyline')?.points.length ?? 0")
 
 
-def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, request):
+def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, request):
     go, end, done = tmp_path / "go", tmp_path / "end", tmp_path / "done"
     done.touch()
     before = airflow.start_run("tuning", go=str(done), end=str(done))
@@ -103,7 +103,7 @@ def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, reque
     run = airflow.start_run("tuning", go=str(go), end=str(end))
     base = f"http://{airflow._host}"
 
-    # the menu's page: both runs, the one at work first
+    # the page in the menu: both runs, the active one first
     browser.open_page(f"{base}/plugin/trainjobs")
     wait_for_airflow(lambda: browser.find("#rows .phase.Running") and browser.find("#rows .phase.Complete"), 60)
     rows = [row.text for row in browser.find("#rows tr")]
@@ -111,33 +111,33 @@ def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, reque
     assert before.rpartition("/")[2] in rows[1]
     browser.find("#rows button")[0].click()
 
-    # what the log told until now: 40 of 120 steps
+    # the progress that the log has reported until now: 40 of 120 steps
     wait_for_airflow(lambda: count_points(browser) == 40, 30)
     assert round(read_percent(browser), 1) == 33.3
     wait_for_airflow(lambda: "saved recipe state after step 40" in browser.find("#detail pre")[0].text, 30)
     assert "step 40 of 120, epoch 1 of 2" in browser.find("#detail")[0].text
     assert [cell.text for cell in browser.find("[data-part=ranks] td")][:3] == ["node 0", "Running", "0"]
 
-    # what comes from the cluster is text
+    # text from the cluster is not interpreted as HTML
     assert '<img src=x onerror="document.title=1"> is a line' in browser.find("#detail pre")[0].text
     assert browser.find("img") == []
 
-    # the list shows what the deferred task told as its XCom
+    # the list shows the progress that the deferred task wrote as its XCom
     wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
     if picture := request.config.getoption("--page-screenshot"):
         Path(picture).parent.mkdir(exist_ok=True)
         assert browser.driver.save_screenshot(picture)
 
-    # it gets on without anybody doing anything
+    # the page updates itself
     go.touch()
     wait_for_airflow(lambda: count_points(browser) == 80, 30)
     assert round(read_percent(browser), 1) == 66.7
 
-    # light and dark as Airflow's own page
+    # the same light or dark theme as Airflow's own page
     browser.evaluate("window.parent.document.documentElement.classList.add('dark')")
     wait_for_airflow(lambda: browser.evaluate("document.documentElement.classList.contains('dark')"), 10)
 
-    # out of the frame to the task, where its tab shows its own TrainJob and no other
+    # from the frame to the task, whose tab shows only its own TrainJob
     browser.find("#detail dd a")[0].click()
     path = f"{base}/dags/tuning/runs/{quote(run.rpartition('/')[2], safe='')}/tasks/fine_tune"
     browser.driver.switch_to.default_content()

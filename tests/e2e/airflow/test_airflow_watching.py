@@ -1,4 +1,4 @@
-"""In a whole Airflow: sensors that begin in the triggerer, and DAGs that are started by TrainJobs."""
+"""A complete Airflow with sensors that start in the triggerer, and DAGs that TrainJobs start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def airflow(laptop, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     environment = {
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
-        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # how soon a new one takes a dead one's triggers
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # seconds until another one takes its triggers
     }
     with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
         yield airflow
 
 
 def apply_trainjob(cluster, name, **metadata):
-    """Make a TrainJob as kubectl does."""
+    """Create a TrainJob as `kubectl apply` does."""
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox", "command": ["true"]}}
     meta = {"name": name, "namespace": "default", **metadata}
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": meta, "spec": spec}
@@ -42,44 +42,47 @@ def get_result(airflow, run, task):
 
 
 def list_reported_names(airflow):
-    """The names of the TrainJobs that have started runs, as far as those have ended."""
+    """Return the names of the TrainJobs whose runs have ended."""
     dag = "/api/v2/dags/started_by_trainjobs/dagRuns"
     runs = (airflow.request("GET", f"{dag}?order_by=run_after") or {}).get("dag_runs", ())
     return [name for run in runs for name in get_result(airflow, f"{dag}/{run['dag_run_id']}", "names") or ()]
 
 
-def count_stored_ends(airflow):
-    """How many ends the watcher keeps over restarts; None before it has begun."""
+def count_stored_names(airflow):
+    """Return the number of finished TrainJobs in the watcher's state store.
+
+    None means that the watcher has not started.
+    """
     [asset] = airflow.request("GET", "/api/v2/assets?uri_pattern=watched")["assets"]
     entries = airflow.request("GET", f"/api/v2/assets/{asset['id']}/state-store")["asset_state_store"]
-    return len(entries[0]["value"]["told"]) if entries else None
+    return len(entries[0]["value"]["told"]) if entries else None  # serialized name
 
 
-def test_sensors_that_begin_in_the_triggerer_need_no_worker_before_the_end(airflow, cluster, unique):
+def test_sensors_that_start_in_the_triggerer_need_no_worker_before_the_end(airflow, cluster, unique):
     run = airflow.start_run("from_trigger", name=unique)
     wait_for_airflow(lambda: {ti["state"] for ti in get_tasks(airflow, run).values()} == {"deferred"}, 60)
-    assert not any(ti["hostname"] for ti in get_tasks(airflow, run).values())  # no worker has had them
+    assert not any(ti["hostname"] for ti in get_tasks(airflow, run).values())  # no worker has run them
     apply_trainjob(cluster, unique)
     wait_for_airflow(lambda: airflow.get_state(run, "waits") == "success", 90)
     wait_for_airflow(lambda: {airflow.get_state(run, name) for name in ("too_late", "nonsense")} == {"failed"}, 90)
     after = get_tasks(airflow, run)
-    assert {name: ti["try_number"] for name, ti in after.items()} == dict.fromkeys(after, 1)  # none was tried again
-    assert after["asked_for"]["state"] == "deferred"
-    airflow.mark_task(run, "asked_for", "failed")
+    assert {name: ti["try_number"] for name, ti in after.items()} == dict.fromkeys(after, 1)  # none was retried
+    assert after["by_run_key"]["state"] == "deferred"
+    airflow.mark_task(run, "by_run_key", "failed")
     assert (get_result(airflow, run, "waits")["job"], get_result(airflow, run, "waits")["phase"]) == (
         unique,
         "Complete",
     )
 
 
-def test_each_trainjob_starts_one_run_also_over_a_kill_of_the_triggerer(airflow, cluster, unique):
+def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, cluster, unique):
     labels = {"labels": {"suite": "watched"}}
-    wait_for_airflow(lambda: count_stored_ends(airflow) == 0, 60)
+    wait_for_airflow(lambda: count_stored_names(airflow) == 0, 60)
     apply_trainjob(cluster, f"{unique}-a", **labels)
     wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a"], 120)
-    wait_for_airflow(lambda: count_stored_ends(airflow) == 1, 30)
+    wait_for_airflow(lambda: count_stored_names(airflow) == 1, 30)
     airflow.kill_component("triggerer")
     apply_trainjob(cluster, f"{unique}-b", **labels)
     airflow.start_component("triggerer")
     wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a", f"{unique}-b"], 120)
-    wait_for_airflow(lambda: count_stored_ends(airflow) == 2, 30)
+    wait_for_airflow(lambda: count_stored_names(airflow) == 2, 30)

@@ -1,4 +1,4 @@
-"""Examples for Airflow run with `dag.test()`, tickets_llm in the demo's test; the nightly ones start each other."""
+"""Airflow examples run with `dag.test()`; the nightly ones start each other. test_demo runs tickets_llm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def examples(folder):
         yield runs
 
 
-def test_a_model_of_the_night_is_announced(examples, evidence):
+def test_a_nightly_model_is_announced(examples, evidence):
     done = examples.run("nightly_fine_tune")
     assert done["state"] == "success", examples.read_log()[-6000:]
     [export] = done["returned"]["export"]
@@ -42,7 +42,7 @@ def test_a_model_of_the_night_is_announced(examples, evidence):
         evidence("features", row=row, cell="real run")
 
 
-def test_a_run_by_hand_has_no_exports_to_register(examples):
+def test_a_manual_run_has_no_exports_to_register(examples):
     done = examples.run("register_models")
     assert done["state"] == "success", examples.read_log()[-6000:]
     assert done["returned"]["register"] == [[]]
@@ -59,48 +59,50 @@ def test_a_sweep_exports_its_best_try(examples):
     assert export["metrics"]["loss"] == pytest.approx(good["progress"]["loss"])
 
 
-def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
+def test_a_model_is_registered_with_its_sources(examples, evidence):
     with RegistryServer() as registry:
         done = examples.run("registered", registry=registry.url)
         assert done["state"] == "success", examples.read_log()[-6000:]
     [export], [tune], [model] = (done["returned"][task] for task in ("export", "fine_tune", "model"))
-    [(name, said)] = registry.version_properties().items()
-    told = export["registered"]
-    assert name == f"tickets/{told['version']}"
-    assert f"sha256:{said['digest']}" == export["digest"]
-    assert (said["trainjob_uid"], said["run_key.workflow"]) == (tune["uid"], "registered")
-    assert (said["base_model"], said["base_model_revision"]) == ("hf://demo/tiny-llama", model["revision"])
-    assert said["metrics.loss"] == pytest.approx(export["metrics"]["loss"])
-    assert said["parameters.optimizer.lr"] == 3e-3
+    [(name, properties)] = registry.version_properties().items()
+    registered = export["registered"]
+    assert name == f"tickets/{registered['version']}"
+    assert f"sha256:{properties['digest']}" == export["digest"]
+    assert (properties["trainjob_uid"], properties["run_key.workflow"]) == (tune["uid"], "registered")
+    assert (properties["base_model"], properties["base_model_revision"]) == ("hf://demo/tiny-llama", model["revision"])
+    assert properties["metrics.loss"] == pytest.approx(export["metrics"]["loss"])
+    assert properties["parameters.optimizer.lr"] == 3e-3
     [artifact] = registry.objects["model_artifact"]
     assert artifact["uri"].startswith("pvc://registered-workspace-")
-    assert (artifact["id"], registry.violations) == (told["artifact_id"], [])
+    assert (artifact["id"], registry.violations) == (registered["artifact_id"], [])
     for row in ("export", "model registry", "Hub initializer"):
         evidence("features", row=row, cell="Airflow example")
         evidence("features", row=row, cell="real run")
 
 
-@pytest.mark.parametrize(("least", "promoted"), [(0.8, "success"), (1.1, "skipped")], ids=["good-enough", "too-bad"])
-def test_only_a_good_model_is_promoted(examples, least, promoted):
-    done = examples.run("promote_or_stop", least_exact_match=least)
+@pytest.mark.parametrize(
+    ("minimum_score", "state"), [(0.8, "success"), (1.1, "skipped")], ids=["good-enough", "too-bad"]
+)
+def test_only_a_good_model_is_promoted(examples, minimum_score, state):
+    done = examples.run("promote_or_stop", least_exact_match=minimum_score)
     assert done["state"] == "success", examples.read_log()[-6000:]
-    right, asked = map(int, done["returned"]["evaluate"][0]["result"]["exact_match"].split("/"))
-    assert (right >= 50, asked) == (True, 60)
-    assert done["tasks"]["promote"] == [promoted]
+    right, questions = map(int, done["returned"]["evaluate"][0]["result"]["exact_match"].split("/"))
+    assert (right >= 50, questions) == (True, 60)
+    assert done["tasks"]["promote"] == [state]
     assert done["tasks"]["workspace_delete"] == ["success"]
 
 
-def test_a_better_answer_is_preferred_after_the_answers_are_taught(examples, evidence):
+def test_preference_tuning_after_a_fine_tuning(examples, evidence):
     done = examples.run("preference_tuning")
     assert done["state"] == "success", examples.read_log()[-6000:]
     [export], [taught], [preferences] = (done["returned"][task] for task in ("export", "taught", "preferences"))
     assert export["digest"] != taught["digest"]
-    assert preferences["progress"]["loss"] < 0.6  # it began at log 2, where nothing is preferred
+    assert preferences["progress"]["loss"] < 0.6  # it started at log 2, without a preference
     for row in ("TorchTune recipes", "TorchTune models"):
         evidence("features", row=row, cell="Airflow example")
 
 
-def test_a_model_comes_from_an_object_store_and_goes_there(examples, folder, evidence):
+def test_an_object_store_for_the_source_and_the_export(examples, folder, evidence):
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(folder / "cluster" / "kubeconfig")))
     with S3Server() as store:
         store.objects = {key: StoredObject(data, {}) for key, data in read_hub_objects(folder / "hub").items()}
@@ -117,7 +119,7 @@ def test_a_model_comes_from_an_object_store_and_goes_there(examples, folder, evi
     evidence("features", row="export", cell="Airflow example")
 
 
-def test_a_container_gets_the_runs_values_and_hands_its_result_back(examples, evidence):
+def test_a_container_gets_parameters_and_returns_a_result(examples, evidence):
     done = examples.run("container", points=50_000)
     assert done["state"] == "success", examples.read_log()[-6000:]
     [guess] = done["returned"]["guess"]
@@ -128,7 +130,7 @@ def test_a_container_gets_the_runs_values_and_hands_its_result_back(examples, ev
     evidence("features", row="container", cell="Airflow example")
 
 
-def test_a_function_learns_on_two_nodes_and_hands_its_result_back(examples, evidence):
+def test_a_function_trains_on_two_nodes_and_returns_a_result(examples, evidence):
     done = examples.run("distributed_function")
     assert done["state"] == "success", examples.read_log()[-6000:]
     [train] = done["returned"]["train"]
@@ -143,12 +145,12 @@ def test_a_function_learns_on_two_nodes_and_hands_its_result_back(examples, evid
         evidence("features", row=row, cell="Airflow example")
 
 
-def test_the_nights_export_starts_the_dags_that_wait_for_it(tmp_path):
-    """Nobody starts a run: the schedule, the asset and the watcher do."""
+def test_the_nightly_export_starts_the_dags_of_its_asset(tmp_path):
+    """The schedule, the asset and the watcher start all runs."""
     with laptop_with_tickets(tmp_path) as environment:
         home = tmp_path / "airflow"
         home.mkdir()
-        # Workers give up on the API server after 5 s, which on a busy machine is a failed try and minutes to the next.
+        # The default of 5 s is too short for a busy machine: the try would fail, and the next one starts minutes later.
         environment["AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT"] = "60"
         with Standalone(home, DAGS, **environment) as airflow:
 
@@ -159,9 +161,8 @@ def test_the_nights_export_starts_the_dags_that_wait_for_it(tmp_path):
                 return None
 
             def returned(dag, task):
-                run = wait_for_airflow(
-                    lambda: ended_run(dag), 700
-                )  # also for one that takes a second try, after minutes
+                # 700 s are enough for a second try, which starts after minutes.
+                run = wait_for_airflow(lambda: ended_run(dag), 700)
                 assert run["state"] == "success", airflow.log.read_text()[-6000:]
                 path = f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
                 return run["run_type"], airflow.request("GET", f"{path}?deserialize=true")["value"]

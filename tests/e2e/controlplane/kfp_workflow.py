@@ -30,9 +30,9 @@ import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import trainjob_kfp
 from tests.support.kfp_pods import CompiledComponent
-asked, folder = json.load(sys.stdin), pathlib.Path(sys.argv[2])
-components = {name: CompiledComponent(getattr(trainjob_kfp, name), folder) for name, _ in asked}
-print(json.dumps([components[name].command_line("/minio", **given) for name, given in asked]))
+calls, folder = json.load(sys.stdin), pathlib.Path(sys.argv[2])
+components = {name: CompiledComponent(getattr(trainjob_kfp, name), folder) for name, _ in calls}
+print(json.dumps([components[name].command_line("/minio", **arguments) for name, arguments in calls]))
 """
 
 

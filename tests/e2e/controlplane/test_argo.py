@@ -1,7 +1,7 @@
-"""A step on the real Argo: the compiled component in pods that Argo makes, runs, signals, loses and makes again.
+"""A step on the real Argo: pods of the compiled component that Argo creates, signals, loses and creates again.
 
-Argo's controller and executor are those that Kubeflow Pipelines 2.17 comes with; the launcher finds its cluster and its
-rights as in production, by its service account and manifests/kfp.
+Argo's controller and executor are those of Kubeflow Pipelines 2.17. The launcher gets its cluster and its permissions
+as in production, from its service account and manifests/kfp.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from tests.support.polling import wait_until
 pytestmark = pytest.mark.timeout(400)
 
 NAMESPACE = "default"
-SECONDS = 150.0  # Argo looks at a workflow every 10 s
+SECONDS = 150.0  # Argo checks a workflow every 10 s
 ACCOUNT = "pipeline-runner"
 ARGO_RULES = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
 
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One run of a pipeline; its training goes on until it is released."""
+    """One run of a pipeline, whose training runs until the test finishes it."""
 
     name: str
     client: Client
     control_plane: ControlPlane
 
     def finish_training(self) -> None:
-        """Lets the training end."""
+        """Let the training end."""
         (shared_folder(self.control_plane) / self.name).touch()
 
     def executor_output(self, node: str) -> dict[str, Any]:
-        """What the executor of this node has written for KFP."""
+        """Return the executor output of this node for KFP."""
         uid = self.list_launcher_pods()[node]["metadata"]["uid"]
         volume = self.control_plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.SCRATCH_VOLUME
         return json.loads((volume / "executor_output.json").read_text())
@@ -56,7 +56,7 @@ class PipelineRun:
         return self.client.get("Workflow", NAMESPACE, self.name)
 
     def list_nodes(self) -> dict[str, dict[str, Any]]:
-        """Argo's nodes by name."""
+        """Return Argo's nodes by name."""
         return {node["name"]: node for node in self.get_workflow().get("status", {}).get("nodes", {}).values()}
 
     def wait_for_phase(self, *phases: str) -> dict[str, Any]:
@@ -66,32 +66,32 @@ class PipelineRun:
         return self.client.wait_for("Workflow", NAMESPACE, self.name, reached, seconds=SECONDS)
 
     def wait_for_running(self, node: str) -> None:
-        """Until Argo has seen this node's pod run."""
+        """Wait until Argo has seen this node's pod run."""
 
-        def runs(workflow: dict[str, Any]) -> bool:
+        def is_running(workflow: dict[str, Any]) -> bool:
             nodes = workflow.get("status", {}).get("nodes", {}).values()
             return any(one["name"] == node and one["phase"] == "Running" for one in nodes)
 
-        self.client.wait_for("Workflow", NAMESPACE, self.name, runs, seconds=SECONDS)
+        self.client.wait_for("Workflow", NAMESPACE, self.name, is_running, seconds=SECONDS)
 
     def wait_for_training(self) -> dict[str, Any]:
-        """The TrainJob, once its pod runs."""
+        """Wait until the TrainJob's pod runs, and return the TrainJob."""
 
-        def runs(job: dict[str, Any]) -> bool:
+        def is_ready(job: dict[str, Any]) -> bool:
             return any(one["ready"] for one in job.get("status", {}).get("jobsStatus", []))
 
-        return self.client.wait_for("TrainJob", NAMESPACE, "", runs, seconds=SECONDS, labelSelector=self._label)
+        return self.client.wait_for("TrainJob", NAMESPACE, "", is_ready, seconds=SECONDS, labelSelector=self._label)
 
     def list_trainjobs(self) -> list[dict[str, Any]]:
         return self.client.list("TrainJob", NAMESPACE, labelSelector=self._label)
 
     def list_launcher_pods(self) -> dict[str, dict[str, Any]]:
-        """The launchers' pods by Argo's name of the node."""
+        """Return the launchers' pods by Argo's names of their nodes."""
         found = self.client.list("Pod", NAMESPACE, labelSelector=f"workflows.argoproj.io/workflow={self.name}")
         return {pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]: pod for pod in found}
 
     def read_log(self, node: str) -> str:
-        """What the launcher of this node has said so far; empty when it has not begun."""
+        """Return the log of this node's launcher; empty if it has not started."""
         if (pod := self.list_launcher_pods().get(node)) is None:
             return ""
         answer = self.client.request("GET", path_of("Pod", NAMESPACE, pod["metadata"]["name"], "log"), container="main")
@@ -104,39 +104,39 @@ class PipelineRun:
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory) -> Iterator[dict[str, PipelineRun]]:
-    """The runs that the selected cases need, side by side on one control plane."""
+    """Start the runs that the selected cases need, side by side on one control plane."""
     if reason := ControlPlane.unavailable_reason(argo=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("argo")
     cases = [item.callspec.params for item in request.session.items if item.module is request.module]
     names = [name for name in RUNS if {"run": name} in cases]
-    asked = [("train", {**TRAINING, "command": wait_command(name), "on_kill": RUNS[name]}) for name in names]
-    *trainings, cleanup = kfp_workflow.compile_commands([*asked, ("cleanup", {"status": EXIT_STATUS})], folder)
+    calls = [("train", {**TRAINING, "command": wait_command(name), "on_kill": RUNS[name]}) for name in names]
+    *trainings, cleanup = kfp_workflow.compile_commands([*calls, ("cleanup", {"status": EXIT_STATUS})], folder)
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(folder / "state", argo=True))
         client = stack.enter_context(contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))))
         create_account_and_claim(client, plane)
         for name, command in zip(names, trainings, strict=True):
-            last = Task("cleanup", cleanup) if name == "handled" else None
+            exit_task = Task("cleanup", cleanup) if name == "handled" else None
             client.create(
-                kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=last), NAMESPACE
+                kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=exit_task), NAMESPACE
             )
         yield {name: PipelineRun(name, client, plane) for name in names}
 
 
 @pytest.fixture
 def run(request, runs) -> PipelineRun:
-    """The run that a case names with `of_run`."""
+    """Return the run that a case names with `of_run`."""
     return runs[request.param]
 
 
 def of_run(name: str) -> pytest.MarkDecorator:
-    """Give a case the run of this name."""
+    """Return the mark that gives a case the run of this name."""
     return pytest.mark.parametrize("run", [name], indirect=True)
 
 
 RUNS = {"complete": "delete", "terminated": "delete", "retried": "delete", "lost": "delete", "handled": "keep"}
-"""The runs, and what their launchers do with the TrainJob when they are told to end."""
+"""The runs, and the action of their launchers on the TrainJob after a signal."""
 
 TRAINING = {"image": "busybox", "workspace": "shared"}
 
@@ -146,11 +146,14 @@ EXIT_STATUS = {
     "pipelineJobResourceName": "handled",
     "error": {},
 }
-"""What an exit task is told (backend/src/v2/driver/resolve.go)."""
+"""The status that an exit task gets (backend/src/v2/driver/resolve.go)."""
 
 
 def wait_command(name: str) -> list[str]:
-    """Trains until the run is released; as process 1 it hears of SIGTERM only when it handles it."""
+    """Return a command that waits until the run is finished.
+
+    It handles SIGTERM, because the kernel ignores the signal for a process 1 without a handler.
+    """
     return ["sh", "-c", f"trap 'exit 143' TERM; until [ -e /workspace/{name} ]; do sleep 0.1; done; echo trained"]
 
 
@@ -159,12 +162,12 @@ def run_id(name: str) -> str:
 
 
 def shared_folder(control_plane: ControlPlane) -> Path:
-    """The folder that trainings see as their workspace."""
+    """Return the folder that trainings see as their workspace."""
     return control_plane.state / "shared"
 
 
 def create_account_and_claim(client: Client, control_plane: ControlPlane) -> None:
-    """Makes the service account of pipeline runs and their claim."""
+    """Create the service account of pipeline runs, and their claim."""
     create_account(client, NAMESPACE, ACCOUNT)
     shipped_manifests.apply_roles(client, NAMESPACE, "kfp", ACCOUNT)
     grant(client, NAMESPACE, ARGO_RULES, ACCOUNT)
@@ -194,12 +197,15 @@ _CLAIM_SPEC = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
 
 
 def first_try_node(run: PipelineRun) -> str:
-    """Argo's name of the first try of the step: each template is retried, so each is a node of its own."""
+    """Return Argo's name of the first try of the step.
+
+    Argo retries each template, so each one is a node of its own.
+    """
     return f"{run.name}(0).root(0).train(0).executor(0)"
 
 
 @of_run("complete")
-def test_a_step_runs_to_its_end(run):
+def test_a_step_succeeds(run):
     run.wait_for_training()
     run.finish_training()
     run.wait_for_phase("Succeeded")
@@ -233,19 +239,22 @@ def test_terminating_a_run_deletes_its_job(run):
 
 
 def terminate(run: PipelineRun) -> None:
-    """As KFP's API server does (backend/src/apiserver/resource/resource_manager.go, TerminateWorkflow)."""
+    """Terminate a run as KFP's API server does.
+
+    Source: backend/src/apiserver/resource/resource_manager.go, TerminateWorkflow.
+    """
     run.client.patch("Workflow", NAMESPACE, run.name, {"spec": {"activeDeadlineSeconds": 0}})
 
 
 @of_run("retried")
 def test_a_retry_adopts(run):
-    """A pod that runs is gone, and Argo knows what became of its outputs: an error, so that KFP 2.17 tries again."""
+    """If Argo knows the outputs of a lost pod, it reports an error, and KFP 2.17 retries."""
     job = run.wait_for_training()
     run.wait_for_running(first_try_node(run))
     with lose_node(run):
         (wait,) = list_container_pids(run, "wait")
         os.kill(first_process(wait), signal.SIGTERM)
-        wait_until(lambda: "true" in are_outputs_reported(run), SECONDS)
+        wait_until(lambda: "true" in read_output_reports(run), SECONDS)
     second = first_try_node(run).removesuffix("(0)") + "(1)"
     wait_until(lambda: is_adopted(job, run.read_log(second)), SECONDS)
     run.finish_training()
@@ -256,8 +265,8 @@ def test_a_retry_adopts(run):
 
 
 @of_run("lost")
-def test_a_pod_that_is_lost_with_its_node(run):
-    """Argo makes the pod anew under the same name, and counts no try."""
+def test_a_pod_is_lost_with_its_node(run):
+    """Argo recreates a pod lost with its node under the same name, which is no other try."""
     job = run.wait_for_training()
     uid = run.list_launcher_pods()[first_try_node(run)]["metadata"]["uid"]
     with lose_node(run):
@@ -276,7 +285,7 @@ def is_adopted(job: dict[str, Any], log: str) -> bool:
 
 @contextlib.contextmanager
 def lose_node(run: PipelineRun) -> Iterator[None]:
-    """The launcher is gone without a signal; in the end all of its pod is, and no kubelet has said a word of it."""
+    """Kill the launcher and then remove its pod, while the kubelet cannot report anything."""
     pod, kubelet = (
         run.list_launcher_pods()[first_try_node(run)]["metadata"]["name"],
         run.control_plane.info["pids"]["kubelet"],
@@ -285,21 +294,21 @@ def lose_node(run: PipelineRun) -> Iterator[None]:
     try:
         (main,) = list_container_pids(run, "main")
         os.kill(main, signal.SIGKILL)
-        run.client.delete("Pod", NAMESPACE, pod)  # what a taint does
+        run.client.delete("Pod", NAMESPACE, pod)  # as the taint manager does
         yield
-        run.client.delete("Pod", NAMESPACE, pod, gracePeriodSeconds=0)  # what an administrator does at last
+        run.client.delete("Pod", NAMESPACE, pod, gracePeriodSeconds=0)  # as an administrator does in the end
     finally:
         os.kill(kubelet, signal.SIGCONT)
 
 
 def list_container_pids(run: PipelineRun, container: str) -> list[int]:
-    """What the kubelet has started for this container; all that is in it ends with it."""
+    """Return the processes that the kubelet started for this container; the whole container ends with them."""
     statuses = run.list_launcher_pods()[first_try_node(run)]["status"]["containerStatuses"]
     return [int(one["containerID"].removeprefix("process://")) for one in statuses if one["name"] == container]
 
 
-def are_outputs_reported(run: PipelineRun) -> list[str]:
-    """Whether Argo's executor has said all that it has to say of the outputs, for each of its reports."""
+def read_output_reports(run: PipelineRun) -> list[str]:
+    """Return, for each report of Argo's executor, whether it has all outputs."""
     path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflowtaskresults"
     answer = run.client.request("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")
     return [one["metadata"]["labels"]["workflows.argoproj.io/report-outputs-completed"] for one in answer.body["items"]]
@@ -307,7 +316,7 @@ def are_outputs_reported(run: PipelineRun) -> list[str]:
 
 @of_run("handled")
 def test_an_exit_handler_cleans_up_after_terminate(run):
-    """The launcher was told to keep its TrainJob, so that it is the exit handler that deletes it."""
+    """The launcher keeps its TrainJob, so the exit handler deletes it."""
     job = run.wait_for_training()
     terminate(run)
     run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)

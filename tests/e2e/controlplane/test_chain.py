@@ -1,4 +1,4 @@
-"""The demo's chain on a real control plane: real API server, real controllers, real Airflow and KFP, real TorchTune."""
+"""The demo's chain with everything real: API server, controllers, Airflow and KFP, TorchTune."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """The demo's tiny model and tickets, served like the Hugging Face hub."""
+    """Serve the demo's tiny model and tickets like the Hugging Face hub."""
     folder = tmp_path_factory.mktemp("hub")
     demo.CACHE.mkdir(parents=True, exist_ok=True)
     demo.make_hub(folder)
@@ -46,7 +46,7 @@ def scorer(hub):
     ],
 )
 def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
-    """Initialize, fine-tune, export: one TrainJob each, and the exported model answers the held-out tickets."""
+    """The chain creates one TrainJob for each step, and the exported model classifies the held-out tickets."""
     if reason := ControlPlane.unavailable_reason(trainer):
         pytest.skip(reason)
     folder, url = hub

@@ -1,4 +1,4 @@
-"""`trainjob check` on real control planes: what is missing, stopped, forbidden or old there, with what to do."""
+"""`trainjob check` on real control planes with missing, stopped, forbidden or old parts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def namespace(client, unique):
 
 
 def run_check(kubeconfig, namespace="default"):
-    """The exit code; (grade, what is said, what is advised) by what is looked at; and what follows the rows."""
+    """Run the check, and return its exit code, its rows and the text after the table.
+
+    The rows are (grade, message, advice) by the name of the check.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "trainjob", "--kubeconfig", str(kubeconfig), "check", "-n", namespace],
         env={**os.environ, "COLUMNS": "200"},
@@ -78,12 +81,12 @@ def run_check(kubeconfig, namespace="default"):
         if line.startswith(" "):
             found[name] = (*found[name][:2], line.strip().removeprefix("-> "))
         else:
-            grade, name, said = line[:7].strip(), line[9:20].strip(), line[22:].strip()
-            found[name] = (grade, said, "")
+            grade, name, message = line[:7].strip(), line[9:20].strip(), line[22:].strip()
+            found[name] = (grade, message, "")
     return done.returncode, found, rest
 
 
-def test_a_whole_platform(plane, client, namespace):
+def test_a_complete_platform(plane, client, namespace):
     create_queue(client, namespace, "team")
     client.wait_for("LocalQueue", namespace, "team", lambda found: active_status(found) == "True")
     code, found, rest = run_check(plane.kubeconfig, namespace)
@@ -107,31 +110,30 @@ def active_status(queue):
     return next((one["status"] for one in conditions if one["type"] == "Active"), "")
 
 
-# -- who may do what ---------------------------------------------------------------------------------------------------
+# -- permissions ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def restricted_kubeconfig(plane, client, namespace, tmp_path):
-    """A kubeconfig of a service account without rights."""
+    """Return a kubeconfig of a service account without permissions."""
     create_account(client, namespace)
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig_with_token(str(plane.kubeconfig), create_token(client, namespace), namespace))
     return path
 
 
-def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespace, restricted_kubeconfig, unique):
+def test_the_printed_roles_grant_the_missing_permissions(client, namespace, restricted_kubeconfig, unique):
     code, found, rest = run_check(restricted_kubeconfig, namespace)
     assert code == 1
-    grade, said, advice = found["permissions"]
+    grade, message, advice = found["permissions"]
     assert grade == "failed"
-    assert said.startswith(
+    assert message.startswith(
         "you have no permission to create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
     )
-    assert said.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
+    assert message.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
-    assert (
-        advice
-        == f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below"
+    assert advice == (
+        f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below"
     )
     assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
     assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
@@ -150,8 +152,8 @@ def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespac
     assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
 
 
-def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted_kubeconfig, unique):
-    """But for the cluster's, which its administrator applies."""
+def test_the_manifests_grant_all_permissions_of_a_user(client, namespace, restricted_kubeconfig, unique):
+    """An account with manifests/person only lacks manifests/cluster, which an administrator applies."""
     shipped_manifests.apply_roles(client, namespace, "person", "robot")
     code, found, _ = wait_until(
         lambda: (done := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "warning" and done, 90
@@ -183,9 +185,9 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
 
 
 def test_queues(plane, client, namespace):
-    none = f"namespace {namespace} has no LocalQueue: a TrainJob that names a queue never starts"
+    no_queue = f"namespace {namespace} has no LocalQueue: a TrainJob that names a queue never starts"
     advice = "use no queue, or have a LocalQueue created in this namespace"
-    assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
+    assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", no_queue, advice)
     create_queue(client, namespace, "held", stopPolicy="Hold")
     client.wait_for("LocalQueue", namespace, "held", lambda found: active_status(found) == "False")
     code, found, _ = run_check(plane.kubeconfig, namespace)
@@ -197,7 +199,7 @@ def test_queues(plane, client, namespace):
     assert code == 0
 
 
-def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
+def test_kueue_without_its_trainjob_integration(plane, client, namespace):
     create_queue(client, namespace, "team")
     label = {"kueue.x-k8s.io/queue-name": "team"}
     with changed_webhooks(client, "mutatingwebhookconfigurations", "mtrainjob.kb.io", without_webhook):
@@ -214,7 +216,7 @@ def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
 
 @contextlib.contextmanager
 def changed_webhooks(client, kind, name, edit):
-    """Changes a webhook for as long as the context lasts."""
+    """Change a webhook until the context ends."""
     configurations = client.request("GET", f"{HOOKS}/{kind}").body["items"]
     (found,) = [one for one in configurations if name in [hook["name"] for hook in one["webhooks"]]]
     path = f"{HOOKS}/{kind}/{found['metadata']['name']}"
@@ -233,28 +235,28 @@ def with_unreachable_webhook(hooks, name):
 
 
 def try_trainjob(client, namespace, **labels):
-    """What comes of a TrainJob."""
+    """Return the response to a dry run of a TrainJob."""
     job = train_job(name="tried")
     job["metadata"]["labels"] = labels
     return client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
 
 
-def test_a_webhook_that_does_not_answer(plane, client, namespace):
+def test_an_unavailable_webhook(plane, client, namespace):
     with changed_webhooks(
         client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", with_unreachable_webhook
     ):
         wait_until(lambda: try_trainjob(client, namespace).code == 500)
         code, found, _ = run_check(plane.kubeconfig, namespace)
     assert code == 1
-    grade, said, advice = found["webhook"]
+    grade, message, advice = found["webhook"]
     assert grade == "failed"
-    assert 'failed calling webhook "validator.trainjob.trainer.kubeflow.org"' in said
+    assert 'failed calling webhook "validator.trainjob.trainer.kubeflow.org"' in message
     assert advice == f"no TrainJob can be created while it does not respond: check whether it runs, {SHOW_PODS}"
     assert "trainjob" not in found
     wait_until(lambda: try_trainjob(client, namespace).ok)
 
 
-def test_a_webhook_that_is_not_registered(plane, client, namespace):
+def test_an_unregistered_webhook(plane, client, namespace):
     wrong = train_job(name="tried", initializer={"dataset": {"storageUri": "hf://a/b"}})
     path = path_of("TrainJob", namespace)
     with changed_webhooks(
@@ -279,19 +281,19 @@ def test_no_stock_runtime(plane, client, namespace):
     fresh = {name: stock["metadata"][name] for name in ("name", "labels")}
     client.create({**stock, "metadata": fresh})
     assert code == 1
-    grade, said, advice = found["trainjob"]
+    grade, message, advice = found["trainjob"]
     assert grade == "failed"
-    assert said.endswith(("must be created before the TrainJob is created", "runtime 'torch-distributed' not found"))
+    assert message.endswith(("must be created before the TrainJob is created", "runtime 'torch-distributed' not found"))
     assert advice == "install the Trainer's runtimes, or select an existing one with runtime=..."
 
 
 def old_trainer_row(version, also=()):
-    """The row of an old Trainer."""
+    """Return the row of an old Trainer."""
     parts = ["deadline (activeDeadlineSeconds): 2.2", *(f"{one}: 2.1" for one in also)]
-    said = (
+    message = (
         f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): {', '.join(parts)}"
     )
-    return "warning", said, "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
+    return "warning", message, "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 
 
 def test_trainer_20(tmp_path):
@@ -301,8 +303,8 @@ def test_trainer_20(tmp_path):
     assert {row[0] for name, row in found.items() if name != "trainer"} == {"ok"}
 
 
-def test_trainer_21_and_then_none(tmp_path):
-    """And what to do where JobSet or the Trainer is gone."""
+def test_trainer_21_and_missing_parts(tmp_path):
+    """If JobSet or the Trainer is missing, the check fails with advice."""
     with (
         run_control_plane(tmp_path / "state", trainer="2.1") as old,
         closing(Client.from_kubeconfig(str(old.kubeconfig))) as client,
@@ -329,7 +331,7 @@ def test_trainer_21_and_then_none(tmp_path):
 
 
 def remove_custom_resources(client, group):
-    """Takes a group of custom resources away, as an administrator who deletes its definitions."""
+    """Delete all custom resource definitions of an API group."""
     for found in client.request("GET", DEFINITIONS).body["items"]:
         if found["spec"]["group"] == group:
             assert client.request("DELETE", f"{DEFINITIONS}/{found['metadata']['name']}").ok

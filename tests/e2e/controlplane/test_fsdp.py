@@ -1,4 +1,4 @@
-"""A function that shards its model over two nodes with PyTorch's FSDP: it learns what an unsharded one learns."""
+"""A function with PyTorch's FSDP on two nodes: its sharded model learns the same as an unsharded one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.torchtune]
 
 
 def train_in_shards(steps):
-    """Trains a model whole and in shards; each process has its half of the rows, and of the sharded parameters."""
+    """Train a model whole and in shards, and return the losses and the largest difference.
+
+    Each process has its half of the rows and of the sharded parameters.
+    """
     import copy
 
     import torch
@@ -40,23 +43,23 @@ def train_in_shards(steps):
         dist.all_reduce(mean := loss.detach() / processes)
         losses[name] = mean.item()
     pairs = list(zip(whole.parameters(), sharded.parameters(), strict=True))
-    off = max((one - other.full_tensor()).abs().max().item() for one, other in pairs)
+    difference = max((one - other.full_tensor()).abs().max().item() for one, other in pairs)
     kept = sum(other.to_local().numel() for _, other in pairs)
     print(f"process {rank} of {processes} keeps {kept} of {sum(one.numel() for one, _ in pairs)} parameters")
     dist.destroy_process_group()
-    return {"losses": losses, "off": off}
+    return {"losses": losses, "difference": difference}
 
 
 @pytest.mark.usefixtures("torchrun_lock")
-def test_it_learns_what_an_unsharded_one_learns(cluster, unique, evidence):
+def test_a_sharded_model_learns_the_same_as_an_unsharded_one(cluster, unique, evidence):
     trainer = CustomTrainer(func=train_in_shards, func_args={"steps": 40}, num_nodes=2, num_proc_per_node=1)
     lines = []
     reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "fsdp", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    [told] = [told["result"] for line in lines if (told := parse_step_result(line.text))]
+    [result] = [parsed["result"] for line in lines if (parsed := parse_step_result(line.text))]
     for rank in (0, 1):
         assert f"[node-{rank}] process {rank} of 2 keeps 57 of 114 parameters" in map(str, lines)
-    assert told["off"] < 1e-4
-    assert told["losses"]["sharded"] == pytest.approx(told["losses"]["whole"], rel=1e-3)
-    assert told["losses"]["whole"] < 1.0  # it began above that
+    assert result["difference"] < 1e-4
+    assert result["losses"]["sharded"] == pytest.approx(result["losses"]["whole"], rel=1e-3)
+    assert result["losses"]["whole"] < 1.0  # the first loss is higher
     evidence("features", row="PyTorch DDP/FSDP", cell="real run")

@@ -1,4 +1,4 @@
-"""The pipelines of examples/kfp, compiled and then run with `kfp.local` on a laptop cluster with the demo's tickets."""
+"""The pipelines of examples/kfp, compiled, and run with `kfp.local` on a laptop cluster with the demo's tickets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def laptop(folder):
 
 @pytest.fixture
 def finished_jobs(laptop):
-    """How the TrainJobs in the cluster end, by name."""
+    """Return a function that returns the phase of each TrainJob of this test, by name."""
     cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=5.0)
     before = {job["metadata"]["name"] for job in cluster.list_trainjobs("default")}
     yield lambda: {
@@ -60,7 +60,7 @@ def finished_jobs(laptop):
 
 
 def run_pipeline(laptop, name, *arguments):
-    """The log of a run that succeeded."""
+    """Run a pipeline to its success, and return its log."""
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     command = [PYTHON, EXAMPLES / f"{name}.py", "run", *arguments]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -69,13 +69,16 @@ def run_pipeline(laptop, name, *arguments):
 
 
 def parse_receipts(log):
-    """What the exports told, by their folder's name; on a laptop cluster its path is another."""
+    """Return the receipts of the exports in a log, by the name of their folder.
+
+    Only the names are comparable, because the laptop cluster has other paths.
+    """
     found = [json.loads(text) for text in re.findall(r"\[node-0\] export: done (\{.*\})", log)]
     return {Path(receipt["destination"]).name: receipt for receipt in found}
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_it_compiles_as_its_first_lines_say(example, tmp_path):
+def test_each_example_compiles_as_documented(example, tmp_path):
     assert f"{example.name} compile OUT.yaml" in example.read_text()
     subprocess.run([PYTHON, example, "compile", tmp_path / "out.yaml"], check=True)
     text = (tmp_path / "out.yaml").read_text()
@@ -85,7 +88,7 @@ def test_it_compiles_as_its_first_lines_say(example, tmp_path):
 
 @pytest.mark.usefixtures("torchrun_lock")
 def test_a_good_model_is_promoted(laptop, finished_jobs, evidence):
-    """One that is too bad is not: tests/integration/kfp."""
+    """A candidate with a good score is promoted. tests/integration/kfp has the opposite case."""
     log = run_pipeline(laptop, "promote_or_stop", "least_exact_match=0.8")
     [score] = re.findall(r"^\s+score: ([\d.]+)$", log, re.MULTILINE)
     assert float(score) > 0.8
@@ -107,15 +110,15 @@ def test_a_sweep_exports_its_best_try(laptop, finished_jobs):
     assert len(finished_jobs()) == 5
 
 
-def test_a_better_answer_is_preferred_after_the_answers_are_taught(laptop, finished_jobs, evidence):
-    told = parse_receipts(run_pipeline(laptop, "preference_tuning"))
-    assert set(told) == {"taught", "export"}
-    assert told["export"]["metrics"]["loss"] < 0.6  # it began at log 2, where nothing is preferred
+def test_preference_tuning_after_a_fine_tuning(laptop, finished_jobs, evidence):
+    receipts = parse_receipts(run_pipeline(laptop, "preference_tuning"))
+    assert set(receipts) == {"taught", "export"}
+    assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
     evidence("features", row="TorchTune recipes", cell="KFP example")
 
 
-def test_a_model_comes_from_an_object_store_and_goes_there(laptop, folder, finished_jobs, evidence, tmp_path):
+def test_an_object_store_for_the_source_and_the_export(laptop, folder, finished_jobs, evidence, tmp_path):
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(laptop.kubeconfig)))
     with S3Server() as store:
         store.objects = {key: StoredObject(data, {}) for key, data in read_hub_objects(folder / "hub").items()}
@@ -131,25 +134,25 @@ def test_a_model_comes_from_an_object_store_and_goes_there(laptop, folder, finis
     evidence("features", row="export", cell="KFP example")
 
 
-def test_a_container_gets_the_runs_values_and_hands_its_result_on(laptop, evidence):
+def test_a_container_gets_parameters_and_returns_a_result(laptop, evidence):
     log = run_pipeline(laptop, "container", "points=50000")
     for node in (0, 1):
         assert re.search(rf"\[node-{node}\] node {node} of 2: \d+ of 50000 points", log)
-    [told] = re.findall(r"pi is about ([\d.]+)", log)
-    assert float(told) == pytest.approx(3.14, abs=0.05)
+    [estimate] = re.findall(r"pi is about ([\d.]+)", log)
+    assert float(estimate) == pytest.approx(3.14, abs=0.05)
     evidence("features", row="container", cell="KFP example")
 
 
-def test_a_model_is_registered_with_what_it_was_made_of(laptop, finished_jobs, evidence, tmp_path):
+def test_a_model_is_registered_with_its_sources(laptop, finished_jobs, evidence, tmp_path):
     with RegistryServer() as registry:
-        told = {"server": registry.url, "model": "tickets"}
-        log = run_pipeline(laptop, "registered", f"registry={json.dumps(told)}", f"workspace={tmp_path}")
+        registration = {"server": registry.url, "model": "tickets"}
+        log = run_pipeline(laptop, "registered", f"registry={json.dumps(registration)}", f"workspace={tmp_path}")
     [receipt] = parse_receipts(log).values()
-    [(name, said)] = registry.version_properties().items()
+    [(name, properties)] = registry.version_properties().items()
     assert name == f"tickets/{receipt['registered']['version']}"
-    assert said["digest"] == receipt["manifest_sha256"]
-    assert said["base_model"] == "hf://demo/tiny-llama"
-    assert re.fullmatch(r"[0-9a-f-]{36}", said["trainjob_uid"])
+    assert properties["digest"] == receipt["manifest_sha256"]
+    assert properties["base_model"] == "hf://demo/tiny-llama"
+    assert re.fullmatch(r"[0-9a-f-]{36}", properties["trainjob_uid"])
     [artifact] = registry.objects["model_artifact"]
     assert (artifact["uri"], registry.violations) == (f"file://{tmp_path}/registered", [])
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
@@ -158,7 +161,7 @@ def test_a_model_is_registered_with_what_it_was_made_of(laptop, finished_jobs, e
 
 
 @pytest.mark.usefixtures("torchrun_lock")
-def test_a_function_learns_on_two_nodes_and_hands_its_result_on(laptop, evidence):
+def test_a_function_trains_on_two_nodes_and_returns_a_result(laptop, evidence):
     log = run_pipeline(laptop, "distributed_function", "steps=100")
     for node in (0, 1):
         assert f"[node-{node}] process {node} of 2: 3 points" in log

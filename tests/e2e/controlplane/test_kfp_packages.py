@@ -1,4 +1,4 @@
-"""The components as their users have them: in the image's packages, and written with the newest kfp."""
+"""The components as users install them: with the image's packages, and with the newest kfp."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def create_environment(folder):
     return folder
 
 
-def test_a_component_runs_in_what_the_containerfile_installs(laptop, tmp_path, unique):
-    """The same lines into an environment instead of an image: no container engine is needed for that."""
+def test_a_component_runs_with_the_packages_of_the_containerfile(laptop, tmp_path, unique):
+    """The packages of the Containerfile are installed into an environment, which needs no container engine."""
     python = create_environment(tmp_path / "python")
     for project in ("core", "components/kfp"):
         run_uv("build", "--wheel", "-o", tmp_path / "dist", ROOT / project)
@@ -40,13 +40,13 @@ def test_a_component_runs_in_what_the_containerfile_installs(laptop, tmp_path, u
         run_uv("pip", "install", "--python", python, *words)
     arguments = {"image": "busybox", "command": ["echo", "hello"]}
     run = {"KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": unique}
-    done, told = run_component((GOLDEN / "train.yaml").read_text(), tmp_path, arguments, python=python, **run)
+    done, outputs = run_component((GOLDEN / "train.yaml").read_text(), tmp_path, arguments, python=python, **run)
     assert done.returncode == 0, done.stdout
-    assert told["status"] == "Complete"
+    assert outputs["status"] == "Complete"
 
 
-def test_the_newest_kfp_compiles_to_the_same(tmp_path):
-    """Its own dependencies are those of the locked kfp: the newest may pin what a registry does not have yet."""
+def test_the_newest_kfp_compiles_the_same_components(tmp_path):
+    """The dependencies are those of the locked kfp, because the newest ones may not be in the registry yet."""
     python = create_environment(tmp_path / "python")
     run_uv("pip", "sync", "--python", python, ROOT / "requirements" / "kfp.txt")
     newest = ("kfp>=2.17,<3", "kfp-kubernetes>=2.17,<3", "kfp-pipeline-spec>=2.17,<3")

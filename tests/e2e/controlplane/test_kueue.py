@@ -1,4 +1,4 @@
-"""TrainJobs in the queues of a real Kueue: why they wait, how they come and go, and what must not be done to them."""
+"""TrainJobs in the queues of a real Kueue: reasons for waiting, admission, preemption, and unsupported requests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def job_group(cluster, unique):
 
 
 def queued_job(script, queue, **resources):
-    """A job that asks for one CPU, and for these resources."""
+    """Return a job that requests one CPU and these resources."""
     return shell_job(script, job={"queue": queue}, resources_per_node={"cpu": 1, **resources})
 
 
@@ -89,9 +89,9 @@ def reported_phases(waiter):
     return [line.partition(" ")[0] for line in waiter.reports]
 
 
-# -- why it waits ------------------------------------------------------------------------------------------------------
+# -- reasons for waiting -----------------------------------------------------------------------------------------------
 
-# Job, what is told, and the beginning of the advice where waiting alone does not help.
+# Case: job, reported reason, and the start of the advice if waiting alone cannot help.
 WAITING_JOBS = {
     "no quota": (
         queued_job("true", "team"),
@@ -104,7 +104,11 @@ WAITING_JOBS = {
         "nvidia.com/gpu unavailable in ClusterQueue",
         "request only what",
     ),
-    "no such queue": (queued_job("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "use an active LocalQueue"),
+    "no such queue": (
+        queued_job("true", "nope"),
+        "Inadmissible: LocalQueue nope doesn't exist",
+        "use an active LocalQueue",
+    ),
     "stopped queue": (queued_job("true", "stopped"), "LocalQueue stopped is inactive", "use an active LocalQueue"),
     "stopped cluster queue": (queued_job("true", "held"), "-held is inactive", "use an active LocalQueue"),
     "no such priority": (
@@ -116,8 +120,8 @@ WAITING_JOBS = {
 }
 
 
-def test_why_it_waits(client, namespace, job_group, evidence, tmp_path):
-    """Each reason in Kueue's own words, with what to do where waiting alone does not help; it runs when it is over."""
+def test_reasons_for_waiting(client, namespace, job_group, evidence, tmp_path):
+    """A queued job is reported with Kueue's message, and with advice if waiting cannot help. Then it runs."""
     create_queue(client, namespace, "team")
     create_queue(client, namespace, "held", stopPolicy="Hold")
     create_queue(client, namespace, "stopped")
@@ -128,10 +132,10 @@ def test_why_it_waits(client, namespace, job_group, evidence, tmp_path):
     first.wait_for_report("Running")
     waiters = {name: job_group.submit(name.replace(" ", "-"), job) for name, (job, _, _) in WAITING_JOBS.items()}
     for name, (job, text, advice) in WAITING_JOBS.items():
-        told = waiters[name].wait_for_report(text)
-        assert f"Queued (WaitingForQuota: waiting for quota in queue {job.queue.name}; " in told
-        assert advice in told
-        evidence("diagnosis", **diagnosis_row(f"Kueue: {name}", BACKEND, told))
+        report = waiters[name].wait_for_report(text)
+        assert f"Queued (WaitingForQuota: waiting for quota in queue {job.queue.name}; " in report
+        assert advice in report
+        evidence("diagnosis", **diagnosis_row(f"Kueue: {name}", BACKEND, report))
     (tmp_path / "go").touch()
     assert first.outcome.result(60).succeeded
     assert waiters["no quota"].outcome.result(60).succeeded
@@ -144,9 +148,9 @@ def test_why_it_waits(client, namespace, job_group, evidence, tmp_path):
 
 
 def create_admission_check(client, name):
-    """An admission check whose controller, the test, is there and does not answer; its name."""
+    """Create an admission check whose controller, this test, never decides, and return its name."""
     client.create(kueue_object("AdmissionCheck", name, spec={"controllerName": "example.org/test"}))
-    active = {"type": "Active", "status": "True", "reason": "Active", "message": "it is there"}
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "the controller is active"}
     client.patch(
         "AdmissionCheck",
         None,
@@ -157,8 +161,8 @@ def create_admission_check(client, name):
     return name
 
 
-def test_a_limit_on_queueing(client, namespace, cluster, unique):
-    """It ends the waiting with Kueue's reason and advice, and leaves nothing in the queue."""
+def test_a_limit_on_the_queued_time(client, namespace, cluster, unique):
+    """A limit on the queued time raises an error with Kueue's reason, and leaves nothing in the queue."""
     create_queue(client, namespace, "team", cpus=0)
     reference = submit(cluster, queued_job("true", "team"), key("limited", unique))
     with pytest.raises(WaitTimeout, match=r"Workload \S+: Pending: couldn't assign.*queued time.*deleted") as raised:
@@ -168,49 +172,50 @@ def test_a_limit_on_queueing(client, namespace, cluster, unique):
     wait_until(lambda: workload_of(client, namespace, reference.uid) is None)
 
 
-def test_who_may_not_see_workloads(plane, client, namespace, cluster, unique):
-    """With less than the shipped Role it is told only that it waits; with it, why."""
+def test_an_account_without_permission_to_list_workloads(plane, client, namespace, cluster, unique):
+    """Without the permission to list Workloads, the reason for waiting is not reported."""
     create_queue(client, namespace, "team", cpus=0)
     reference = submit(cluster, queued_job("true", "team"), key("seen", unique))
     token = shipped_manifests.create_restricted_token(client, namespace, "kfp")
     rules = client.get("Role", namespace, "trainjob-steps")["rules"]
     connection = Connection(kubeconfig_json=kubeconfig_with_token(str(plane.kubeconfig), token, namespace))
 
-    def grant(wanted, *, seen):
-        client.patch("Role", namespace, "trainjob-steps", {"rules": wanted})
+    def set_rules(rules_of_the_role, *, can_list):
+        client.patch("Role", namespace, "trainjob-steps", {"rules": rules_of_the_role})
         with contextlib.closing(client.with_token(token)) as robot:
-            wait_until(lambda: is_allowed(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == seen)
+            wait_until(lambda: is_allowed(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == can_list)
 
-    grant([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], seen=False)
+    set_rules([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], can_list=False)
     with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as robot:
         assert robot.diagnostics.get_workload(reference.uid, namespace) is None
-        told = []
+        verdicts = []
         with pytest.raises(WaitTimeout, match=r"waiting for quota in queue team\): the limit"):
-            wait(robot, reference, limits=Limits(queued=timedelta(seconds=1)), listener=Listener(on_phase=told.append))
-    grant(rules, seen=True)
+            limits = Limits(queued=timedelta(seconds=1))
+            wait(robot, reference, limits=limits, listener=Listener(on_phase=verdicts.append))
+    set_rules(rules, can_list=True)
     reference = submit(cluster, queued_job("true", "team"), key("seen-again", unique))
     with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as robot:
         wait_until(lambda: robot.diagnostics.get_workload(reference.uid, namespace))
 
 
-# -- how it comes and goes ---------------------------------------------------------------------------------------------
+# -- admission and preemption ------------------------------------------------------------------------------------------
 
 
 def test_a_preempted_training_runs_again(client, namespace, cluster, job_group, tmp_path):
-    """It is told for what it had to go, waits again, and is the same TrainJob to its end."""
+    """A preempted job is reported with the reason, waits again, and stays the same TrainJob to its end."""
     create_queue(client, namespace, "team")
-    again, told = tmp_path / "again", tmp_path / "told"
+    again, release = tmp_path / "again", tmp_path / "release"
     nightly = job_group.submit(
         "nightly", queued_job(f"test -e {again} || exec sleep 600", Queue(name="team", priority_class="nightly"))
     )
     nightly.wait_for_report("Running")
-    script = f"until test -e {told}; do sleep 0.1; done"
+    script = f"until test -e {release}; do sleep 0.1; done"
     urgent = job_group.submit("urgent", queued_job(script, Queue(name="team", priority_class="urgent")))
-    said = nightly.wait_for_report("Preempted: Preempted to accommodate a workload")
-    assert said.startswith("Queued (WaitingForQuota: waiting for quota in queue team; Workload ")
+    report = nightly.wait_for_report("Preempted: Preempted to accommodate a workload")
+    assert report.startswith("Queued (WaitingForQuota: waiting for quota in queue team; Workload ")
     urgent.wait_for_report("Running")
     again.touch()
-    told.touch()
+    release.touch()
     assert urgent.outcome.result(60).succeeded
     assert nightly.outcome.result(60).succeeded
     seen = reported_phases(nightly)
@@ -219,23 +224,23 @@ def test_a_preempted_training_runs_again(client, namespace, cluster, job_group, 
     assert {job["uid"] for job in jobs} == {nightly.reference.uid, urgent.reference.uid}
 
 
-def test_the_life_of_one_in_a_queue(client, namespace, cluster, unique):
-    """It is adopted while it waits and while it runs, not paused behind the queue's back, and swept."""
+def test_the_life_of_a_queued_job(client, namespace, cluster, unique):
+    """A queued job is adopted while it waits and while it runs. It cannot be suspended, and it can be swept."""
     held = create_queue(client, namespace, "team", stopPolicy="Hold")
     job = queued_job("sleep 600", "team")
     first = submit(cluster, job, key("train", unique))
     assert derive_verdict(cluster.get_trainjob(first.name, namespace)).phase is Phase.QUEUED
     assert submit(cluster, job, key("train", unique)).uid == first.uid
-    with pytest.raises(Conflict, match="Kueue queue team, which decides"):
+    with pytest.raises(Conflict, match="Kueue queue team, and Kueue decides"):
         set_suspended(cluster, first.name, namespace, suspended=False)
     client.patch("ClusterQueue", None, held, {"spec": {"stopPolicy": "None"}})
     runs = {"condition": lambda job: derive_verdict(job).phase is Phase.RUNNING, "seconds": 90}
     running = client.wait_for("TrainJob", namespace, first.name, **runs)
     adopted = submit(cluster, job, key("train", unique))
     assert (adopted.uid, adopted.adopted) == (first.uid, True)
-    with pytest.raises(Conflict, match="Kueue queue team, which decides"):
+    with pytest.raises(Conflict, match="Kueue queue team, and Kueue decides"):
         set_suspended(cluster, first.name, namespace, suspended=True)
-    assert "could not be suspended and goes on" in apply_kill_action(cluster, adopted, "suspend")
+    assert "could not be suspended and continues to run" in apply_kill_action(cluster, adopted, "suspend")
     now = client.get("TrainJob", namespace, first.name)
     assert now["spec"] == running["spec"]
     assert workload_of(client, namespace, first.uid)
@@ -255,7 +260,7 @@ def test_cancelled_quota_is_free_at_once(client, namespace, cluster, job_group, 
     assert second.outcome.result(60).succeeded
 
 
-def test_every_step_lands_in_its_queue(client, namespace, cluster, unique):
+def test_every_step_gets_its_queue_and_priority(client, namespace, cluster, unique):
     create_queue(client, namespace, "team", stopPolicy="Hold")
     workspace = {"workspace": "claim", "queue": Queue(name="team", priority_class="urgent")}
     steps = {
@@ -277,17 +282,17 @@ def learn():
     return 1
 
 
-# -- what a queue does not go with -------------------------------------------------------------------------------------
+# -- requests that do not work with a queue ----------------------------------------------------------------------------
 
 
-def test_suspension_is_refused_for_what_is_in_a_queue():
-    for wish in ({"on_kill": "suspend"}, {"on_failure": "suspend"}):
+def test_suspension_of_a_queued_job_is_refused():
+    for action in ({"on_kill": "suspend"}, {"on_failure": "suspend"}):
         with pytest.raises(InvalidSpec, match="Kueue would resume a TrainJob of the queue team"):
-            TrainJob(queue="team", **wish)
+            TrainJob(queue="team", **action)
 
 
 def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
-    """Why a queue is refused there: admitted, its JobSet stays as it is, as JobSet refuses the change."""
+    """After the admission its JobSet stays suspended, because JobSet rejects the change. So a queue is refused."""
     with pytest.raises(InvalidSpec, match="it would wait forever; use a workspace"):
         FineTune(model="llama3.2-1b", dataset="hf://acme/tickets", queue="team")
     create_queue(client, namespace, "team", cpus=8)
@@ -301,8 +306,8 @@ def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     assert client.list("Pod", namespace) == []
 
 
-def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, job_group):
-    """What can't be told from the request is told by the events: it is ended, and not waited for in vain."""
+def test_an_own_runtime_with_the_same_claims(client, namespace, job_group):
+    """The request does not show the problem, but events do. They end the job, so that nobody waits in vain."""
     spec = client.get("ClusterTrainingRuntime", None, "torchtune-llama3.2-1b")["spec"]
     [node] = [one for one in spec["template"]["spec"]["replicatedJobs"] if one["name"] == "node"]
     del node["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]  # GPUs
@@ -321,8 +326,8 @@ def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, job_group
 # -- MultiKueue --------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_another_cluster_runs(client, namespace, cluster, job_group, unique):
-    """This cluster's Trainer leaves it alone, and nobody takes it for one that hangs; what is mirrored counts."""
+def test_a_job_that_another_cluster_runs(client, namespace, cluster, job_group, unique):
+    """A job for MultiKueue has no JobSet here and is not reported as hanging. Its mirrored status counts."""
     elsewhere = shell_job(job={"managed_by": MULTIKUEUE})
     reference = submit(cluster, elsewhere, key("silent", unique))
     with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs it.*deleted"):
@@ -341,6 +346,6 @@ def test_one_that_another_cluster_runs(client, namespace, cluster, job_group, un
     assert [one[0] for one in conditions(client.get("TrainJob", namespace, name))] == ["Complete"]
 
 
-def test_a_manager_that_there_is_not():
+def test_an_unknown_manager():
     with pytest.raises(InvalidSpec, match=r"managed_by: 'kueue' is not.*'kueue\.x-k8s\.io/multikueue'"):
         TrainJob(managed_by="kueue")

@@ -1,4 +1,4 @@
-"""The examples with a queue, run by Airflow and by KFP on a control plane with the real Kueue: they wait, then run."""
+"""The examples with a queue, run by Airflow and by KFP on a control plane with the real Kueue."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cluster(plane):
 
 @pytest.fixture
 def quota_holder(cluster, unique):
-    """A training of somebody else that has the queue's whole quota."""
+    """Run another training that uses the queue's whole quota."""
     job = shell_job(
         "sleep 600", job={"queue": Queue(name="team", priority_class="urgent")}, resources_per_node={"cpu": 1}
     )
@@ -61,14 +61,14 @@ def quota_holder(cluster, unique):
 
 
 def finished_priorities(plane):
-    """Of the trainings that have been done in the queue."""
+    """Return the priorities of the finished trainings in the queue."""
     with contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))) as client:
         workloads = client.list("Workload", plane.namespace)
     done = [one for one in workloads if any(c["type"] == "Finished" for c in one["status"]["conditions"])]
     return sorted(one["spec"]["priority"] for one in done)
 
 
-def test_in_airflow(plane, cluster, quota_holder, tmp_path, evidence):
+def test_the_example_waits_and_runs_in_airflow(plane, cluster, quota_holder, tmp_path, evidence):
     environment = dag_examples.airflow_environment(plane.kubeconfig, tmp_path / "airflow")
     runs = dag_examples.ExampleRuns(environment, tmp_path / "airflow.log")
     before = finished_priorities(plane)
@@ -87,7 +87,7 @@ def test_in_airflow(plane, cluster, quota_holder, tmp_path, evidence):
     evidence("features", row="Kueue", cell="Airflow example")
 
 
-def test_in_kfp(plane, cluster, quota_holder, tmp_path, evidence):
+def test_the_example_waits_and_runs_in_kfp(plane, cluster, quota_holder, tmp_path, evidence):
     before, log = finished_priorities(plane), tmp_path / "kfp.log"
     command = [ROOT / ".venv" / "kfp" / "bin" / "python", ROOT / "examples" / "kfp" / "queued.py", "run", "rate=0.3"]
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}

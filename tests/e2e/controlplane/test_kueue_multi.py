@@ -1,4 +1,4 @@
-"""Two clusters under MultiKueue: a TrainJob that is asked for on the one runs on the other, and ends on both."""
+"""Two clusters with MultiKueue: a TrainJob on the manager runs on the worker, and ends on both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMESPACE = "default"
 
 @pytest.fixture(scope="module")
 def planes(tmp_path_factory):
-    """The one that is asked, and the one that works."""
+    """Start the control planes of the manager and of the worker."""
     if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("multikueue")
@@ -49,7 +49,7 @@ def manager(planes):
 
 @pytest.fixture(scope="module")
 def worker(planes, manager):
-    """Has a queue of the same name, and is made known to the manager."""
+    """Return a client of the worker, after its queue is created and the manager knows it."""
     with contextlib.closing(Client.from_kubeconfig(str(planes[1].kubeconfig))) as client:
         create_shared_objects(client)
         create_queue(client, NAMESPACE, "team")
@@ -86,9 +86,9 @@ def remote_job(script, **job):
     return shell_job(script, job={**JOB, **job}, resources_per_node={"cpu": 1})
 
 
-def test_it_runs_elsewhere(manager, worker, job_group, tmp_path):
-    """Its phases are the other cluster's, its pods are there only, and so is its end."""
-    waiter = job_group.submit("far", remote_job(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
+def test_a_job_runs_on_the_worker(manager, worker, job_group, tmp_path):
+    """A job's phases and result come from the worker, which has its pods."""
+    waiter = job_group.submit("remote", remote_job(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
     waiter.wait_for_report("Running")
     name = waiter.reference.name
     assert list_pods(worker, NAMESPACE, name)
@@ -100,15 +100,15 @@ def test_it_runs_elsewhere(manager, worker, job_group, tmp_path):
     assert waiter.reports[0].startswith(("Queued", "Pending"))
 
 
-def test_its_failure_is_told(manager, worker, job_group):
-    """What its pods left was on the other cluster: the condition is what is known here."""
+def test_a_failure_on_the_worker_is_reported(manager, worker, job_group):
+    """The pods were on the worker, so the condition is all that the manager knows."""
     waiter = job_group.submit("fails", remote_job("sleep 600", deadline="PT3S"))
     assert isinstance(waiter.job_error(120), DeadlineExceeded)
     job = manager.get("TrainJob", NAMESPACE, waiter.reference.name)
     assert conditions(job)[-1][:3] == ("Failed", "True", "DeadlineExceeded")
 
 
-def test_a_cancel_reaches_it(worker, cluster, job_group):
+def test_a_cancellation_reaches_the_worker(worker, cluster, job_group):
     waiter = job_group.submit("cancelled", remote_job("sleep 600"))
     waiter.wait_for_report("Running")
     assert cancel(cluster, waiter.reference)

@@ -139,8 +139,11 @@ def test_hundreds_of_jobs_share_a_limited_number_of_streams(log_cluster, evidenc
             for reference, listener in zip(references, listeners, strict=True)
         ]
         limit = cluster.live_logs.max_threads
-        streaming = lambda: sum(len(lines) >= 100 for lines in received.values())  # noqa: E731
-        await asyncio.to_thread(wait_until, lambda: streaming() == limit, SECONDS)
+
+        def count_streams():
+            return sum(len(lines) >= 100 for lines in received.values())
+
+        await asyncio.to_thread(wait_until, lambda: count_streams() == limit, SECONDS)
         await asyncio.to_thread(wait_until, lambda: all(received.values()), SECONDS)  # the others get a notice
         open_then = written.open_streams
         written.may_finish.set()

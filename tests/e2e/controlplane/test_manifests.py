@@ -226,7 +226,9 @@ def restricted_connection(plane, admin, namespace, request):
 USES = {"airflow": use_airflow, "kfp": use_launcher, "person": use_command_line}
 
 
-@pytest.mark.parametrize(("name", "restricted_connection"), [(name, name) for name in USES], indirect=["restricted_connection"], ids=USES)
+@pytest.mark.parametrize(
+    ("name", "restricted_connection"), [(name, name) for name in USES], indirect=["restricted_connection"], ids=USES
+)
 def test_what_is_granted_is_what_is_used(plane, restricted_connection, namespace, name, evidence):
     log = plane[1]
     began = max((json.loads(line)["stageTimestamp"] for line in log.read_text().splitlines()), default="")

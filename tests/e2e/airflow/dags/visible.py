@@ -51,11 +51,11 @@ class _SlowResumeOperator(TrainJobOperator):
 
 
 @dag(schedule=None, catchup=False)
-def slow_to_go():
+def slow_resume():
     _SlowResumeOperator(task_id="train", trainer={"image": "busybox", "command": ["sleep", "3"]})
 
 
 visible()
 held()
 twenty()
-slow_to_go()
+slow_resume()

@@ -22,7 +22,7 @@ def from_trigger():
     TrainJobSensor(task_id="too_late", name=f"{NAME}-never", timeout=20, **RETRIES)
     TrainJobSensor(task_id="nonsense", name="{{ dag_run.conf.get('nothing') }}", **RETRIES)
     key = {"workflow": "{{ dag.dag_id }}", "task": "nobody", "run": "{{ run_id }}"}
-    TrainJobSensor(task_id="asked_for", run_key=key, timeout=300, **RETRIES)
+    TrainJobSensor(task_id="by_run_key", run_key=key, timeout=300, **RETRIES)
 
 
 @dag(
