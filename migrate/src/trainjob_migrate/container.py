@@ -181,8 +181,8 @@ def _resources(draft: Draft, path: Path, resources: Any, role: str) -> None:
 def _convert_runtime_field(
     draft: Draft, path: Path, field: str, value: Any, container: Mapping[str, Any], role: str
 ) -> None:
-    wanted = _RUNTIME_FIELDS.get(field)
-    if wanted is None or not isinstance(value, wanted):
+    expected_type = _RUNTIME_FIELDS.get(field)
+    if expected_type is None or not isinstance(value, expected_type):
         return
     if field == "ports":
         _ports(draft, path, value, role)

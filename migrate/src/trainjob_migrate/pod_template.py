@@ -105,7 +105,7 @@ def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str
 
 
 def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
-    wanted = _PATCHABLE_FIELDS.get(field) or _RUNTIME_FIELDS.get(field)
+    expected_type = _PATCHABLE_FIELDS.get(field) or _RUNTIME_FIELDS.get(field)
     if value in EMPTY_VALUES:
         return
     if field in _DROPPED:
@@ -114,7 +114,7 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
         _service_account(draft, path, value, role)
     elif field == "ephemeralContainers":
         draft.fields.mark_refused(path, "a pod template can't have them; Kubernetes accepts them only for running pods")
-    elif wanted and isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
+    elif expected_type and isinstance(value, expected_type) and isinstance(value, bool) == (expected_type is bool):
         if _contains_operator_label(value):
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return

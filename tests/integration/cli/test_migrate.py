@@ -27,10 +27,10 @@ def v1_job(name, **metadata):
 
 def v1_job_with_runtime(name, **metadata):
     """Return a v1 job that needs a generated runtime."""
-    made = v1_job(name, **metadata)
-    for replica in made["spec"]["pytorchReplicaSpecs"].values():
+    job = v1_job(name, **metadata)
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["spec"]["hostNetwork"] = True
-    return made
+    return job
 
 
 TF_JOB = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "old"}, "spec": {"tfReplicaSpecs": {}}}
@@ -40,18 +40,18 @@ SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
 @pytest.fixture
 def repository(tmp_path):
     """Return a folder with jobs, other objects, a chart's template and hidden folders."""
-    made = tmp_path / "repository"
-    (made / "team" / "deep").mkdir(parents=True)
-    (made / ".git").mkdir()
-    (made / "one.yaml").write_text(yaml.safe_dump_all([v1_job("one"), SERVICE, TF_JOB]))
-    (made / "team" / "two.json").write_text(
+    folder = tmp_path / "repository"
+    (folder / "team" / "deep").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "one.yaml").write_text(yaml.safe_dump_all([v1_job("one"), SERVICE, TF_JOB]))
+    (folder / "team" / "two.json").write_text(
         json.dumps({"kind": "List", "items": [v1_job_with_runtime("two", namespace="ml")]})
     )
-    (made / "team" / "deep" / "chart.yml").write_text("metadata:\n  name: {{ .Values.name }}: x\n")
-    (made / "team" / "latin.yaml").write_bytes(b"a: \xff\n")
-    (made / ".git" / "three.yaml").write_text(yaml.safe_dump(v1_job("three")))
-    (made / "README.md").write_text(yaml.safe_dump(v1_job("four")))
-    return made
+    (folder / "team" / "deep" / "chart.yml").write_text("metadata:\n  name: {{ .Values.name }}: x\n")
+    (folder / "team" / "latin.yaml").write_bytes(b"a: \xff\n")
+    (folder / ".git" / "three.yaml").write_text(yaml.safe_dump(v1_job("three")))
+    (folder / "README.md").write_text(yaml.safe_dump(v1_job("four")))
+    return folder
 
 
 def test_convert_writes_objects_to_stdout_and_the_report_to_stderr(trainjob, repository):
@@ -78,12 +78,12 @@ def test_a_cluster_accepts_the_converted_objects(trainjob, cluster, namespace):
     given = yaml.safe_dump_all([v1_job("one", namespace=namespace), v1_job_with_runtime("two", namespace=namespace)])
     done = trainjob("migrate", "convert", "-", input=given)
     assert done.returncode == 0
-    for made in yaml.safe_load_all(done.stdout):
-        if made["kind"] == "TrainingRuntime":
-            cluster.runtimes.create(made)
+    for document in yaml.safe_load_all(done.stdout):
+        if document["kind"] == "TrainingRuntime":
+            cluster.runtimes.create(document)
         else:
-            cluster.create_trainjob(made)
-            cluster.delete_trainjob(made["metadata"]["name"], namespace, None)
+            cluster.create_trainjob(document)
+            cluster.delete_trainjob(document["metadata"]["name"], namespace, None)
 
 
 def test_existing_files_are_replaced_only_with_overwrite(trainjob, repository, tmp_path):

@@ -103,7 +103,7 @@ def test_ctrl_c_deletes_the_trainjob_and_prints_it(terminal, cluster, namespace,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("on_kill", "became"), [("delete", "it was deleted"), ("keep", "it goes on")])
+@pytest.mark.parametrize(("on_kill", "became"), [("delete", "it was deleted"), ("keep", "it continues to run")])
 def test_sigterm_applies_the_kill_action(start_command, cluster, namespace, tmp_path, on_kill, became):
     work = GatedStep(tmp_path, "tune", on_kill=on_kill)
     process = start_command("run", work.file, "-n", namespace)

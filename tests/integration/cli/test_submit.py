@@ -29,9 +29,9 @@ def test_an_active_trainjob_is_adopted_and_a_finished_one_is_created_again(submi
     assert again.stderr == f"TrainJob {namespace}/{name}: adopted, because it already existed\n"
     work.open_gate()
     assert trainjob("wait", "-n", namespace, name).returncode == 0
-    anew = json.loads(submit(work.file, "--json").stdout)
-    assert [(job["attempt"], job["adopted"]) for job in anew] == [(2, False)]
-    assert anew[0]["name"] != name
+    created = json.loads(submit(work.file, "--json").stdout)
+    assert [(job["attempt"], job["adopted"]) for job in created] == [(2, False)]
+    assert created[0]["name"] != name
 
 
 @pytest.mark.slow

@@ -48,13 +48,13 @@ def job_of_kind(draw, kind):
     job = draw(WILD if is_wild else SENSIBLE)
     options = {name: st.one_of(value, ANYTHING) if is_wild else value for name, value in MPI.items()}
     more = draw(st.fixed_dictionaries({}, optional=options)) if kind == "MPIJob" else {}
-    made = convert_kind(job, kind, more)
+    document = convert_kind(job, kind, more)
     if not is_wild:
         for field in ("elasticPolicy", "nprocPerNode"):
-            made["spec"].pop(field, None)
+            document["spec"].pop(field, None)
     if kind == "MPIJob" and draw(st.booleans()):
-        made["apiVersion"] = "kubeflow.org/v2beta1"
-    return made
+        document["apiVersion"] = "kubeflow.org/v2beta1"
+    return document
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,8 +38,8 @@ def get_trainjobs(cluster: Cluster, names: Sequence[str], namespace: str) -> lis
         NotFound: TrainJobs do not exist; the error names all of them, and lists the existing ones.
         ClusterError: the cluster cannot be reached or refuses.
     """
-    wanted = list(dict.fromkeys(_split_name(name, namespace or cluster.namespace) for name in names))
-    found = {place: cluster.get_trainjob(place[1], place[0]) for place in wanted}
+    places = list(dict.fromkeys(_split_name(name, namespace or cluster.namespace) for name in names))
+    found = {place: cluster.get_trainjob(place[1], place[0]) for place in places}
     missing = [place for place, job in found.items() if job is None]
     if missing:
         raise _not_found(cluster, missing)
@@ -60,8 +60,8 @@ def _not_found(cluster: Cluster, missing: Sequence[tuple[str, str]]) -> NotFound
     hints = []
     for namespace in dict.fromkeys(namespace for namespace, _ in missing):
         there = [_name(job) for job in cluster.list_trainjobs(namespace, _ALL_LABELS)]
-        wanted = [name for each, name in missing if each == namespace]
-        close = [near for name in wanted for near in difflib.get_close_matches(name, there, n=1)]
+        missing_names = [name for each, name in missing if each == namespace]
+        close = [near for name in missing_names for near in difflib.get_close_matches(name, there, n=1)]
         listed = list(dict.fromkeys([*close, *there]))[:_MAX_LISTED]
         more = f" and {len(there) - len(listed)} more" if len(there) > len(listed) else ""
         meant = f"did you mean {', '.join(close)}? " if close else ""

@@ -43,10 +43,10 @@ def list_trainjobs(
     with terminal.open_cluster() as cluster:
         where = None if all_namespaces else namespace or cluster.namespace
         jobs = cluster.list_trainjobs(where, selector)
-    wanted = set(phase or Phase)
+    phases = set(phase or Phase)
     # Sort twice: only the creation time is sorted in reverse, and a text in a key cannot be negated.
     found = sorted(map(summarize, jobs), key=lambda one: (one.namespace, one.name))
-    found = [one for one in sorted(found, key=lambda one: one.created, reverse=True) if one.phase in wanted]
+    found = [one for one in sorted(found, key=lambda one: one.created, reverse=True) if one.phase in phases]
     if as_json:
         terminal.print_json([one.to_dict() for one in found])
     elif found:

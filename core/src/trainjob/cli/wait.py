@@ -45,16 +45,16 @@ def wait(
     total = parse_duration(timeout, "--timeout") if timeout else None
     console = terminal.error_console() if as_json else terminal.console()
     with terminal.open_cluster() as cluster:
-        wanted = get_references(cluster, names, namespace)
+        references = get_references(cluster, names, namespace)
 
         async def wait_with_output() -> list[Outcome | WaitTimeout]:
             interruption = Interruption()
             with ProgressOutput(console, interruption) as output:
-                return await interruption.run(_wait_for_all(cluster, wanted, total, output.print_line))
+                return await interruption.run(_wait_for_all(cluster, references, total, output.print_line))
 
         ends = asyncio.run(wait_with_output())
     if as_json:
-        terminal.print_json([_to_json(one, end) for one, end in zip(wanted, ends, strict=True)])
+        terminal.print_json([_to_json(one, end) for one, end in zip(references, ends, strict=True)])
     else:
         for end in ends:
             _print_failure(end)

@@ -184,15 +184,17 @@ class _TestRun:
         kill_action = KillAction.KEEP if self.keep else KillAction.DELETE
         limits = Limits(total=self.timeout, on_failure=kill_action, on_timeout=kill_action)
         try:
-            with ProgressOutput(self.console, interruption) as output_lines:
+            with ProgressOutput(self.console, interruption) as progress_output:
                 await asyncio.to_thread(self._delete_earlier)
                 created = await asyncio.to_thread(self._create)
                 reference = reference_to(created, adopted=False)
-                output_lines.print_line(
+                progress_output.print_line(
                     f"TrainJob {reference}: created" + (" with its TrainingRuntime" if objects.runtime else "")
                 )
                 return await interruption.run(
-                    wait_async(self.cluster, reference, limits=limits, listener=output_lines.create_listener(reference))
+                    wait_async(
+                        self.cluster, reference, limits=limits, listener=progress_output.create_listener(reference)
+                    )
                 )
         finally:
             if self.keep:
