@@ -18,15 +18,19 @@ DAGS = Path(__file__).resolve().parent / "dags"
 
 @pytest.fixture(scope="module")
 def proxy(laptop):
-    with ApiProxy(laptop) as there:
-        yield there
+    with ApiProxy(laptop) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def airflow(proxy, tmp_path_factory):
-    """An Airflow that connects to the cluster through the proxy; the jobs' processes do not."""
+    """Return an Airflow that connects to the cluster through the proxy.
+
+    The jobs' processes do not use the proxy.
+    """
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SHORT_INTERVALS) as airflow:
+    connection = proxy.airflow_connection()
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS) as airflow:
         yield airflow
 
 
@@ -37,11 +41,11 @@ class TrainJobRecorder:
         self._lock, self._jobs, self._deleted_at = threading.Lock(), {}, {}
         self._event_handler = cluster.trainjob_informer("default").add_event_handler(None, self._record)
 
-    def _record(self, change):
-        uid = change.found["metadata"]["uid"]
+    def _record(self, event):
+        uid = event.object["metadata"]["uid"]
         with self._lock:
-            self._jobs[uid] = change.found
-            if change.gone:
+            self._jobs[uid] = event.object
+            if event.deleted:
                 self._deleted_at.setdefault(uid, time.monotonic())
 
     def jobs(self, run, task=None):
@@ -50,8 +54,8 @@ class TrainJobRecorder:
         with self._lock:
             known = dict(self._jobs)
         keys = {uid: json.loads(job["metadata"]["annotations"][labels.RUN_KEY]) for uid, job in known.items()}
-        mine = [uid for uid, key in keys.items() if key["run"] == name and task in (None, key["task"])]
-        return {uid: known[uid] for uid in sorted(mine, key=lambda uid: known[uid]["metadata"]["creationTimestamp"])}
+        own = [uid for uid, key in keys.items() if key["run"] == name and task in (None, key["task"])]
+        return {uid: known[uid] for uid in sorted(own, key=lambda uid: known[uid]["metadata"]["creationTimestamp"])}
 
     def deleted_at(self, uid):
         """Return the time of a TrainJob's deletion by `time.monotonic`; None if it exists."""
@@ -64,6 +68,6 @@ class TrainJobRecorder:
 
 @pytest.fixture(scope="module")
 def recorder(cluster):
-    noted = TrainJobRecorder(cluster)
-    yield noted
-    noted.close()
+    started = TrainJobRecorder(cluster)
+    yield started
+    started.close()

@@ -1,7 +1,7 @@
-"""A person decides about a task, or a part of Airflow or of the cluster dies: what becomes of TrainJob and task.
+"""TrainJobs and tasks after a user marks or clears a task, and after a part of Airflow or of the cluster is killed.
 
-Everything is real: Airflow's parts are processes of their own and get SIGKILL, the cluster's API server refuses
-connections. One DAG run holds a task in each phase of its life, so that one kill is asked about all of them.
+All components are real: those of Airflow are processes that get SIGKILL, and the cluster's API server refuses
+connections. One DAG run has a task in each phase, so that one kill tests all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.support.standalone import wait_for_airflow
 from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(600)
-SECONDS = 5.0  # after a person's decision, the job is gone
-CREATION = '"trainjob.dev/task": "creating"'  # only in the request that creates the job of that task
+SECONDS = 5.0  # from a user's decision until the job is deleted
+CREATION = '"trainjob.dev/task": "creating"'  # only the request that creates that task's job has this text
 PHASES = ("creating", "deferred", "resumed", "on_worker")
 
 
 class RunningTasks:
-    """The tasks of one test, each held in a phase."""
+    """The tasks of one test, each of which stays in a phase."""
 
     def __init__(self, airflow, recorder, cluster, proxy, folder):
         self.airflow, self._recorder, self._cluster, self._proxy, self._folder = (
@@ -37,7 +37,7 @@ class RunningTasks:
         return self.airflow.start_run(dag, go=str(self._folder))
 
     def has_pods(self, run, task):
-        """Whether the task's newest job has a pod."""
+        """Return whether the task's newest job has a pod."""
         jobs = list(self._recorder.jobs(run, task).values())
         return bool(jobs and self._cluster.list_pods(jobs[-1]["metadata"]["name"], "default"))
 
@@ -45,20 +45,27 @@ class RunningTasks:
         return any(derive_verdict(job).phase is Phase.COMPLETE for job in self._recorder.jobs(run, task).values())
 
     def is_waited_for(self, run, task="task"):
-        """Whether a worker or a triggerer has begun to wait for the task's job."""
-        return (self.airflow.get_state(run, task) == "running" or self.is_deferred(run, task)) and self.has_pods(run, task)
+        """Return whether a worker or a triggerer waits for the task's job."""
+        is_running = self.airflow.get_state(run, task) == "running"
+        return (is_running or self.is_deferred(run, task)) and self.has_pods(run, task)
 
     def is_deferred(self, run, task="task"):
-        """Whether a triggerer has the task: a job may be at work before the worker has let go of it."""
+        """Return whether a triggerer has the task.
+
+        A job may be running before the worker has released the task.
+        """
         found = self.airflow.request("GET", f"{run}/taskInstances/{task}")
         return found["state"] == "deferred" and found["triggerer_job"] is not None
 
     def shows_progress(self, run):
-        """Whether the triggerer has written for a task: the first time costs a new one seconds without a pause."""
+        """Return whether the triggerer has written the task's progress.
+
+        A new triggerer needs seconds for its first XCom.
+        """
         return self.airflow.request("GET", f"{run}/taskInstances/task/xcomEntries/progress")
 
     def start_in_every_phase(self):
-        """A DAG run with a task in each of the phases, and one with a task whose job has ended and that waits on."""
+        """Start a DAG run with a task in each phase, and one whose job has ended while it waits."""
         self._proxy.withhold_responses(CREATION)
         run = self.start("phases")
         self.end_when_deferred(run, "resumed")
@@ -71,7 +78,7 @@ class RunningTasks:
         return run, ended
 
     def end_when_deferred(self, run, task):
-        """A job that has ended before is not waited for in the triggerer."""
+        """End a task's job once the task is deferred, because a finished job is not deferred."""
         wait_for_airflow(lambda: self.airflow.get_state(run, task) == "deferred", 60)
         (self._folder / f"{task}.ends").touch()
 
@@ -87,7 +94,7 @@ class RunningTasks:
         )
 
     def release_all(self):
-        """What was held goes on."""
+        """Let all jobs and tasks continue."""
         self._proxy.release_responses()
         for name in (*PHASES, "resumed.ends", "ended.ends", "task", "late"):
             (self._folder / name).touch()
@@ -116,12 +123,12 @@ def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
 
 
 def list_task_processes(airflow):
-    """The processes that run a task's own code."""
+    """Return the processes that run a task's own code."""
     return [pid for pid, title in airflow.list_processes("scheduler").items() if "task runner" in title]
 
 
 def list_busy_workers(airflow):
-    """The LocalExecutor's workers that have a task: they supervise it and tell Airflow of it."""
+    """Return the LocalExecutor's workers that supervise a task and report its state."""
     workers = {pid: title for pid, title in airflow.list_processes("scheduler").items() if "LocalExecutor" in title}
     return [pid for pid, title in workers.items() if "<idle>" not in title]
 
@@ -130,10 +137,10 @@ def list_idle_workers(airflow):
     return [pid for pid, title in airflow.list_processes("scheduler").items() if "<idle>" in title]
 
 
-# -- a person decides --------------------------------------------------------------------------------------------------
+# -- a user decides ----------------------------------------------------------------------------------------------------
 
 
-def test_a_decision_ends_the_job_of_a_deferred_or_waiting_task(running_tasks, airflow, recorder):
+def test_marking_or_clearing_a_task_deletes_its_job(running_tasks, airflow, recorder):
     decisions = ("failed", "success", "clear")
     runs = {(dag, decision): running_tasks.start(dag) for dag in ("deferred", "on_worker") for decision in decisions}
     wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs.values()), 120)
@@ -145,10 +152,10 @@ def test_a_decision_ends_the_job_of_a_deferred_or_waiting_task(running_tasks, ai
             airflow.clear_task(run, "task")
         else:
             airflow.mark_task(run, "task", decision)
-        decided = time.monotonic()
+        decided_at = time.monotonic()
         wait_for_airflow(lambda uid=uid: recorder.deleted_at(uid), 30)
-        took[dag, decision] = recorder.deleted_at(uid) - decided
-    print("seconds from the decision to the job's end:", took)
+        took[dag, decision] = recorder.deleted_at(uid) - decided_at
+    print("seconds from the decision to the job's deletion:", took)
     assert max(took.values()) <= SECONDS
     running_tasks.release_all()
     for (dag, decision), run in runs.items():
@@ -158,31 +165,33 @@ def test_a_decision_ends_the_job_of_a_deferred_or_waiting_task(running_tasks, ai
         assert len(recorder.jobs(run)) == (2 if decision == "clear" else 1)
 
 
-def test_a_decision_while_the_job_is_being_created_ends_it(running_tasks, airflow, recorder, proxy):
+def test_marking_a_task_during_the_creation_of_its_job_deletes_the_job(running_tasks, airflow, recorder, proxy):
     proxy.withhold_responses(CREATION)
     run = running_tasks.start("creating")
     wait_for_airflow(lambda: recorder.jobs(run), 60)
     airflow.mark_task(run, "creating", "failed")
-    decided = time.monotonic()
+    decided_at = time.monotonic()
     proxy.release_responses()
     [uid] = recorder.jobs(run)
     wait_for_airflow(lambda: recorder.deleted_at(uid), 30)
-    assert recorder.deleted_at(uid) - decided <= SECONDS
+    assert recorder.deleted_at(uid) - decided_at <= SECONDS
 
 
-def test_finished_work_is_repeated_after_a_clear_though_the_new_try_is_killed_at_once(running_tasks, airflow, recorder):
+def test_a_cleared_task_runs_again_even_if_its_new_try_is_killed(running_tasks, airflow, recorder):
     (running_tasks._folder / "task").touch()
     run = running_tasks.start("deferred")
     running_tasks.wait_for_success(run)
     airflow.clear_task(run, "task")
-    wait_for_airflow(lambda: running_tasks.get_try_number(run, "task") == 2 and airflow.get_state(run, "task") == "running", 60)
+    wait_for_airflow(
+        lambda: running_tasks.get_try_number(run, "task") == 2 and airflow.get_state(run, "task") == "running", 60
+    )
     for pid in list_task_processes(airflow):
         os.kill(pid, signal.SIGKILL)
     running_tasks.wait_for_success(run)
     assert len(recorder.jobs(run)) == 2
 
 
-def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
+def test_a_sweep_deletes_the_job_of_a_task_marked_without_a_triggerer(
     running_tasks, airflow, recorder, cluster, evidence
 ):
     decided, other = running_tasks.start("deferred"), running_tasks.start("deferred")
@@ -196,7 +205,7 @@ def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
     wait_for_airflow(airflow.is_healthy, 120)
     [uid], [kept] = recorder.jobs(decided), recorder.jobs(other)
     left = sum(job["metadata"]["uid"] == uid for job in cluster.list_trainjobs("default"))
-    assert left == 1  # nobody was there to be told
+    assert left == 1  # no triggerer was running that could delete it
     sweep = airflow.start_run("sweeping")
     running_tasks.wait_for_success(sweep)
     assert recorder.deleted_at(uid)
@@ -208,11 +217,11 @@ def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
     evidence("faults", fault=fault, runs=1, result=f"{left} left, then deleted by the sweep")
 
 
-# -- something dies ----------------------------------------------------------------------------------------------------
+# -- a component is killed ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("victims", [list_task_processes, list_busy_workers])
-def test_workers_are_killed_in_every_phase(running_tasks, airflow, victims):
+def test_tasks_succeed_when_workers_are_killed_in_every_phase(running_tasks, airflow, victims):
     run, ended = running_tasks.start_in_every_phase()
     for pid in victims(airflow):
         os.kill(pid, signal.SIGKILL)
@@ -222,7 +231,7 @@ def test_workers_are_killed_in_every_phase(running_tasks, airflow, victims):
     running_tasks.assert_one_job_each(ended, ["ended"])
 
 
-def test_the_triggerer_is_killed_in_every_phase(running_tasks, airflow):
+def test_tasks_succeed_when_the_triggerer_is_killed_in_every_phase(running_tasks, airflow):
     run, ended = running_tasks.start_in_every_phase()
     airflow.kill_component("triggerer")
     airflow.start_component("triggerer")
@@ -234,7 +243,7 @@ def test_the_triggerer_is_killed_in_every_phase(running_tasks, airflow):
     assert {running_tasks.get_try_number(run, task) for task in PHASES} == {1}
 
 
-def test_the_scheduler_is_killed_in_every_phase(running_tasks, airflow):
+def test_tasks_succeed_when_the_scheduler_is_killed_in_every_phase(running_tasks, airflow):
     run, ended = running_tasks.start_in_every_phase()
     idle = list_idle_workers(airflow)
     for pid in idle:
@@ -253,13 +262,13 @@ def test_the_scheduler_is_killed_in_every_phase(running_tasks, airflow):
     running_tasks.assert_one_job_each(late, ["late"])
 
 
-def test_the_clusters_api_server_is_away_for_30_seconds(running_tasks, airflow, proxy):
+def test_tasks_succeed_when_the_api_server_is_unreachable_for_30_seconds(running_tasks, airflow, proxy):
     runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
     wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
     proxy.disconnect()
-    away = time.monotonic()
-    running_tasks.release_all()  # the jobs end while nobody can hear of it
-    wait_for_airflow(lambda: time.monotonic() - away > 30, 40)
+    disconnected_at = time.monotonic()
+    running_tasks.release_all()  # the jobs end while nothing can receive their events
+    wait_for_airflow(lambda: time.monotonic() - disconnected_at > 30, 40)
     assert {airflow.get_state(run) for run in runs} == {"running"}
     proxy.start_listening()
     running_tasks.wait_for_success(*runs)

@@ -28,7 +28,7 @@ def pods(cluster, component, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def proxies(laptop):
-    """A proxy for each latency."""
+    """Return a proxy for each latency."""
     with contextlib.ExitStack() as stack:
         yield {latency: stack.enter_context(DelayingProxy(laptop, latency)) for latency in LATENCIES}
 
@@ -41,7 +41,7 @@ def kubeconfigs(proxies, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pod_seconds(pods, kubeconfigs):
-    """Seconds that a pod runs for a job of one second, by latency.
+    """Return the seconds that a pod runs for a job of one second, by latency.
 
     All pods run at the same time. The time starts with the pod's first process.
     """
@@ -59,7 +59,7 @@ def pod_seconds(pods, kubeconfigs):
 
 @pytest.fixture
 def random_numbers():
-    """A random number generator; set PODS_SEED to repeat its numbers."""
+    """Return a random number generator; set PODS_SEED to repeat its numbers."""
     seed = os.environ.get("PODS_SEED") or str(random.randrange(10**6))  # noqa: S311
     print(f"PODS_SEED={seed}")
     return random.Random(seed)  # noqa: S311

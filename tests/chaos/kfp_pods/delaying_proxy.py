@@ -23,7 +23,7 @@ class DelayingProxy:
 
     Args:
         laptop: the cluster.
-        latency: seconds from a request to its answer, half of it on the way there and half on the way back.
+        latency: seconds from a request to its response, half of them for each direction.
     """
 
     def __init__(self, laptop: LocalCluster, latency: float) -> None:
@@ -72,18 +72,18 @@ class DelayingProxy:
         # readers.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
-        there = self._forward(client_reader, server_writer, self._set_events)
-        back = self._forward(server_reader, client_writer, lambda _: None)
+        sending = self._forward(client_reader, server_writer, self._set_events)
+        receiving = self._forward(server_reader, client_writer, lambda _: None)
         try:
-            await asyncio.gather(there, back)
+            await asyncio.gather(sending, receiving)
         finally:
             for writer in (client_writer, server_writer):
                 writer.close()
             self._serving.discard(asyncio.current_task())
 
     def _set_events(self, piece: bytes) -> None:
-        for mark, event in list(self._events.items()):
-            if mark in piece:
+        for content, event in list(self._events.items()):
+            if content in piece:
                 event.set()
 
     async def _forward(

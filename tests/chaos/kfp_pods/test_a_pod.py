@@ -1,4 +1,4 @@
-"""One pod at a time: what the others are made of works."""
+"""The pod of one launcher: its outputs, its signals, and an eviction of its pod."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ def list_trainjobs(cluster, run):
     return cluster.list_trainjobs("default", f"{labels.RUN}={run.id}")
 
 
-def test_a_pod_hands_on_its_outputs(pods, cluster, kubeconfigs):
+def test_a_pod_writes_its_outputs(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["echo hello"])
     assert pod.wait_for_end() == "Succeeded", pods.read_log(pod)
     [job] = list_trainjobs(cluster, run)
-    told = pod.executor_output()["parameterValues"]
-    assert (told["job"], told["uid"], told["status"]) == (job["metadata"]["name"], job["metadata"]["uid"], "Complete")
+    outputs = pod.executor_output()["parameterValues"]
+    expected = {"job": job["metadata"]["name"], "uid": job["metadata"]["uid"], "status": "Complete"}
+    assert {name: outputs[name] for name in expected} == expected
     assert "[node-0] hello" in pods.read_log(pod)
 
 
-def test_a_terminated_pod_takes_its_job_along(pods, cluster, kubeconfigs):
+def test_a_terminated_pod_deletes_its_job(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["sleep 600"])
     process = pod.wait_for_process()
@@ -40,7 +41,7 @@ def test_a_terminated_pod_takes_its_job_along(pods, cluster, kubeconfigs):
     assert not list_trainjobs(cluster, run)
 
 
-def test_a_drained_pods_job_is_kept_for_the_next_try_where_that_is_asked_for(pods, cluster, kubeconfigs, tmp_path):
+def test_the_job_of_a_drained_pod_is_kept_if_requested(pods, cluster, kubeconfigs, tmp_path):
     run, script = pods.new_run(), f"until test -e {tmp_path}/go; do sleep 0.1; done"
     request = {**SHELL, "args": [script], "on_kill": "keep_on_drain"}
     pod = pods.start(run, kubeconfigs[0.05], **request)
@@ -57,8 +58,11 @@ def test_a_drained_pods_job_is_kept_for_the_next_try_where_that_is_asked_for(pod
     assert again.wait_for_end() == "Succeeded"
 
 
-def test_a_signal_that_is_faster_than_the_news_of_the_deletion_keeps_it_too(pods, cluster, kubeconfigs):
-    """Kubelet and launcher hear of a deletion at the same time, and the kubelet's signal may be first."""
+def test_the_job_is_kept_if_the_signal_comes_before_the_deletion_event(pods, cluster, kubeconfigs):
+    """A signal that the launcher gets before its informer reports the pod's deletion keeps the job too.
+
+    Kubelet and launcher learn of the deletion at the same time, so the kubelet's signal may come first.
+    """
     tries = []
     for _ in range(6):
         run = pods.new_run()

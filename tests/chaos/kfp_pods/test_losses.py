@@ -1,7 +1,7 @@
-"""A launcher's pod is lost, whenever that may be: the engine's next try takes the TrainJob over.
+"""A launcher's pod is lost at any time: the engine's next try adopts the TrainJob.
 
-A pod whose object is deleted gets SIGTERM before SIGKILL: there, the launcher may have deleted the TrainJob, and the
-next try makes another. Never are there two.
+A pod whose object is deleted gets SIGTERM before SIGKILL. Then the launcher may have deleted the TrainJob, and the next
+try creates another one. There are never two of them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 
 
 def key_of(run):
-    """Return the run key of the launchers of a pipeline run."""
+    """Return the run key of a pipeline run's launchers."""
     return RunKey("kfp", run.workflow, "train", run.id)
 
 
 def end_pod(pods, pod, process, action):
     if action == "killed":
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)  # the rest of a container goes with its first process
+            os.kill(process, signal.SIGKILL)  # the container ends with its first process
     else:
         pods.force_delete(pod)
     return pod.wait_for_end()
 
 
-def test_a_hundred_losses_at_any_moment_make_no_second_job(
+def test_a_hundred_losses_at_random_times_cause_no_second_active_job(
     pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
 ):
     print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
@@ -46,7 +46,7 @@ def test_a_hundred_losses_at_any_moment_make_no_second_job(
         (
             latency,
             random_numbers.uniform(0.0, 1.1 * pod_seconds[latency]),
-            random_numbers.choice(("killed", "deleted", "made anew")),
+            random_numbers.choice(("killed", "deleted", "recreated")),
         )
         for latency in LATENCIES
         for _ in range(PODS_PER_LATENCY)
@@ -54,32 +54,32 @@ def test_a_hundred_losses_at_any_moment_make_no_second_job(
     random_numbers.shuffle(plans)
 
     def attempt(plan):
-        latency, moment, way = plan
-        told, run = f"{way} after {moment:.2f} s at {latency} s latency", pods.new_run()
+        latency, moment, action = plan
+        description, run = f"{action} after {moment:.2f} s at {latency} s latency", pods.new_run()
         pod = pods.start(run, kubeconfigs[latency], **ONE_SECOND_JOB)
         process = pod.wait_for_process()
         time.sleep(moment)
-        phase = end_pod(pods, pod, process, way)
+        phase = end_pod(pods, pod, process, action)
         if phase == "Succeeded":
-            return run, pod, told, "too late"
-        same = way == "made anew"  # by Argo, while its own view of the pod is pending: no try is counted
+            return run, pod, description, "too late"
+        same = action == "recreated"  # by Argo, while it sees the pod as pending: this is no other try
         again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **ONE_SECOND_JOB)
         phase = again.wait_for_end()
-        assert phase == "Succeeded", f"{told}: {phase}\n{pods.read_log(again)}"
-        return run, again, told, "adopted" if ": adopted, uid" in pods.read_log(again) else "created"
+        assert phase == "Succeeded", f"{description}: {phase}\n{pods.read_log(again)}"
+        return run, again, description, "adopted" if ": adopted, uid" in pods.read_log(again) else "created"
 
     with AuditLog(laptop) as audit, ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))
         keys = [key_of(run) for run, _, _, _ in tries]
         for key in keys:
             audit.wait_until_current(key)
-        made = Counter(len(audit.created_uids(key)) for key in keys)
-        most_active = Counter(audit.max_active(key) for key in keys)
-    print(Counter(how for _, _, _, how in tries), "TrainJobs ever made for a run:", made)
-    assert most_active == {1: len(tries)}
+        created = Counter(len(audit.created_uids(key)) for key in keys)
+        max_active = Counter(audit.max_active(key) for key in keys)
+    print(Counter(how for _, _, _, how in tries), "TrainJobs ever created for a run:", created)
+    assert max_active == {1: len(tries)}
     left = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
-    for run, pod, told, _ in tries:
+    for run, pod, description, _ in tries:
         [job] = [one["metadata"] for one in left if one["metadata"]["labels"][labels.RUN] == run.id]
-        given = pod.executor_output()["parameterValues"]
-        wanted = {"job": job["name"], "namespace": "default", "uid": job["uid"], "status": "Complete"}
-        assert {name: given[name] for name in wanted} == wanted, told
+        outputs = pod.executor_output()["parameterValues"]
+        expected = {"job": job["name"], "namespace": "default", "uid": job["uid"], "status": "Complete"}
+        assert {name: outputs[name] for name in expected} == expected, description

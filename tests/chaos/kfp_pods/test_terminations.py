@@ -1,4 +1,4 @@
-"""A run is terminated, whenever that may be: no TrainJob goes on that nobody waits for."""
+"""A run is terminated at any time: no TrainJob keeps running without a caller."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from trainjob_kfp.launcher import clean_up
 pytestmark = pytest.mark.timeout(600)
 LONG_JOB = {**ONE_SECOND_JOB, "args": ["600"]}
 PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
-SECONDS = 3.0  # after the last process has died: what was sent has arrived by then
-# A process that is killed this soon after the signal may not have run since, on a busy machine; and kube-apiserver
-# drops a request whose sender dies within about 5 ms. No launcher can end a job in no time: what is left is cleanup's.
+SECONDS = 3.0  # after the death of the last process, all sent requests have arrived
+# On a busy machine a process that is killed this soon after the signal may not have run since. kube-apiserver drops a
+# request whose sender dies within about 5 ms. No launcher can delete a job in that time; the rest is work for cleanup.
 NO_TIME = 0.05
 _RESULTS = "was deleted|did not exist any more|was retained|no TrainJob was created|could not be deleted"
 
 
 def terminate(process):
-    """As the exec of `argoexec kill 15 1` does, into a container that may have ended."""
+    """Send SIGTERM as `argoexec kill 15 1` does; the container may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGTERM)
 
 
 def reported_result(log):
-    """How a pod's last words say that its job ended."""
-    told = re.findall(_RESULTS, log)
-    return told[-1] if told else "complete" if "Complete" in log else "killed before it said anything"
+    """Return how a job ended, from the last lines of its launcher's log."""
+    results = re.findall(_RESULTS, log)
+    return results[-1] if results else "complete" if "Complete" in log else "killed before it logged anything"
 
 
 def find_orphans(cluster, tries):
-    """The TrainJobs of these runs that go on."""
+    """Return the unfinished TrainJobs of these runs."""
     runs = {run.id for run, _, _ in tries}
     jobs = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
     return [
@@ -52,33 +52,34 @@ def find_orphans(cluster, tries):
 
 
 def seconds_to_end(log):
-    """Seconds between the signal and the end of every process."""
+    """Return the seconds between the signal and the end of every process."""
     found = re.search(r"emissary: all is killed ([\d.]+) s after the signal", log)
     return float(found[1]) if found else 1.0
 
 
 def assert_no_orphans(pods, cluster, connection, tries):
-    """None of the runs has a TrainJob that goes on; a short one may be at its own end.
+    """Check that no run has an unfinished TrainJob; a short job may need time for its end.
+
+    If a launcher had no time at all, the run's exit handler cleans up.
 
     Where there was no time for anything, the run's exit handler finds it.
     """
     print(Counter(reported_result(pods.read_log(pod)) for _, pod, _ in tries))
     time.sleep(SECONDS)
-    hopeless = [one for one in tries if seconds_to_end(pods.read_log(one[1])) < NO_TIME]
-    for run, pod, _ in hopeless:
+    without_time = [one for one in tries if seconds_to_end(pods.read_log(one[1])) < NO_TIME]
+    for run, pod, _ in without_time:
         key = RunKey("kfp", run.workflow, "clean-up", run.id)
-        print(
-            f"killed after {seconds_to_end(pods.read_log(pod)):.3f} s; cleaned up: {clean_up(connection=connection, key=key)}"
-        )
+        seconds = seconds_to_end(pods.read_log(pod))
+        print(f"killed after {seconds:.3f} s; cleaned up: {clean_up(connection=connection, key=key)}")
     try:
         wait_until(lambda: not find_orphans(cluster, tries), 30)
     except AssertionError:
         left = {job["metadata"]["labels"][labels.RUN] for job in find_orphans(cluster, tries)}
-        told = [f"terminated {moment}:\n{pods.read_log(pod)}" for run, pod, moment in tries if run.id in left]
-        pytest.fail("\n".join(told))
+        details = [f"terminated {moment}:\n{pods.read_log(pod)}" for run, pod, moment in tries if run.id in left]
+        pytest.fail("\n".join(details))
 
 
-def test_a_hundred_terminations_at_any_moment_leave_no_job(
+def test_a_hundred_terminations_at_random_times_leave_no_job(
     pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
 ):
     print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
@@ -108,7 +109,7 @@ def test_a_hundred_terminations_at_any_moment_leave_no_job(
     assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)
 
 
-def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
+def test_terminations_during_the_creation_request_leave_no_job(
     pods, laptop, cluster, proxies, kubeconfigs, random_numbers
 ):
     plans = [(latency, random_numbers.uniform(0.0, latency)) for latency in LATENCIES for _ in range(5)]
@@ -116,14 +117,14 @@ def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
     def attempt(plan):
         latency, moment = plan
         run = pods.new_run()
-        sent = proxies[latency].event_when_sent(run.id.encode())  # it is in no other request
+        sent = proxies[latency].event_when_sent(run.id.encode())  # no other request contains the run's ID
         pod = pods.start(run, kubeconfigs[latency], **LONG_JOB)
         process = pod.wait_for_process()
         assert sent.wait(60)
         time.sleep(moment)
         terminate(process)
         pod.wait_for_end()
-        return run, pod, f"{moment:.3f} s after its creation was asked for at {latency} s latency"
+        return run, pod, f"{moment:.3f} s after its creation was requested at {latency} s latency"
 
     with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))

@@ -302,7 +302,10 @@ def lose_node(run: PipelineRun) -> Iterator[None]:
 
 
 def list_container_pids(run: PipelineRun, container: str) -> list[int]:
-    """Return the processes that the kubelet started for this container; the whole container ends with them."""
+    """Return the PIDs that the kubelet started for this container.
+
+    The whole container ends with them.
+    """
     statuses = run.list_launcher_pods()[first_try_node(run)]["status"]["containerStatuses"]
     return [int(one["containerID"].removeprefix("process://")) for one in statuses if one["name"] == container]
 

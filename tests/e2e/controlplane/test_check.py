@@ -132,9 +132,8 @@ def test_the_printed_roles_grant_the_missing_permissions(client, namespace, rest
     )
     assert message.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
-    assert advice == (
-        f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, as below"
-    )
+    whole = f"{person} and `kubectl apply -k manifests/cluster`"
+    assert advice == f"have them granted: {whole}, or grant only the missing ones, as below"
     assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
     assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
     unknown = ["webhook", "runtimes", "kueue", "storage", "claims"]

@@ -148,7 +148,10 @@ def test_reasons_for_waiting(client, namespace, job_group, evidence, tmp_path):
 
 
 def create_admission_check(client, name):
-    """Create an admission check whose controller, this test, never decides, and return its name."""
+    """Create an admission check that its controller never decides, and return its name.
+
+    The controller is the test.
+    """
     client.create(kueue_object("AdmissionCheck", name, spec={"controllerName": "example.org/test"}))
     active = {"type": "Active", "status": "True", "reason": "Active", "message": "the controller is active"}
     client.patch(
@@ -330,7 +333,7 @@ def test_a_job_that_another_cluster_runs(client, namespace, cluster, job_group, 
     """A job for MultiKueue has no JobSet here and is not reported as hanging. Its mirrored status counts."""
     elsewhere = shell_job(job={"managed_by": MULTIKUEUE})
     reference = submit(cluster, elsewhere, key("silent", unique))
-    with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs it.*deleted"):
+    with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs the TrainJob.*deleted"):
         wait(cluster, reference, limits=Limits(starting=timedelta(seconds=2)))
     waiter = job_group.submit("mirrored", elsewhere)
     waiter.wait_for_report("ManagedElsewhere")

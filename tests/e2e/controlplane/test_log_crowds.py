@@ -58,7 +58,10 @@ def test_no_log_line_is_lost_when_connections_break(laptop, unique, tmp_path, ev
 
 
 class WrittenLogs:
-    """The logs of pods that run until `may_finish` is set; the first half of a log exists from the start."""
+    """The logs of pods that run until `may_finish` is set.
+
+    The first half of a log exists from the start.
+    """
 
     def __init__(self):
         self.may_finish, self.open_streams, self.max_open_streams, self._lock = (

@@ -1,4 +1,4 @@
-"""The manifests on an API server that writes down every request: what they grant is used, all of it, and no more."""
+"""The manifests on an API server with an audit log: all that they grant is used, and nothing else is needed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
-# What everybody with a name may ask: the ClusterRole system:basic-user, and the Trainer's own Role for its version.
-EVERYBODYS_RIGHTS = {
+# Rights of every authenticated user: the ClusterRole system:basic-user, and the Trainer's own Role for its version.
+COMMON_RIGHTS = {
     ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     ("authentication.k8s.io", "selfsubjectreviews", "create"),
     ("", "configmaps", "get"),
@@ -45,7 +45,7 @@ EVERYBODYS_RIGHTS = {
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    """The control plane, and where its API server writes."""
+    """Start a control plane, and return it with the path of its audit log."""
     if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("audited")
@@ -71,7 +71,7 @@ def namespace(admin, unique):
 
 
 def creation_path(found, namespace):
-    """Where it is created."""
+    """Return the path for the creation of an object."""
     group = found["apiVersion"]
     plural = f"{found['kind'].lower().removesuffix('y')}{'ies' if found['kind'].endswith('y') else 's'}"
     where = "" if found["kind"].startswith("Cluster") else f"namespaces/{namespace}/"
@@ -85,8 +85,8 @@ def kustomize(folder):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_accepted(admin, namespace, name):
-    """The real kustomize builds it, and the real API server would take every object, with nothing unknown in it."""
+def test_each_manifest_is_accepted(admin, namespace, name):
+    """The real kustomize builds each manifest, and the real API server accepts every object with Strict."""
     objects = kustomize(shipped_manifests.MANIFESTS / name)
     assert sorted(objects, key=repr) == sorted(shipped_manifests.load_objects(name), key=repr)
     for found in objects:
@@ -94,8 +94,8 @@ def test_it_is_accepted(admin, namespace, name):
         assert answer.code == 201, answer.message
 
 
-def test_a_change_of_ones_own(plane, tmp_path, pytestconfig):
-    """The kustomization that docs/platform.md shows binds another account, in a namespace of its own."""
+def test_the_documented_kustomization(plane, tmp_path, pytestconfig):
+    """The kustomization in docs/platform.md binds another account, in another namespace."""
     page = (pytestconfig.rootpath / "docs" / "platform.md").read_text()
     shown = page.partition("```yaml\n")[2].partition("```")[0]
     base = os.path.relpath(shipped_manifests.MANIFESTS / "airflow", tmp_path)
@@ -106,12 +106,12 @@ def test_a_change_of_ones_own(plane, tmp_path, pytestconfig):
     assert bound == [[{"kind": "ServiceAccount", "name": "worker", "namespace": "etl"}]] * 2
 
 
-def test_no_folder_is_left_out():
+def test_all_folders_are_tested():
     assert sorted(folder.name for folder in shipped_manifests.MANIFESTS.iterdir()) == sorted(ALL)
 
 
 def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
-    """And no others. Whether it is enforced is the network plugin's, which this control plane has not got."""
+    """Other pods are not selected. Enforcement needs a network plugin, which this control plane does not have."""
     (policy,) = shipped_manifests.load_objects("network-policy")
     admin.request("POST", creation_path(policy, namespace), policy)
     (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
@@ -122,9 +122,9 @@ def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
     admin.create(shell("true", name="plain"), namespace)
     torchtune = {"runtime": "torchtune-llama3.2-1b", "initializer": {"dataset": {"storageUri": "hf://a/b"}}}
     admin.create(train_job(name="tuned", **torchtune), namespace)
-    wanted = {"plain-node", "tuned-dataset-initializer", "tuned-model-initializer"}
+    expected = {"plain-node", "tuned-dataset-initializer", "tuned-model-initializer"}
     wait_until(
-        lambda: wanted <= {pod["metadata"]["name"].rsplit("-", 3)[0] for pod in list_pods(admin, namespace, JOBSET)}
+        lambda: expected <= {pod["metadata"]["name"].rsplit("-", 3)[0] for pod in list_pods(admin, namespace, JOBSET)}
     )
     assert "other" not in {pod["metadata"]["name"] for pod in list_pods(admin, namespace, JOBSET)}
 
@@ -133,11 +133,14 @@ def list_pods(client, namespace, selector):
     return client.list("Pod", namespace, labelSelector=selector)
 
 
-# -- what is used ------------------------------------------------------------------------------------------------------
+# -- used permissions --------------------------------------------------------------------------------------------------
 
 
 def audited_requests(log, namespace, since):
-    """What the account asked for since then: (group, resource, verb, whether it was allowed to, path)."""
+    """Return the requests of the account since a time, from the audit log.
+
+    Each one is (group, resource, verb, whether it was allowed, path).
+    """
     found = set()
     for line in log.read_text().splitlines():
         event = json.loads(line)
@@ -160,7 +163,7 @@ def key(task):
 
 
 def use_steps(cluster_client, namespace):
-    """What each of them does in the life of a step; the one that went well."""
+    """Use the permissions that every step needs, and return the successful job."""
     lines = []
     done = submit(
         cluster_client, script_job("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done")
@@ -186,7 +189,7 @@ def use_steps(cluster_client, namespace):
 
 
 def use_airflow(cluster, done):
-    """A workspace's claim, and a sweep."""
+    """Use the permissions for a workspace's claim and for a sweep."""
     namespace = done.namespace
     cluster.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
     claim = cluster.get_claim("w", namespace)
@@ -195,26 +198,29 @@ def use_airflow(cluster, done):
 
 
 def use_launcher(cluster, done):
-    """It looks at its own pod; here, at the training's."""
+    """Get a pod, as the launcher gets its own."""
     (pod,) = cluster.list_pods(done.name, done.namespace)
     assert cluster.get_pod(pod["metadata"]["name"], done.namespace)
 
 
 def use_command_line(cluster, done):
-    """`trainjob check` and `trainjob sweep`."""
+    """Use the permissions for `trainjob check` and `trainjob sweep`."""
     assert cluster.platform.inspect(done.namespace, STOCK_RUNTIME).denied == []
     assert sweep(cluster, namespace=done.namespace, finished_for=timedelta(0))
 
 
 def copy_stock_runtime(admin):
-    """A runtime of a namespace, like the stock one."""
+    """Return a TrainingRuntime with the spec of the stock runtime."""
     stock = admin.get("ClusterTrainingRuntime", None, "torch-distributed")
     return {**stock, "kind": "TrainingRuntime", "metadata": {"name": "own", "labels": stock["metadata"]["labels"]}}
 
 
 @pytest.fixture
 def restricted_connection(plane, admin, namespace, request):
-    """Of an account that has what a manifest grants, and what manifests/cluster grants to everybody."""
+    """Return the connection of an account with only a manifest's permissions.
+
+    It also has those of manifests/cluster.
+    """
     for found in shipped_manifests.load_objects("cluster"):
         admin.request("POST", creation_path(found, ""), found)
     admin.create(copy_stock_runtime(admin), namespace)
@@ -229,7 +235,7 @@ USES = {"airflow": use_airflow, "kfp": use_launcher, "person": use_command_line}
 @pytest.mark.parametrize(
     ("name", "restricted_connection"), [(name, name) for name in USES], indirect=["restricted_connection"], ids=USES
 )
-def test_what_is_granted_is_what_is_used(plane, restricted_connection, namespace, name, evidence):
+def test_granted_permissions_are_the_used_ones(plane, restricted_connection, namespace, name, evidence):
     log = plane[1]
     began = max((json.loads(line)["stageTimestamp"] for line in log.read_text().splitlines()), default="")
     with closing(Cluster(restricted_connection, retry_seconds=20.0)) as cluster:
@@ -239,7 +245,7 @@ def test_what_is_granted_is_what_is_used(plane, restricted_connection, namespace
         shipped_manifests.granted_rights(name),
         shipped_manifests.granted_rights("cluster", "ClusterRole"),
     )
-    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - EVERYBODYS_RIGHTS
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - COMMON_RIGHTS
     assert granted <= used <= granted | for_all
     assert name != "person" or used == granted | for_all
     assert {one for one in found if not one[3]} == set()

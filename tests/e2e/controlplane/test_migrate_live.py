@@ -1,7 +1,7 @@
-"""`trainjob migrate` on a real control plane that has jobs of the Training Operator: read, converted, run, compared.
+"""`trainjob migrate` on a real control plane with Training Operator jobs: report, convert, run and compare.
 
-The CRDs are the operator's own. The operator itself is not there: its pods and the job's status are made by the test as
-it makes them (training operator 1.9, pkg/controller.v1/pytorch/{pytorchjob_controller,envvar}.go and
+The CRDs are the operator's own. The operator itself does not run: the test creates its pods and the job's status as the
+operator does (training operator 1.9, pkg/controller.v1/pytorch/{pytorchjob_controller,envvar}.go and
 pkg/controller.v1/common/pod.go).
 """
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OPERATOR = "github.com/kubeflow/training-operator@v1.9.3"
 CRDS = ("pytorchjobs", "mpijobs")
 V1 = "/apis/kubeflow.org/v1"
-SECRET = "hf_TheSecretThatNobodyMaySee"
+SECRET = "hf_SecretThatIsNeverPrinted"
 SECONDS = 60.0
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,7 +37,7 @@ if reason := ControlPlane.unavailable_reason("2.3"):
 
 @pytest.fixture(scope="module")
 def crds(tmp_path_factory):
-    """The operator's CRDs, from its Go module, whose content Go has checked."""
+    """Return the operator's CRDs from its Go module, whose checksum Go verifies."""
     if not shutil.which("go"):
         pytest.skip("the operator's CRDs come from its Go module: install Go")
     command = ["go", "mod", "download", "-json", OPERATOR]
@@ -81,12 +81,12 @@ def trainjob(plane):
 
 
 def v1_job(name, **pod):
-    """Master and Worker; each tells its rank and the world's size."""
-    told = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+    """Return a PyTorchJob of Master and Worker that print their rank and the world size."""
+    script = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
     container = {
         "name": "pytorch",
         "image": "example.com/train:1",
-        "command": ["python", "-c", told],
+        "command": ["python", "-c", script],
         "env": [{"name": "HF_TOKEN", "value": SECRET}, {"name": "EPOCHS", "value": "3"}],
         "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}},
     }
@@ -104,7 +104,7 @@ def v1_job(name, **pod):
 
 
 def operator_pods(job):
-    """What the operator makes of it."""
+    """Yield the pods that the operator creates for a job."""
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     for rank, (role, replica) in enumerate(job["spec"]["pytorchReplicaSpecs"].items()):
         spec = json.loads(json.dumps(replica["template"]["spec"]))
@@ -124,7 +124,7 @@ def operator_pods(job):
 
 
 def run_as_operator(client, namespace, document):
-    """Create it with its pods, wait for them, write its status."""
+    """Create a job with its pods, wait for them, and write its status."""
     answer = client.request("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
     assert answer.ok, answer.message
     for pod in operator_pods(answer.body):
@@ -141,14 +141,14 @@ def run_as_operator(client, namespace, document):
     assert answer.ok, answer.message
 
 
-def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
+def test_existing_jobs_are_reported_converted_and_compared(trainjob, client, namespace):
     run_as_operator(client, namespace, v1_job("mnist"))
     report = trainjob("migrate", "report", "--from-cluster", "-n", namespace, "--json")
-    told = json.loads(report.stdout)
-    assert told["summary"]["jobs"] == 1
-    assert told["summary"]["refused"] == 0
-    assert told["jobs"][0]["origin"] == f"cluster, namespace {namespace}"
-    assert {line["path"]: line["result"] for line in told["jobs"][0]["fields"]}["status"] == "dropped"
+    found = json.loads(report.stdout)
+    assert found["summary"]["jobs"] == 1
+    assert found["summary"]["refused"] == 0
+    assert found["jobs"][0]["origin"] == f"cluster, namespace {namespace}"
+    assert {field["path"]: field["result"] for field in found["jobs"][0]["fields"]}["status"] == "dropped"
     assert "skipped: XGBoostJob, JAXJob, TFJob, PaddleJob: the cluster does not serve them" in report.stderr
     everywhere = json.loads(trainjob("migrate", "report", "--from-cluster", "-A", "--json").stdout)
     assert f"cluster, namespace {namespace}" in [one["origin"] for one in everywhere["jobs"]]
@@ -171,17 +171,17 @@ def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
     assert (rows["env HF_TOKEN"]["before"], rows["env HF_TOKEN"]["same"]) == ("***", True)
     assert rows["from start to end"]["before"] == "0:01:00"
 
-    in_words = trainjob("migrate", "compare", "mnist", "-n", namespace)
-    assert "= env EPOCHS 3 3" in " ".join(in_words.stdout.split())
-    assert not [line for line in in_words.stdout.splitlines() if line.startswith("!")]
-    assert SECRET not in report.stdout + compared.stdout + in_words.stdout
+    table = trainjob("migrate", "compare", "mnist", "-n", namespace)
+    assert "= env EPOCHS 3 3" in " ".join(table.stdout.split())
+    assert not [line for line in table.stdout.splitlines() if line.startswith("!")]
+    assert SECRET not in report.stdout + compared.stdout + table.stdout
     missing = trainjob("migrate", "compare", "mnits", "-n", namespace)
     assert (missing.returncode, missing.stdout) == (1, "")
 
 
-def test_a_tested_job_leaves_nothing_on_a_real_cluster(trainjob, client, namespace, tmp_path):
+def test_a_tested_job_is_deleted_with_its_runtime(trainjob, client, namespace, tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(v1_job("mnist", enableServiceLinks=False)))  # which needs a runtime of its own
+    file.write_text(yaml.safe_dump(v1_job("mnist", enableServiceLinks=False)))  # this field needs its own runtime
     done = trainjob("migrate", "test", str(file), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert "created with its TrainingRuntime" in done.stdout
@@ -195,11 +195,11 @@ def test_a_tested_job_leaves_nothing_on_a_real_cluster(trainjob, client, namespa
     (made,) = client.list("TrainJob", namespace)
     (runtime,) = client.list("TrainingRuntime", namespace)
     assert runtime["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
-    client.delete("TrainJob", namespace, made["metadata"]["name"])  # the runtime goes with it
+    client.delete("TrainJob", namespace, made["metadata"]["name"])  # its runtime is deleted with it
     wait_until(lambda: not client.list("TrainingRuntime", namespace), SECONDS)
 
 
-def test_kinds_that_may_not_be_listed_are_told(plane, trainjob, client, namespace, tmp_path):
+def test_kinds_without_permission_are_reported(plane, trainjob, client, namespace, tmp_path):
     document = v1_job("mnist")
     document["spec"]["runPolicy"]["suspend"] = True
     answer = client.request("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")

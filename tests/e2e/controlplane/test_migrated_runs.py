@@ -1,4 +1,4 @@
-"""A PyTorchJob's script on the laptop cluster: converted it trains on two nodes; taken over as it is, twice on one.
+"""A PyTorchJob's script on the laptop cluster: converted, it trains on two nodes; copied unchanged, twice on one.
 
 The script reads RANK and WORLD_SIZE and trains alone without them, as the Training Operator's own examples do.
 """
@@ -52,14 +52,14 @@ def client(laptop):
 
 @pytest.fixture
 def script(tmp_path):
-    """Pods of the laptop cluster are processes of this machine: its path is the one in the container."""
+    """Write the training script, whose path is the same in a pod of the laptop cluster."""
     path = tmp_path / "train.py"
     path.write_text(TRAIN)
     return str(path)
 
 
 def pytorch_job(name, script):
-    """Master and one worker, as most of v1's examples have them."""
+    """Return a PyTorchJob with Master and one worker, as in most examples of v1."""
     pod = {"spec": {"containers": [{"name": "pytorch", "image": IMAGE, "command": ["python", script]}]}}
     replica = {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}
     return {
@@ -71,7 +71,7 @@ def pytorch_job(name, script):
 
 
 def run_and_read_lines(client, job):
-    """What each pod of a TrainJob said last, when it has ended well."""
+    """Run a TrainJob to its success, and return the last log line of each pod."""
     name = job["metadata"]["name"]
     client.create(job, "default")
     ended = client.wait_for("TrainJob", "default", name, is_finished, seconds=240)
@@ -81,7 +81,7 @@ def run_and_read_lines(client, job):
 
 
 @pytest.mark.parametrize("launch", Launch)
-def test_converted_it_trains_on_two_nodes_together(client, unique, script, launch):
+def test_a_converted_job_trains_on_two_nodes(client, unique, script, launch):
     conversion = convert(pytorch_job(unique, script), launch=launch)
     assert [finding.topic for finding in conversion.findings].count("environment") == 1
     if conversion.runtime:
@@ -92,8 +92,8 @@ def test_converted_it_trains_on_two_nodes_together(client, unique, script, launc
     assert first.partition("weight")[2] == second.partition("weight")[2]
 
 
-def test_taken_over_as_it_is_it_trains_twice_alone(client, unique, script):
-    """The trap: the same image and command on two nodes; each trains by itself, and the job is complete."""
+def test_an_unconverted_command_trains_on_each_node_alone(client, unique, script):
+    """The same image and command on two nodes: each node trains alone, and yet the job is Complete."""
     trainer = {"image": IMAGE, "command": ["python", script], "numNodes": 2}
     first, second = run_and_read_lines(client, train_job(name=unique, trainer=trainer))
     assert first == second

@@ -1,4 +1,4 @@
-"""The examples of MPI and gangs, which no laptop cluster has, on a real control plane, by Airflow and by KFP."""
+"""The examples with MPI and gang scheduling on a real control plane, by Airflow and by KFP."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.timeout(300)
 needs_mpi = pytest.mark.skipif(
     not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
 )
-# Stands for ssh: whatever host is named is this machine.
+# A replacement for ssh that runs the command on this machine, whatever the host.
 RSH = """#!/bin/sh
 while :; do case "$1" in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done
 shift
 exec sh -c "$*"
 """
-# Processes of several hosts that are one machine: over the loopback, and with nothing that hosts share in memory.
+# All hosts are one machine: use the loopback device, and no shared memory between hosts.
 MPI = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "tcp,self",
@@ -61,12 +61,12 @@ def client(plane):
     with contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))) as opened:
         opened.create(yaml.safe_load((ROOT / "manifests" / "runtimes" / "torch-coscheduling.yaml").read_text()))
         install_crd(opened, "coscheduling")
-        runtime_without_sshd(opened)
+        remove_sshd_from_runtime(opened)
         yield opened
 
 
-def runtime_without_sshd(client):
-    """The stock runtime, but for the nodes' ssh server, which this machine may not have."""
+def remove_sshd_from_runtime(client):
+    """Replace the SSH server in the stock runtime's nodes, which this machine may not have."""
     name = "deepspeed-distributed"
     jobs = client.get("ClusterTrainingRuntime", None, name)["spec"]["template"]["spec"]["replicatedJobs"]
     [node] = (job for job in jobs if job["name"] == "node")
@@ -85,7 +85,10 @@ def dags(plane, tmp_path_factory):
 
 @pytest.fixture
 def run_example(dags, plane):
-    """Runs an example by the engine of a column of docs/features.md; the log of a run that succeeded."""
+    """Return a function that runs an example to its success, and returns its log.
+
+    Its first argument is a column of docs/features.md, which names the engine.
+    """
 
     def run(cell, name):
         return {"Airflow example": run_dag, "KFP example": run_pipeline}[cell](name)
@@ -108,8 +111,8 @@ def run_example(dags, plane):
 @needs_mpi
 @pytest.mark.usefixtures("client")
 @pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
-def test_mpi(run_example, cell, evidence):
-    """A real mpirun starts a process for each host of the Trainer's hostfile; in place of ssh, on this machine."""
+def test_the_mpi_example(run_example, cell, evidence):
+    """mpirun starts a process for each host of the Trainer's hostfile; a script replaces ssh."""
     log = run_example(cell, "mpi_on_nodes")
     for rank in (0, 1):
         assert f"[launcher-0] process {rank} of 2: 3 points" in log
@@ -119,17 +122,17 @@ def test_mpi(run_example, cell, evidence):
 
 
 @pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
-def test_a_gang(run_example, client, plane, cell, evidence):
-    """The Trainer makes one PodGroup of all pods; here is no gang scheduler, so the test starts all at once."""
+def test_the_gang_example(run_example, client, plane, cell, evidence):
+    """The Trainer creates one PodGroup for all pods. Without a gang scheduler, the test binds all pods at once."""
     before = {pod["metadata"]["uid"] for pod in client.list("Pod", plane.namespace)}
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_example, cell, "gang")
 
-        def gathered():
+        def gang_pods():
             pods = [pod for pod in client.list("Pod", plane.namespace) if pod["metadata"]["uid"] not in before]
             return pods if len(pods) == 2 or running.done() else None
 
-        pods = wait_until(gathered, 200)
+        pods = wait_until(gang_pods, 200)
         assert not running.done(), running.result()[-6000:]
         [group] = {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods}
         assert client.request("GET", group_path("coscheduling", plane.namespace, group)).body["spec"]["minMember"] == 2
@@ -143,7 +146,7 @@ def test_a_gang(run_example, client, plane, cell, evidence):
 
 
 def bind_pod(client, namespace, name):
-    """What a scheduler does with a pod."""
+    """Bind a pod to the node, as a scheduler does."""
     [node] = client.list("Node", None)
     target = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}

@@ -1,4 +1,4 @@
-"""The examples on other runtimes than torch's stock one, on a laptop cluster: XGBoost and JAX for real, restarts."""
+"""Examples with other runtimes than torch's stock runtime, on a laptop cluster: XGBoost, JAX and restarts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainjob_local import LocalCluster
 ROOT = Path(__file__).resolve().parents[3]
 RUNTIMES = ROOT / ".venv" / "runtimes"
 
-# The Trainer has one port for all frameworks.
+# The Trainer uses the same port for all frameworks.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("torchrun_lock")]
 needs_runtimes = pytest.mark.skipif(
     not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
@@ -31,7 +31,7 @@ needs_runtimes = pytest.mark.skipif(
 
 
 def custom_objects_api(cluster):
-    """Custom resources through the Kubernetes client."""
+    """Return the Kubernetes client's API for custom resources."""
     return kubernetes.client.CustomObjectsApi(kubernetes.config.new_client_from_config(str(cluster.kubeconfig)))
 
 
@@ -64,17 +64,20 @@ def dags(laptop, tmp_path_factory):
 
 
 def run_pipeline(laptop, name, *arguments):
-    """Exit code and output of a run."""
+    """Run a pipeline, and return its exit code and its output."""
     command = [ROOT / ".venv" / "kfp" / "bin" / "python", ROOT / "examples" / "kfp" / f"{name}.py", "run", *arguments]
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
 
 
-def is_port_free(*, after_others):
-    """Whether the Trainer's port can be taken; XGBoost takes none that others have left within the last minute."""
+def is_port_free(*, allow_recent_use):
+    """Return whether the Trainer's port can be bound.
+
+    XGBoost binds no port that another process has used within the last minute.
+    """
     with socket.socket() as found, contextlib.suppress(OSError):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, after_others)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, allow_recent_use)
         found.bind(("127.0.0.1", 29500))
         return True
     return False
@@ -82,7 +85,7 @@ def is_port_free(*, after_others):
 
 @needs_runtimes
 def test_xgboost_in_a_dag(dags, evidence):
-    wait_until(lambda: is_port_free(after_others=False), 120)
+    wait_until(lambda: is_port_free(allow_recent_use=False), 120)
     done = dags.run("boosted_trees")
     assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
@@ -103,7 +106,7 @@ def report_rank():
 
 @needs_runtimes
 def test_a_function_under_a_real_mpirun(tmp_path, evidence):
-    """As the launcher of an MPI runtime starts it, whose hosts are this machine."""
+    """A function runs under mpirun as the launcher of an MPI runtime starts it, on this machine only."""
     (tmp_path / "hostfile").write_text("localhost slots=2\n")
     environment = {
         "PATH": f"{RUNTIMES / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -121,7 +124,7 @@ def test_a_function_under_a_real_mpirun(tmp_path, evidence):
     evidence("features", row="MPI", cell="real run")
 
 
-def test_restarts_in_a_dag(laptop, dags, evidence):
+def test_failure_policy_in_a_dag(laptop, dags, evidence):
     done = dags.run("runtimes")
     assert done["state"] == "success", dags.read_log()[-6000:]
     [train] = done["returned"]["train"]
@@ -134,7 +137,7 @@ def test_restarts_in_a_dag(laptop, dags, evidence):
 
 
 @pytest.mark.parametrize("code", [0, 127])
-def test_a_final_exit_code_in_a_pipeline(laptop, code, evidence):
+def test_failure_policy_in_a_pipeline(laptop, code, evidence):
     ended, log = run_pipeline(laptop, "runtimes", f"program=echo ends with {code}; exit {code}")
     assert (ended == 0, f"[node-0] ends with {code}" in log) == (code == 0, True), log[-8000:]
     if code:
@@ -146,7 +149,7 @@ def test_a_final_exit_code_in_a_pipeline(laptop, code, evidence):
 
 @needs_runtimes
 def test_xgboost_in_a_pipeline(laptop, evidence):
-    wait_until(lambda: is_port_free(after_others=False), 120)
+    wait_until(lambda: is_port_free(allow_recent_use=False), 120)
     code, log = run_pipeline(laptop, "boosted_trees")
     assert code == 0, log[-8000:]
     [right] = re.findall(r"(\d+)% of the points are classified correctly, learned by 2 workers", log)
@@ -156,7 +159,7 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
 
 @needs_runtimes
 def test_jax_in_a_dag(dags, evidence):
-    wait_until(lambda: is_port_free(after_others=True), 120)
+    wait_until(lambda: is_port_free(allow_recent_use=True), 120)
     done = dags.run("jax_on_nodes")
     assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
@@ -169,7 +172,7 @@ def test_jax_in_a_dag(dags, evidence):
 
 @needs_runtimes
 def test_jax_in_a_pipeline(laptop, evidence):
-    wait_until(lambda: is_port_free(after_others=True), 120)
+    wait_until(lambda: is_port_free(allow_recent_use=True), 120)
     code, log = run_pipeline(laptop, "jax_on_nodes", "steps=100")
     assert code == 0, log[-8000:]
     [learned] = re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log)
