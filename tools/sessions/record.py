@@ -108,8 +108,7 @@ def list_phases() -> dict[str, str]:
 
 
 def wait_for_job(task: str, phases: Sequence[str]) -> str:
-    """Wait at most 400 s until a task's TrainJob is in a phase, and return its name.
-    """
+    """Wait at most 400 s until a task's TrainJob is in a phase, and return its name."""
     return wait_until(
         lambda: next((n for n, phase in list_phases().items() if n.startswith(task) and phase in phases), None), 400
     )
