@@ -80,7 +80,7 @@ def submit_trainjob(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"
     from trainjob_airflow.run_key import get_base_url
 
     key = RunKey("airflow", dag, "train", run, origin=get_base_url() if origin is None else origin)
-    env = {"CONFIDENTIAL_TOKEN": "hunter3-hunter3"}
+    env = {"CONFIDENTIAL_VALUE": "hunter3-hunter3"}
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], env=env)
     return submit(cluster, TrainJob(trainer=trainer), key)
 
@@ -149,7 +149,7 @@ def test_the_details_have_ranks_conditions_and_events_but_no_spec(client_of_team
         ("node", 0, "Running", 0)
     ]
     assert (found["trainjob"]["dag"], found["trainjob"]["task"], found["trainjob"]["index"]) == ("dag_red", "train", -1)
-    assert {"hunter3-hunter3", "CONFIDENTIAL_TOKEN"}.isdisjoint(json.dumps(found).split('"'))
+    assert {"hunter3-hunter3", "CONFIDENTIAL_VALUE"}.isdisjoint(json.dumps(found).split('"'))
     assert "hunter3" not in json.dumps(found)
 
 
