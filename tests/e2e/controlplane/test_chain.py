@@ -60,7 +60,7 @@ def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
         jobs = cluster.list_trainjobs("default")
         assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
         assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
-        export = demo.exported_folder(cluster, view, plane.state)
+        export = demo.find_export_folder(cluster, view, plane.state)
         before = scorer.exact_match(folder / "models" / "demo" / "tiny-llama")
         after = scorer.exact_match(export)
     assert int(before.partition("/")[0]) <= 5

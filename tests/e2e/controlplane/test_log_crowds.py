@@ -141,7 +141,7 @@ def test_hundreds_of_jobs_share_a_limited_number_of_streams(log_cluster, evidenc
             asyncio.create_task(wait_async(cluster, reference, listener=listener))
             for reference, listener in zip(references, listeners, strict=True)
         ]
-        limit = cluster.live_logs.max_threads
+        limit = cluster.live_log_executor.max_threads
 
         def count_streams():
             return sum(len(lines) >= 100 for lines in received.values())
@@ -156,11 +156,13 @@ def test_hundreds_of_jobs_share_a_limited_number_of_streams(log_cluster, evidenc
 
     open_then, outcomes = asyncio.run(wait_for_all())
     assert all(outcome.succeeded for outcome in outcomes)
-    assert open_then == cluster.live_logs.max_threads
+    assert open_then == cluster.live_log_executor.max_threads
     # The server has not yet seen the end of up to 8 streams.
-    assert written.max_open_streams <= cluster.live_logs.max_threads + cluster.ended_logs.max_threads + 8
+    assert (
+        written.max_open_streams <= cluster.live_log_executor.max_threads + cluster.ended_log_executor.max_threads + 8
+    )
     notices = {name: [line for line in lines if "already being followed" in line] for name, lines in received.items()}
-    assert sum(map(len, notices.values())) == JOBS - cluster.live_logs.max_threads
+    assert sum(map(len, notices.values())) == JOBS - cluster.live_log_executor.max_threads
     expected = {name: [f"{name}-pod {n}" for n in range(200)] for name in received}
     logs = {name: [line for line in lines if line not in notices[name]] for name, lines in received.items()}
     evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **count_faults(logs, expected))
