@@ -74,7 +74,7 @@ def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
                 **COMPLETE_STATUS,
                 "spec": {"trainer": {"command": ["tune", "run"]}, "runtimeRef": {"name": "torchtune-x"}},
             },
-            "is gone",
+            "was deleted",
         ),
         (
             {**COMPLETE_STATUS, "spec": {"trainer": {"command": ["tune"], "args": ["run", "output_dir=/tmp"]}}},
