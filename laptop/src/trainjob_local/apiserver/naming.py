@@ -53,7 +53,7 @@ def name_problems(rule: str, name: str) -> list[FieldProblem]:
     """Return the problems of a `metadata.name` under the rule of its resource.
 
     Args:
-        rule: rule of the resource, see `Resource.names`.
+        rule: rule of the resource, see `Resource.name_rule`.
         name: the name to check; an empty name is a problem, too.
     """
     if not name:
@@ -67,7 +67,7 @@ def generate_name_problems(rule: str, prefix: str) -> list[FieldProblem]:
     """Return the problems of a `metadata.generateName`, which may end with a dash.
 
     Args:
-        rule: rule of the resource, see `Resource.names`.
+        rule: rule of the resource, see `Resource.name_rule`.
         prefix: the value of `generateName`; an empty one has no problems.
     """
     name = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
@@ -79,7 +79,7 @@ def name_error_messages(rule: str, name: str) -> list[str]:
     """Return the error messages for a name that breaks the rule of its resource.
 
     Args:
-        rule: rule of the resource, see `Resource.names`.
+        rule: rule of the resource, see `Resource.name_rule`.
         name: the name to check.
     """
     if rule == "path":
