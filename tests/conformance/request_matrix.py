@@ -171,17 +171,19 @@ def tuning_requests() -> Iterator[Request]:
     Each is also a request of a run, whose next attempt resumes.
     """
     teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
-    ways: dict[str, dict[str, Any]] = {
+    tunings: dict[str, dict[str, Any]] = {
         "plain": {},
         "preferences": {"preference_tuning": PreferenceTuning(beta=0.1)},
         "teacher": {"distillation": teacher},
         "quantized": {"quantization_aware": QuantizationAware(group_size=32)},
     }
-    for model, way, method in product(("llama3.2-1b", "qwen2.5-1.5b"), ways, ("full", "lora")):
-        if (way, method) in (("teacher", "full"), ("quantized", "lora")) or (way == "teacher" and model[0] == "q"):
+    for model, tuning, method in product(("llama3.2-1b", "qwen2.5-1.5b"), tunings, ("full", "lora")):
+        if (tuning, method) in (("teacher", "full"), ("quantized", "lora")) or (
+            tuning == "teacher" and model[0] == "q"
+        ):
             continue  # TorchTune has no such recipe, or the models have no common vocabulary
-        config = TorchTuneConfig(epochs=2, peft_config=METHODS[method], **ways[way])
-        yield from _workspace_tuning_requests(f"{model} {way} {method}", model, config)
+        config = TorchTuneConfig(epochs=2, peft_config=METHODS[method], **tunings[tuning])
+        yield from _workspace_tuning_requests(f"{model} {tuning} {method}", model, config)
     for model in MODELS:
         yield from _workspace_tuning_requests(
             f"{model} quantization", model, TorchTuneConfig(quantization=Quantization(group_size=64))

@@ -77,9 +77,9 @@ def denied_environment(name, job="node", manager="example.org/a"):
 ALL_RESERVED = ("PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
 RESERVED = "must not have reserved envs, invalid envs configured"
 RUNTIMES = [
-    case("a runtime that is not there", missing_runtime("nope"), runtimeRef={"name": "nope"}),
+    case("a missing runtime", missing_runtime("nope"), runtimeRef={"name": "nope"}),
     case(
-        "one of the namespace that is not there",
+        "a missing runtime of the namespace",
         missing_runtime("nope", "TrainingRuntime", "runtimeRef"),
         runtimeRef={"name": "nope", "kind": "TrainingRuntime"},
     ),
@@ -129,16 +129,16 @@ ENVIRONMENT = [
         numProcPerNode=1,
     ),
     trainer_case(
-        "variables that look alike",
+        "variables with similar names",
         ACCEPTED,
         env=variables("PET_FOO", "MASTER_ADDR", "RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX", "pet_nnodes"),
         numProcPerNode=1,
     ),
     trainer_case(
-        "a name twice", invalid('spec.trainer.env[1]: Duplicate value: {"name":"A"}'), env=variables("A", "A")
+        "a duplicate name", invalid('spec.trainer.env[1]: Duplicate value: {"name":"A"}'), env=variables("A", "A")
     ),
     trainer_case("no name", invalid_schema("spec.trainer.env[0].name: Required value"), env=[{"value": "x"}]),
-    trainer_case("names that are none", ACCEPTED, env=variables("", "a b=c")),
+    trainer_case("invalid names", ACCEPTED, env=variables("", "a b=c")),
     trainer_case(
         "a Secret without a key",
         invalid_schema("spec.trainer.env[0].valueFrom.secretKeyRef.key: Required value"),
@@ -232,14 +232,14 @@ PATCHES = [
         **TUNE,
     ),
     case(
-        "a container that is not there",
+        "a missing container",
         ACCEPTED,
         since=(2, 2),
         runtimePatches=runtime_patches(pod=pod_with_container("other", env=[])),
     ),
-    case("a job that is not there", ACCEPTED, since=(2, 3), runtimePatches=runtime_patches(job="worker")),
+    case("a missing job", ACCEPTED, since=(2, 3), runtimePatches=runtime_patches(job="worker")),
     case(
-        "a job that is not there, 2.2",
+        "a missing job, 2.2",
         denied(f"spec.runtimePatches: Invalid value: {format_patch('worker', '{}')}: {NO_JOB}"),
         since=(2, 2),
         before=(2, 3),
@@ -250,7 +250,7 @@ OVERRIDES = [
     case("overrides", ACCEPTED, podTemplateOverrides=overrides({"nodeSelector": {"a": "b"}})),
     case("overrides for no job", ACCEPTED, podTemplateOverrides=[{"targetJobs": [], "spec": {}}]),
     case(
-        "overrides for a job that is not there",
+        "overrides for a missing job",
         denied(
             'spec.podTemplateOverrides: Invalid value: [{"targetJobs":[{"name":"worker"}],"spec":{}}]: '
             "must not have targetJob that doesn't exist in the runtime job template"
@@ -258,7 +258,7 @@ OVERRIDES = [
         podTemplateOverrides=overrides({}, job="worker"),
     ),
     case(
-        "overrides for a container that is not there",
+        "overrides for a missing container",
         ACCEPTED,
         podTemplateOverrides=overrides(pod_with_container("other", env=[])),
     ),

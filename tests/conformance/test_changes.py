@@ -44,17 +44,17 @@ def test_replace_needs_the_current_version(client, namespace, kind):
 def test_replace_needs_name_and_uid(client, namespace, kind):
     """A PUT needs the name and the UID of the existing object."""
     (item,) = create_objects(client, namespace, kind, "a")
-    there, elsewhere = path_of(kind, namespace, "a"), path_of(kind, namespace, "b")
+    own_path, other_path = path_of(kind, namespace, "a"), path_of(kind, namespace, "b")
     other = with_meta(item, name="b", uid="")
     nameless = "the name of the object (a based on URL) was undeterminable: name must be provided"
     rows = [
-        (elsewhere, item, 400, "the name of the object (a) does not match the name on the URL (b)"),
-        (there, with_meta(item, name=""), 400, nameless),
-        (elsewhere, other, 404, f'{PLURAL[kind]} "b" not found'),
-        (there, with_meta(item, resourceVersion="abc"), 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
+        (other_path, item, 400, "the name of the object (a) does not match the name on the URL (b)"),
+        (own_path, with_meta(item, name=""), 400, nameless),
+        (other_path, other, 404, f'{PLURAL[kind]} "b" not found'),
+        (own_path, with_meta(item, resourceVersion="abc"), 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
     ]
     assert [(where, body, *error_of(client.request("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
-    response = client.request("PUT", there, with_meta(item, uid="another"))
+    response = client.request("PUT", own_path, with_meta(item, uid="another"))
     assert (response.code, response.reason) == (409, "Conflict")
     assert f"UID in precondition: another, UID in object meta: {item['metadata']['uid']}" in response.message
 

@@ -65,10 +65,10 @@ def test_every_manifest(client, namespace, target):
     requests = itertools.chain(
         fetched, over_one, initializer_requests(), workspace_requests(), trainer_requests(), volume_requests()
     )
-    ours, theirs = find_refusals(client, namespace, target, requests)
-    assert {text for text in theirs.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
-    late = [refusal for refusal in ours.values() if "has API 2.0" in refusal]
+    builder_errors, server_errors = find_refusals(client, namespace, target, requests)
+    assert {text for text in server_errors.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
+    late = [refusal for refusal in builder_errors.values() if "has API 2.0" in refusal]
     assert late
     twice = {label for label, _ in volume_requests() if label.split()[-1] in ("twice", "15-times")}
-    assert {label for label, refusal in ours.items() if "several mounts of one volume" in refusal} == twice
+    assert {label for label, refusal in builder_errors.items() if "several mounts of one volume" in refusal} == twice
     assert all("needs Trainer 2." in refusal for refusal in late)

@@ -59,17 +59,17 @@ def create_large_runtime(client, namespace):
 
 def find_refusals(client, namespace, target, requests):
     """Return the builder's errors, and the server's errors for the other requests."""
-    ours, theirs = {}, {}
+    builder_errors, server_errors = {}, {}
     for label, make in requests:
         try:
             item = build_manifest(make(), namespace, target)
         except InvalidSpec as error:
-            ours[label] = str(error)
+            builder_errors[label] = str(error)
             continue
-        answer = dry_run(client, namespace, item)
-        if not answer.ok:
-            theirs[label] = f"{answer.code} {answer.message}"
-    return ours, theirs
+        response = dry_run(client, namespace, item)
+        if not response.ok:
+            server_errors[label] = f"{response.code} {response.message}"
+    return builder_errors, server_errors
 
 
 def has_several_processes(size, *, fetched):
@@ -103,11 +103,11 @@ def list_without_recipe(*, fetched):
 def test_fine_tuning_with_initializers(client, namespace, target, record_feature):
     """A fine-tuning with initializers is accepted for every model, method and size that has a recipe."""
     create_large_runtime(client, namespace)
-    ours, theirs = find_refusals(
+    builder_errors, server_errors = find_refusals(
         client, namespace, target, fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
     )
-    assert theirs == {}
-    assert sorted(ours) == sorted(" ".join(one) for one in list_without_recipe(fetched=True))
+    assert server_errors == {}
+    assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=True))
     record_feature("TorchTune models")
 
 
@@ -150,9 +150,9 @@ def test_fine_tuning_without_a_recipe(client, namespace, target):
 
 def test_fine_tuning_over_a_workspace(client, namespace, target):
     """A fine-tuning over a workspace is accepted for every model, method and size that has a recipe."""
-    ours, theirs = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
-    assert theirs == {}
-    assert sorted(ours) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
+    builder_errors, server_errors = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
+    assert server_errors == {}
+    assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
 
 
 def is_unsupported_deadline(option, target):
@@ -162,10 +162,10 @@ def is_unsupported_deadline(option, target):
 
 def check_refusals(client, namespace, target, requests, refused):
     """Check that the builder rejects the selected labels only, and the server none."""
-    ours, theirs = find_refusals(client, namespace, target, requests())
-    assert theirs == {}
+    builder_errors, server_errors = find_refusals(client, namespace, target, requests())
+    assert server_errors == {}
     expected = sorted(label for label, _ in requests() if refused(label.split()))
-    assert sorted(ours) == expected, ours
+    assert sorted(builder_errors) == expected, builder_errors
 
 
 def test_initializer_sources(client, namespace, target, record_feature):

@@ -45,8 +45,8 @@ def test_every_field_is_accepted_after_conversion(client, namespace, target):
     names = {one.train_job["metadata"]["name"]: name for name, one in conversions.items()}
 
     def missing():
-        there = {job["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] for job in client.list("Job", namespace)}
-        return {name: field for name, field in names.items() if name not in there}
+        found = {job["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] for job in client.list("Job", namespace)}
+        return {name: field for name, field in names.items() if name not in found}
 
     try:
         wait_until(lambda: not missing(), 300)

@@ -226,12 +226,12 @@ def test_sweeps_during_submissions(cluster, evidence):
     def submit_and_use(task, pauses):
         for pause in pauses:
             callers[task] += 1  # from here on its engine reports this caller as running
-            mine = submit(cluster, shell("sleep 600"), key(task))
+            own_job = submit(cluster, shell("sleep 600"), key(task))
             uses[task] += 1
             stop.wait(pause)
-            found = cluster.get_trainjob(mine.name, mine.namespace)
-            if found is None or found["metadata"]["uid"] != mine.uid:
-                lost.append(mine)
+            found = cluster.get_trainjob(own_job.name, own_job.namespace)
+            if found is None or found["metadata"]["uid"] != own_job.uid:
+                lost.append(own_job)
             callers[task] -= 1
             stop.wait(pause)
 

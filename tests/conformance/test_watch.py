@@ -42,8 +42,8 @@ def set_labels(client, kind, namespace, name, **labels):
 def test_watch_from_the_version_of_a_list(client, namespace, kind):
     """A watch from a list's resourceVersion has every later change once and in order."""
     create_objects(client, namespace, kind, "a")
-    start, there = list_names(client, kind, namespace)
-    assert there == ["a"]
+    start, existing = list_names(client, kind, namespace)
+    assert existing == ["a"]
     set_labels(client, kind, namespace, "a", color="red")
     create_objects(client, namespace, kind, "b")
     client.delete(kind, namespace, "a")
@@ -64,8 +64,8 @@ def test_concurrent_writes(client, namespace):
 
     with ThreadPoolExecutor(4) as pool:
         writing = [pool.submit(write, writer) for writer in range(4)]
-        start, there = list_names(client, "Secret", namespace)
-        seen = list(there)
+        start, existing = list_names(client, "Secret", namespace)
+        seen = list(existing)
         for event in client.watch_events(path_of("Secret", namespace), resourceVersion=start):
             assert event["type"] == "ADDED"
             seen.append(event["object"]["metadata"]["name"])
@@ -212,13 +212,13 @@ def test_no_bookmark_without_changes(client, namespace):
 @pytest.mark.parametrize("kind", KINDS)
 def test_end_of_initial_events(client, namespace, kind):
     """With sendInitialEvents, an annotated BOOKMARK separates the existing objects from later changes."""
-    (there,) = create_objects(client, namespace, kind, "a")
+    (existing,) = create_objects(client, namespace, kind, "a")
     events = client.watch_events(path_of(kind, namespace), allowWatchBookmarks=True, **INITIAL)
     assert types_and_names([next(events)]) == [("ADDED", "a")]
     mark = next(events)
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert int(resource_version_of(mark["object"])) >= int(resource_version_of(there))
+    assert int(resource_version_of(mark["object"])) >= int(resource_version_of(existing))
     create_objects(client, namespace, kind, "b")
     assert types_and_names([next(events)]) == [("ADDED", "b")]
     events.close()

@@ -114,7 +114,7 @@ WRONG_TYPES = [
         runtimePatches=pod(securityContext={"runAsUser": "x"}),
     ),
     undecodable_case(
-        "a time that is none",
+        "an invalid time",
         'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"',
         runtimePatches=runtime_patches(time="yesterday"),
     ),
@@ -166,7 +166,7 @@ NOT_A_TRAINJOB = [
         bad_request("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"),
     ),
     AdmissionCase(
-        "metadata that is a text",
+        "metadata as text",
         trainjob_named(metadata="job"),
         bad_request("json: cannot unmarshal string into Go value of type v1.ObjectMeta"),
     ),
