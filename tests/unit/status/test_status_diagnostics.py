@@ -173,7 +173,7 @@ def test_an_admission_check_that_is_not_ready_is_reported():
     ]
 
 
-# -- the end of a job ------------------------------------------------------------------------------------------------------
+# -- the end of a job -------------------------------------------------------------------------------------------------
 
 FAILED = Verdict(Phase.FAILED, "FailedJobs", "jobset failed (first failed job: tune-node-0)", "node")
 
@@ -226,7 +226,7 @@ def test_a_failed_initializer_is_reported_as_initializer():
     assert (outcome.category, outcome.step) == (Category.INITIALIZER, "dataset-initializer")
 
 
-# -- invalid objects ---------------------------------------------------------------------------------------------------
+# -- invalid objects --------------------------------------------------------------------------------------------------
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(string.printable, max_size=20),

@@ -85,7 +85,7 @@ class Cluster:
         self.ended_log_executor = BoundedExecutor("ended-log", _ENDED_LOG_THREADS)
         self.outcome_executor = BoundedExecutor("outcome", _OUTCOME_THREADS)
 
-    # -- TrainJobs ------------------------------------------------------------------------------------------------
+    # -- TrainJobs ----------------------------------------------------------------------------------------------------
 
     def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
         """Return the fields of a TrainJob's spec that the installed Trainer has.
@@ -245,7 +245,7 @@ class Cluster:
             check=_TRAINJOBS.check,
         )
 
-    # -- objects of a TrainJob ------------------------------------------------------------------------------------
+    # -- objects of a TrainJob ----------------------------------------------------------------------------------------
 
     def list_pods(self, trainjob: str, namespace: str) -> list[dict[str, Any]]:
         """Return the pods of a TrainJob, including those of its initializers."""
@@ -309,7 +309,7 @@ class Cluster:
             read_seconds=read_seconds,
         )
 
-    # -- claims ---------------------------------------------------------------------------------------------------
+    # -- claims -------------------------------------------------------------------------------------------------------
 
     def get_claim(self, name: str, namespace: str) -> dict[str, Any] | None:
         """Return the PersistentVolumeClaim, or None if it does not exist."""
@@ -334,7 +334,7 @@ class Cluster:
         """
         return self._delete(_CLAIMS, name, namespace, {"preconditions": {"uid": uid}})
 
-    # -- any kind -------------------------------------------------------------------------------------------------
+    # -- any kind -----------------------------------------------------------------------------------------------------
 
     def list_objects(self, resource: Resource, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of a namespaced kind, as of one moment.
@@ -352,7 +352,7 @@ class Cluster:
         path = replace(resource, namespaced=namespace is not None).path(namespace or "")
         return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
 
-    # -- namespaces -----------------------------------------------------------------------------------------------
+    # -- namespaces ---------------------------------------------------------------------------------------------------
 
     def list_namespaces(self) -> list[str]:
         """Return the names of all namespaces.
@@ -365,7 +365,7 @@ class Cluster:
         )
         return [_object_name(namespace) for namespace in found]
 
-    # -- informers ------------------------------------------------------------------------------------------------
+    # -- informers ----------------------------------------------------------------------------------------------------
 
     def trainjob_informer(self, namespace: str, selector: str = MANAGED_SELECTOR) -> SharedInformer:
         """Return the shared informer of the TrainJobs in a namespace, keyed by name.
@@ -392,7 +392,7 @@ class Cluster:
                 self._informers[cache_key] = SharedInformer(self._http, resource, namespace, key)
             return self._informers[cache_key]
 
-    # -- requests -------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _request_with_retries(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return retry(lambda: self._http.request(method, path, **arguments), timeout=self._retry_seconds)

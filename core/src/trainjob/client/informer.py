@@ -174,7 +174,7 @@ class SharedInformer:
     def _doing(self, verb: str) -> str:
         return f"{verb} {self._resource.plural} in namespace {self._namespace}"
 
-    # -- the informer's own thread ----------------------------------------------------------------------------------
+    # -- the informer's own thread ------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:

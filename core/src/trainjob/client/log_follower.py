@@ -197,7 +197,7 @@ class LogFollower:
         with self._lock:
             return self._tails[source].lines if source in self._tails else ()
 
-    # -- one thread for each run of a container ---------------------------------------------------------------------
+    # -- one thread for each run of a container -----------------------------------------------------------------------
 
     def _follow(self, task: _ReadTask) -> None:
         backoff, reader, reported = Backoff(max_delay=10.0), self._create_reader(task), ""

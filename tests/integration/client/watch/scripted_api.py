@@ -71,7 +71,7 @@ class ScriptedApi:
     def open_watches(self) -> int:
         return len(self._streams)
 
-    # -- objects ------------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------------
 
     def write(self, name: str, phase: str = "Running", uid: str = "") -> Object:
         """Create or change a job."""
@@ -113,7 +113,7 @@ class ScriptedApi:
             self.version, self._oldest_version, self._history = version, version, []
             self.interrupt_watches("end")
 
-    # -- faults ----------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def interrupt_watches(self, action: str, content: bytes = b"") -> int:
         """Send content to every open stream, then end or break it.

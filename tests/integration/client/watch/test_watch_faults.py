@@ -236,7 +236,7 @@ def test_a_watch_resumes_at_a_bookmark(api, informer):
     assert api.request_counts["list"] == lists
 
 
-# -- versions that are set back --------------------------------------------------------------------------------------
+# -- versions that are set back ---------------------------------------------------------------------------------------
 
 
 def test_the_informer_relists_if_versions_are_set_back(api, informer, evidence):
@@ -298,7 +298,7 @@ def test_another_object_with_the_same_name_and_version_is_reported(api, informer
     evidence("faults", fault="cluster recreated: same names and versions, other UIDs", runs=1, result="reported gone")
 
 
-# -- credentials -----------------------------------------------------------------------------------------------------
+# -- credentials ------------------------------------------------------------------------------------------------------
 
 
 def test_a_watch_survives_a_token_that_is_replaced_in_its_file(api, tmp_path, evidence):
@@ -451,7 +451,7 @@ def test_without_the_permission_to_watch_one_list_serves_all_handlers(api, infor
     evidence("faults", fault="no permission to watch", runs=10, result=f"{len(set(lists))} list for 10 handlers")
 
 
-# -- permanent faults -------------------------------------------------------------------------------------
+# -- permanent faults -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

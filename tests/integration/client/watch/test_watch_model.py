@@ -97,7 +97,7 @@ class InformerModel(RuleBasedStateMachine):
         if is_calm:
             self._add_handler(None)
 
-    # -- changes in the cluster ------------------------------------------------------------------------------
+    # -- changes in the cluster ---------------------------------------------------------------------------------------
 
     def _write(self, name, phase):
         with self.api.changed:  # a reader of the model must find both changes
@@ -141,7 +141,7 @@ class InformerModel(RuleBasedStateMachine):
     def bookmark(self):
         self.api.bookmark()
 
-    # -- handlers --------------------------------------------------------------------------------------------------
+    # -- handlers -----------------------------------------------------------------------------------------------------
 
     @rule(target=handlers, key=st.one_of(st.none(), NAMES))
     def add_handler(self, key):
@@ -160,7 +160,7 @@ class InformerModel(RuleBasedStateMachine):
         handler.registration.close()
         handler.count_when_closed = len(handler.events)
 
-    # -- faults ----------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     @rule(cut=st.sampled_from(LOSSLESS_INTERRUPTIONS))
     def interrupt_watches(self, cut):
@@ -215,7 +215,7 @@ class InformerModel(RuleBasedStateMachine):
     def count(self):
         self.counts["steps"] += 1
 
-    # -- checks ------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     @rule()
     def check_final_state(self):

@@ -247,7 +247,7 @@ def test_ten_thousand_jobs_are_each_reported_once(api, informer, evidence):
     )
 
 
-# -- the end --------------------------------------------------------------------------------------------------------
+# -- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_handler_gets_an_error_when_the_informer_is_closed(api, informer):
