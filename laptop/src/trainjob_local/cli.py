@@ -43,7 +43,7 @@ _RUNNING_STATE = typer.Option(
 
 def commands() -> typer.Typer:
     """Return the Typer group of the subcommands."""
-    group = typer.Typer(help="Run Kubernetes with Kubeflow Trainer on this machine, without containers.")
+    group = typer.Typer(help="Run a Kubernetes cluster with Kubeflow Trainer on this machine, without containers.")
     group.callback()(_group)
     group.command("up", help=format_help(up))(up)
     group.command("status", help=format_help(status))(status)
