@@ -36,9 +36,9 @@ def pytest_configure():
 
 @pytest.fixture(scope="session")
 def trainjob_cluster_options():
-    """Return the arguments of the plugin's laptop cluster.
+    """Return the arguments of the laptop cluster that the pytest plugin starts.
 
-    Its environments contain the programs of upstream's images.
+    Containers of the Trainer's torchtune and initializer images run in `.venv/torchtune` and `.venv/initializer`.
     """
     return {"environments": {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}}
 

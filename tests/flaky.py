@@ -46,14 +46,15 @@ class FlakyCase:
 
 
 def find_flaky_cases(source: str, file: str) -> Iterator[FlakyCase]:
-    """Return the functions of a test file that carry the mark.
+    """Yield the test functions of a file that are marked flaky.
 
     Args:
         source: the file's text.
         file: its path, for the result and for errors.
 
     Raises:
-        ValueError: a mark lacks its reason, its day is not a date, or it is not a decorator of a test function.
+        ValueError: a mark lacks `reason` or `since`, `since` is not a date, or the mark is not a decorator of a test
+            function.
     """
     found = 0
     for function in ast.walk(tree := ast.parse(source)):

@@ -22,7 +22,10 @@ WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
 
 def exact_match(script):
-    """Return the score, on rank 0 of the evaluation's TrainJob; only this source is sent."""
+    """Return the model's score on the held-out tickets.
+
+    Rank 0 of the evaluation's TrainJob runs it. Only the source of this function is sent, so it has its own imports.
+    """
     import json
     import os
     import subprocess

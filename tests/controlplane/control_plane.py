@@ -40,7 +40,7 @@ class ControlPlane:
     Args:
         state: new or empty folder; it is retained for the logs in `logs/`.
         trainer: the Trainer's version.
-        environments: local environments that replace upstream's images, as for `LocalCluster`.
+        environments: local environments that replace the Trainer's images, as for `LocalCluster`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
         argo: whether Argo Workflows runs. Its executor needs fixed paths, so containers are isolated; this needs root.
@@ -171,9 +171,9 @@ class ControlPlane:
         return self.state / "images.json"
 
     def _write_images(self) -> None:
-        """Write the images' replacements and the pods' environment to a file for the kubelet.
+        """Write the kubelet's configuration of images: their local environments and variables.
 
-        Only its owner can read the file.
+        Only the file's owner can read it.
         """
         images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(self._environments)]
         self._images.touch(mode=0o600)

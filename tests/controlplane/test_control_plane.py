@@ -111,9 +111,9 @@ def test_sigkill_leaves_nothing(tmp_path, victim):
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
 def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
-    """SIGKILL during the start leaves nothing.
+    """If the supervisor is killed during the start, no process remains.
 
-    The phase of the start that this moment hits differs from machine to machine.
+    What has already started after `after` seconds differs from machine to machine.
     """
     arguments = ControlPlane(tmp_path)._command()
     ControlPlane(tmp_path)._write_images()

@@ -1,8 +1,8 @@
 """Stand-in for KFP's launcher: kfp_launcher.py COMMAND ARGUMENT...
 
-It runs between emissary and component and behaves as KFP 2.17 does (backend/src/v2/component/launcher_v2.go). It reads
-the command's standard output from a pipe and copies it to its own. It handles no signals, so SIGTERM ends it at once.
-It ends with exit code 1 for every failure of the command.
+It runs between Argo's emissary executor and the component, and behaves as in KFP 2.17
+(backend/src/v2/component/launcher_v2.go). It reads the command's standard output from a pipe and copies it to its own.
+It handles no signals, so SIGTERM ends it at once. It ends with exit code 1 for every failure of the command.
 """
 
 import io

@@ -51,9 +51,9 @@ def apply_roles(client: Client, namespace: str, name: str, account: str) -> None
 
 
 def create_restricted_token(client: Client, namespace: str, name: str) -> str:
-    """Return a token of a new service account that has only the rights of a manifest.
+    """Return a token of a new service account that has only the rights that a manifest grants.
 
-    The function waits until the API server grants them.
+    The function waits until they are effective in the API server.
     """
     create_account(client, namespace)
     apply_roles(client, namespace, name, "robot")

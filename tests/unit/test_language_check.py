@@ -10,8 +10,8 @@ from tools.language import check
     [
         ('def f():\n    """What the API server knows."""', "'What' starts a fragment"),
         ('def f():\n    """While it runs."""', "'While' starts a fragment"),
-        ('def f():\n    """Returns the pods."""', "'Returns' is no imperative verb"),
-        ('def f():\n    """Pods of the job."""', "'Pods' is no imperative verb"),
+        ('def f():\n    """Returns the pods."""', "'Returns' is not an imperative verb"),
+        ('def f():\n    """Pods of the job."""', "'Pods' is not an imperative verb"),
         ('def f():\n    """Whether it runs."""', "'Whether' starts a fragment"),
         (f'def f():\n    """Return {"a" * 88}."""', "has 96 characters, 88 are allowed"),
         ('class C:\n    """How it starts."""', "'How' starts a fragment"),

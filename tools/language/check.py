@@ -34,7 +34,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def first_line_problem(node: _Function | ast.ClassDef, line: str) -> str:
-    """Return why the first line of a docstring breaks a rule, or an empty string."""
+    """Return the rule that the first line of a docstring breaks, or an empty string."""
     is_function = not isinstance(node, ast.ClassDef)
     is_test = node.name.startswith("test_")
     is_property = any(
@@ -48,7 +48,7 @@ def first_line_problem(node: _Function | ast.ClassDef, line: str) -> str:
     if _FRAGMENT.match(line) or _CLAUSE.match(line):
         return f"{first!r} starts a fragment; write a full sentence"
     if is_function and not is_test and not is_property and first not in VERBS:
-        return f"{first!r} is no imperative verb; add it to tools/language/verbs.txt if it is one"
+        return f"{first!r} is not an imperative verb; add it to tools/language/verbs.txt if it is one"
     return ""
 
 

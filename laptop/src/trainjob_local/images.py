@@ -1,11 +1,11 @@
 """Local Python environments that replace container images.
 
 The laptop cluster pulls no images. A container runs with the programs of a Python environment on this machine. These
-environments replace upstream's images:
+environments replace the images of Kubeflow Trainer and its runtimes:
 
 * `torchtune-trainer` (torch, torchtune, torchao) and `pytorch/pytorch`: an environment with torchtune.
 * `dataset-initializer` and `model-initializer`: an environment with huggingface_hub and opendal, plus this package's
-  `pkg.initializers`, which has upstream's module names, environment variables and folders.
+  `pkg.initializers`, which has the Trainer's module names, environment variables and folders.
 
 Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
 """
@@ -56,7 +56,7 @@ class Image:
     missing: str = ""
 
     def problem(self) -> str:
-        """Return the reason why containers of this image cannot start, or an empty text."""
+        """Return the reason why containers of this image cannot start, or an empty string."""
         if self.missing or self.environment is None or (self.environment / "bin").is_dir():
             return self.missing
         return (
@@ -71,9 +71,9 @@ def find_image(images: Sequence[Image], name: str) -> Image:
 
 
 def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
-    """Return the replacements of upstream's images and of images named by an environment.
+    """Return the replacements of the Trainer's images and of images named by an environment.
 
-    The environments `initializer` and `torchtune` replace upstream's images. If one of the two is not given, this
+    The environments `initializer` and `torchtune` replace the Trainer's images. If one of the two is not given, this
     interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
     images do not start, and the error names the packages to install. Containers of `pytorch` images still start, in
     this interpreter's environment. An environment with another name, such as `xgboost`, replaces images with that word
@@ -124,7 +124,7 @@ def images_from_json(text: str) -> tuple[Image, ...]:
         text: a list of objects with the fields of `Image`, of which only `match` is required.
 
     Raises:
-        ValueError: the text is no such list.
+        ValueError: the text is not such a list.
     """
     found = json.loads(text)
     if not isinstance(found, list):

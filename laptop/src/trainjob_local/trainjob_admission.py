@@ -1,4 +1,4 @@
-"""The webhooks of Trainer for TrainJobs: defaults and checks, with upstream's messages.
+"""The Trainer's webhooks for TrainJobs: defaults and checks, with the same messages.
 
 Source: Trainer 2.3 `pkg/webhooks/trainjob_webhook.go`, the `Validate` functions of
 `pkg/runtime/framework/plugins/{torch,xgboost,jobset}`, `pkg/runtime/core/{clustertrainingruntime,trainingruntime}.go`.

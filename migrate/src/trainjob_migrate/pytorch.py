@@ -182,7 +182,7 @@ def _describe_program(program: Program) -> str:
 
 
 def _find_torchrun_obstacle(program: Program, processes: int, spec: Mapping[str, Any]) -> str:
-    """Return why torchrun cannot start the program; empty if it can."""
+    """Return the reason why torchrun cannot start the program; empty if it can."""
     if not program.is_known:
         return "the image's entrypoint is not known"
     if program.is_torchrun:

@@ -98,7 +98,7 @@ def enter_command(pid: int) -> list[str]:
 
 
 def unavailable_reason() -> str | None:
-    """Try to isolate a container, and return why that fails; None if it works."""
+    """Return the reason why isolated containers fail on this machine; None if they work."""
     if not shutil.which("unshare") or not shutil.which("nsenter"):
         return "isolated containers need unshare and nsenter, of util-linux"
     with tempfile.TemporaryDirectory() as folder:

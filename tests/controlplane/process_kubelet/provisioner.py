@@ -48,7 +48,7 @@ class Provisioner:
                 raise
 
     def on_volume(self, event_type: str, volume: Json) -> None:
-        """Delete a volume of this provisioner and its folder after its claim was deleted."""
+        """Delete a volume of this provisioner, and its folder, after its claim is deleted."""
         meta = volume["metadata"]
         notes = meta.get("annotations") or {}
         ours = notes.get("pv.kubernetes.io/provisioned-by") == _PROVISIONER

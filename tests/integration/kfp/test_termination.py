@@ -229,7 +229,10 @@ def test_a_signal_during_the_creation_deletes_the_trainjob_by_its_name(creation_
 
 
 def test_after_a_signal_just_before_the_request_no_trainjob_is_created(api, tmp_path):
-    """The launcher continues only after a second, and ends before it sends the request to create the TrainJob."""
+    """If the signal comes after `note_creation` but before the request, the request is never sent.
+
+    The signal handler cannot know whether the request was sent. It sends deletions for a second before it returns.
+    """
     api.creation_seconds = 0.0
     go = tmp_path / "go"
     os.mkfifo(go)

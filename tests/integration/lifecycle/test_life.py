@@ -110,10 +110,10 @@ def test_the_outcome_names_the_rank_that_failed(cluster, unique, tmp_path):
     assert set(lines) == {"[node-0] rank 0", "[node-1] rank 1"}
 
 
-def test_if_the_log_of_the_first_failed_rank_is_deleted_the_outcome_has_the_lines_of_another(
+def test_the_outcome_shows_another_failed_rank_if_the_log_of_the_first_is_deleted(
     cluster, unique, tmp_path, monkeypatch
 ):
-    """The Job controller deletes pods whose failure it has not seen yet, with their logs."""
+    """When a Job fails, the Job controller may delete a pod that has just failed, and with it the pod's log."""
     script = f"""
         case $JOB_COMPLETION_INDEX in
         1) [ -e {tmp_path}/failed ] && sleep 60; touch {tmp_path}/failed; echo unread; exit 3;;

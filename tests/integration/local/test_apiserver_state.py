@@ -1,4 +1,7 @@
-"""Tests of the stored state after SIGKILL, a restart and with two servers, and of the import."""
+"""Tests of the API server's stored state after SIGKILL, after a restart, over time and with two servers.
+
+The last test checks which modules an import of the package loads.
+"""
 
 from __future__ import annotations
 

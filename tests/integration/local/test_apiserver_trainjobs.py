@@ -15,7 +15,7 @@ from trainjob_local.apiserver import Operation, Reader, Stage, StatusError
 
 
 def patches(pod_spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a runtimePatch of the pods of `node`."""
+    """Return the `runtimePatches` that set this pod spec in the replicated job `node`."""
     template = {"spec": {"template": {"spec": pod_spec}}}
     jobs = {"replicatedJobs": [{"name": "node", "template": template}]}
     return [{"manager": "a.io/b", "trainingRuntimeSpec": {"template": {"spec": jobs}}}]

@@ -69,7 +69,7 @@ def taken_port() -> Iterator[int]:
 
 
 def start_sleeping_pod(cluster: LocalCluster) -> int:
-    """Start a pod whose process leaves its group, and return that process's ID."""
+    """Start a pod with a process in its own session, and return that process's ID."""
     kube = ClusterClient(cluster.kubeconfig)
     kube.create_job(train_job("sleeper", "sh", "-c", "setsid sleep 300 & echo $!; wait"))
     kube.wait_for("sleeper", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
@@ -88,7 +88,10 @@ def is_running(pid: int) -> bool:
 @pytest.mark.parametrize("victim", ["parent", "cluster"])
 @pytest.mark.parametrize("after", [0.05, 0.3, 0.6])
 def test_sigkill_while_it_starts(temporary_folder: Path, victim: str, after: float) -> None:
-    """SIGKILL during the start leaves nothing; the phase that this moment hits differs from machine to machine."""
+    """If the parent or the cluster is killed during the start, nothing remains.
+
+    What has already started after `after` seconds differs from machine to machine.
+    """
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         try:
             (cluster,) = wait_until(lambda: child_pids(parent.pid))
@@ -101,7 +104,10 @@ def test_sigkill_while_it_starts(temporary_folder: Path, victim: str, after: flo
 
 
 def test_the_parent_is_killed_at_the_first_moment(temporary_folder: Path) -> None:
-    """SIGKILL as soon as the process exists leaves nothing; the test polls without a pause to hit this moment."""
+    """If the parent is killed as soon as the cluster's process exists, nothing remains.
+
+    The test polls without a pause to hit this moment.
+    """
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.DEVNULL) as parent:
         deadline = time.monotonic() + 60
         while not child_pids(parent.pid):

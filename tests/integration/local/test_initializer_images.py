@@ -1,4 +1,4 @@
-"""Tests of the replacement of upstream's initializer images, with huggingface_hub and the loopback hub.
+"""Tests of the replacement of the Trainer's initializer images, with huggingface_hub and the loopback hub.
 
 Object stores are in tests/integration/programs/export/test_round_trip.py.
 """

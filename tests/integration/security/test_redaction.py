@@ -1,4 +1,4 @@
-"""Secrets are not in errors, representations, outcomes, logs or created objects."""
+"""Secrets do not appear in errors, the result of `repr()`, outcomes, logs or created objects."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ METHODS = {"full": None, "lora": LoraConfig(lora_rank=16, lora_alpha=32)}
 
 
 def tiny_config(*overrides: str, **config: Any) -> TorchTuneConfig:
-    """Return a configuration for the tiny model and a CPU in which few steps have an effect."""
+    """Return a configuration with which the tiny model learns in a few steps on a CPU."""
     lora = config.get("peft_config")
     builder = "lora_llama3_2" if lora else "llama3_2"
     given = {"dtype": "fp32", "batch_size": 8, "learning_rate": 3e-3, "gradient_accumulation_steps": 1, **config}

@@ -38,7 +38,7 @@ def build_runtime(*steps, policy="torch", framework=""):
 
 
 def find_broken_rules(request, runtime, dialect=Dialect.V2_2):
-    """Return the broken rules and the warnings for a request on a runtime."""
+    """Check a request against a runtime, and return the broken rules and the warnings."""
     job = to_trainjob(request)
     manifest = build_trainjob(job, name="job", namespace="ml", dialect=dialect)
     rules = [problem.allowed for problem in find_problems(job, manifest, runtime)]

@@ -1,4 +1,4 @@
-"""PyTorchJobs for tests: a small job, and a job with every field of the Training Operator and its pods."""
+"""PyTorchJobs for tests: a small job, and a job with every field of a PyTorchJob and of its pods."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FIELD_NAMES = (
 
 @st.composite
 def damaged_runtime(draw):
-    """Return a stock runtime with another value at one place."""
+    """Return a stock runtime in which all fields of one name have random values."""
     text = json.dumps(draw(st.sampled_from(stock_runtimes())))
     place = draw(st.sampled_from(FIELD_NAMES))
     return json.loads(text, object_hook=lambda table: {**table, place: draw(JSON)} if place in table else table)

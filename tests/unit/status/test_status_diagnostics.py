@@ -241,7 +241,7 @@ PATHS = [
 
 
 def replace_at(value, path, replacement):
-    """Return a copy with another value at one place."""
+    """Return a copy of an object in which the field at `path` is replaced."""
     if not path:
         return replacement
     inner = value.get(path[0]) if isinstance(value, dict) else None

@@ -155,7 +155,7 @@ STRINGS = array_of(STRING)
 
 
 def find_wrong_type(schema: Schema, value: Any, path: str = "") -> str:
-    """Return the error message for the first value of a wrong type, or an empty text.
+    """Return the error message for the first value of a wrong type, or an empty string.
 
     A Go program cannot decode a body with such a value, and rejects it before the schema applies. The messages differ
     from Go's.

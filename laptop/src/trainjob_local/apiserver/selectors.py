@@ -106,7 +106,7 @@ def parse_labels(text: str) -> LabelSelector:
     Its parts are `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a` and `a>1`, joined by commas.
 
     Raises:
-        SelectorError: the text is no label selector.
+        SelectorError: the text is not a label selector.
     """
     found: list[Requirement] = []
     at, end = 0, len(text.rstrip())
@@ -151,7 +151,7 @@ class FieldSelector:
 
     @property
     def name(self) -> str:
-        """The name that `metadata.name=` selects, or an empty text."""
+        """The name that `metadata.name=` selects, or an empty string."""
         return next((value for path, value, equal in self.terms if equal and path == "metadata.name"), "")
 
 
@@ -166,7 +166,7 @@ def parse_fields(text: str, supported: Collection[str] | None) -> FieldSelector:
 
     Raises:
         UnknownField: the selector uses another field.
-        SelectorError: the text is no field selector.
+        SelectorError: the text is not a field selector.
     """
     terms = []
     for term in sorted(re.findall(r"(?:\\.|[^,\\]|\\$)+", text)):

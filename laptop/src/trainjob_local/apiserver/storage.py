@@ -62,7 +62,7 @@ class Storage:
             in memory.
 
     Raises:
-        ClusterError: another server uses the folder, or the file is no database of this program.
+        ClusterError: another server uses the folder, or the file is not a database of this program.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -292,7 +292,7 @@ def parse_resource_version(text: str) -> int:
     """Return a resourceVersion as a number, 0 if it is empty.
 
     Raises:
-        ValueError: the text is no unsigned 64-bit number; the message is Go's.
+        ValueError: the text is not an unsigned 64-bit number; the message is Go's.
     """
     number = int(text) if text.isascii() and text.isdigit() else -1
     if text and not 0 <= number < 2**64:

@@ -66,9 +66,9 @@ class TokenIssuer:
             The TokenRequest with `status.token` and `status.expirationTimestamp`.
 
         Raises:
-            StatusError: 400 if `expirationSeconds` is no integer or the bound object is no Pod; 404 if the account or
-                the pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of
-                range.
+            StatusError: 400 if `expirationSeconds` is not an integer or the bound object is not a Pod; 404 if the
+                account or the pod does not exist; 409 if the pod has another uid than the request; 422 if the duration
+                is out of range.
         """
         spec = dict(spec or {})
         seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)

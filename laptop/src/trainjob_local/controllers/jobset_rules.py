@@ -56,9 +56,9 @@ def _set_job_defaults(replicated: Json) -> None:
 
 
 def schema_problem(jobset: Json) -> str:
-    """Return why the CRD's schema rejects a JobSet (HTTP 422), or an empty text.
+    """Return the reason why the CRD's schema rejects a JobSet (HTTP 422), or an empty string.
 
-    The text is what follows `is invalid: ` in the API server's message.
+    The reason is the part of the API server's message after `is invalid: `.
     """
     for index, replicated in enumerate(jobset["spec"].get("replicatedJobs") or []):
         if not containers_of(replicated):

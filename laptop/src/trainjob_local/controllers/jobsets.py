@@ -124,6 +124,11 @@ class _StatusUpdate:
         """Set a condition, and emit an event if its status changes.
 
         A false condition is not added if the JobSet never had a condition of this type.
+
+        Args:
+            new: the condition.
+            terminal: the new `terminalState`; empty to leave it unchanged.
+            kind: type of the event, `Normal` or `Warning`.
         """
         known = find_condition(self.status.get("conditions") or [], new["type"])
         if (known is None and new["status"] == "False") or (known and known["status"] == new["status"]):

@@ -58,7 +58,15 @@ class Create:
 
 @dataclass(frozen=True)
 class Patch:
-    """Change of an object or its status by a JSON merge patch; `failure_event` as in `Create`."""
+    """Change of an object or its status by a JSON merge patch.
+
+    Attributes:
+        resource: plural of the resource.
+        obj: the object to change.
+        change: the merge patch.
+        subresource: `status` to change the status; empty for the object itself.
+        failure_event: event if the change is rejected; the controller manager then skips the writes after it.
+    """
 
     resource: str
     obj: Json
@@ -69,7 +77,15 @@ class Patch:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deletion of an object and of the objects that it owns; `success_event` as in `Create`."""
+    """Deletion of an object.
+
+    Attributes:
+        resource: plural of the resource.
+        obj: the object to delete.
+        propagation: how the objects that it owns are deleted: `Background`, `Foreground` or `Orphan`.
+        grace: grace period of a pod in seconds; None for the default.
+        success_event: event after the deletion is accepted.
+    """
 
     resource: str
     obj: Json

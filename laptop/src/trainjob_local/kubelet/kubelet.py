@@ -102,7 +102,7 @@ class Kubelet:
     ) -> Iterator[bytes]:
         """Open the log of a container.
 
-        While the container waits to be restarted, this is the log of its last run, with and without `previous`.
+        While the container waits for its restart, this is the log of its last run, whether `previous` is set or not.
 
         Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (validateContainerLogStatus).
 

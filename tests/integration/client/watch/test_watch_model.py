@@ -1,4 +1,4 @@
-"""Model test of the informer: after any faults in any order, each handler knows the objects and got each event once."""
+"""Model test of the informer: whatever faults occur, each handler knows the objects and gets each event once."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class InformerModel(RuleBasedStateMachine):
 
     @rule()
     def check_final_state(self):
-        """Check that all handlers know the objects when there are no more faults and changes."""
+        """Check that each open handler knows the current objects after faults and changes stop."""
         self.api.responders.clear()
         for handler in self.all_handlers:
             if handler.count_when_closed is None:

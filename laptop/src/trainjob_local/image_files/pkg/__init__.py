@@ -1,1 +1,1 @@
-"""The laptop cluster's replacement for the program in upstream's initializer images."""
+"""The laptop cluster's replacement for the program in the Trainer's initializer images."""

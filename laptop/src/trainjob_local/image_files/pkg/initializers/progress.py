@@ -10,10 +10,10 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Counter of complete files, which prints a line for each; any thread may use it.
+    """Thread-safe counter of downloaded files, which prints a line for each file.
 
     Args:
-        request: request of the download.
+        request: source and target of the download.
         sizes: sizes of all files, in bytes.
     """
 

@@ -54,7 +54,7 @@ _OPTIONS = ("ACCESS_TOKEN", "ENDPOINT", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "R
 def parse_request(environment: Mapping[str, str], kind: str) -> Request:
     """Return the request in the environment variables.
 
-    The workspace is `/workspace`, as in upstream's images, unless WORKSPACE contains its path on this machine.
+    The workspace is `/workspace`, as in the Trainer's images, unless WORKSPACE contains its path on this machine.
 
     Args:
         environment: the environment variables.
