@@ -181,7 +181,7 @@ class ServerUnavailable(ClusterError):
     """A response 429 or 5xx of the API server, or a required webhook that is down.
 
     Attributes:
-        retry_after: seconds to wait as the server requests, or None.
+        retry_after: seconds to wait, from the header `Retry-After`; None without it.
     """
 
     retryable = True

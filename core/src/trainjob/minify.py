@@ -35,13 +35,13 @@ def minify(text: str) -> str:
     return (bytes(kept) + raw[position:]).decode()
 
 
-_Cut = tuple[int, int, bytes]  # start, end, and the replacement
+_Cut = tuple[int, int, bytes]  # start and end of the removed bytes, and their replacement
 
 
 def _find_cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut]:
-    """Yield the cuts of docstrings, `if TYPE_CHECKING` and annotations of functions.
+    """Yield the cuts that remove docstrings, `if TYPE_CHECKING` and annotations of functions.
 
-    The texts below constants and fields count as docstrings.
+    String literals below constants and fields count as docstrings.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -73,9 +73,9 @@ def _span(node: ast.expr | ast.arg, starts: list[int]) -> tuple[int, int]:
 
 
 def _find_comment_cuts(text: str, lines: list[bytes], starts: list[int]) -> Iterator[_Cut]:
-    """Yield the cuts of comments with the space before them, and of blank lines.
+    """Yield the cuts that remove blank lines, and comments with the space before them.
 
-    A `#` inside a text is no comment.
+    A `#` inside a string literal is not a comment.
     """
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         number = token.start[0] - 1

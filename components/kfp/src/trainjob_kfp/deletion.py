@@ -1,6 +1,6 @@
 """Immediate deletion of one TrainJob on connections that are already open.
 
-It also works if the creation of the TrainJob is still in progress.
+The request is repeated if the creation of the TrainJob is still in progress.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeletionRequest:
     def seconds_to_next_attempt(self) -> float | None:
         """Return the seconds until the next attempt is due; None if no attempt is left.
 
-        Each attempt is returned once, to the thread that calls first.
+        All threads share one schedule: each attempt is returned once, to the thread that calls first.
         """
         with self._lock:
             moment = next(self._attempt_times, None)
@@ -97,7 +97,7 @@ class DeletionThreads:
 
         Args:
             connection: how to reach the cluster.
-            keepalive_seconds: seconds between two uses of a connection, so that neither end closes it.
+            keepalive_seconds: interval at which open connections are used, so that they are not closed as idle.
 
         Raises:
             NoClusterConfigured: there is no cluster to connect to.

@@ -190,7 +190,14 @@ def _list_jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator
 
 @dataclass(frozen=True)
 class _LauncherContext:
-    """Clients, own pod and run key of this launcher."""
+    """Clients, own pod and run key of this launcher.
+
+    Attributes:
+        cluster: client of the cluster that runs the TrainJob.
+        own_cluster: client of the cluster that runs the launcher's pod.
+        pod: the launcher's pod; None if it was not read.
+        key: run key of the step.
+    """
 
     cluster: Cluster
     own_cluster: Cluster
@@ -204,7 +211,7 @@ def _open_context(
 ) -> Iterator[_LauncherContext]:
     """Open the clusters, and read the launcher's own pod at most once.
 
-    The cluster of the training and that of the pod are mostly the same.
+    The TrainJob usually runs in the cluster of the launcher's pod. Both clients are then the same object.
     """
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(connection)))
@@ -217,7 +224,7 @@ def _open_context(
 
 @contextlib.contextmanager
 def _keep_condition(on_kill: str, context: _LauncherContext) -> Iterator[Callable[[], bool]]:
-    """Yield the function that decides on a signal whether the TrainJob continues."""
+    """Yield a function for a signal, which returns whether to keep the TrainJob."""
     if on_kill == "keep_on_drain" and context.pod is not None:
         with OwnPodWatch(context.own_cluster, context.pod) as watched:
             yield watched.is_being_removed

@@ -44,13 +44,14 @@ class Metrics(Protocol):
 
 
 class LogSummary:
-    """Record of the progress and the result in a TrainJob's log.
+    """Progress and result that were read from a TrainJob's log.
 
     It is filled while `launch` follows the log.
 
     Attributes:
         points: progress in the order of the log, oldest first.
-        step_result: receipt of an export, or the value that a function returned, as `result`.
+        step_result: receipt of an export, or `{"result": value}` with the value that a function returned; empty if the
+            log has neither.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class LogSummary:
 
     @property
     def result_json(self) -> str:
-        """Value that the training's function returned, as JSON; empty if it returned none."""
+        """Value that the training's function returned, as JSON; empty if the log has no value."""
         return json.dumps(self.step_result["result"]) if "result" in self.step_result else ""
 
 

@@ -49,7 +49,7 @@ class Terminator:
 
         Args:
             connection: how to reach the cluster.
-            keepalive_seconds: seconds between two uses of an open connection, so that neither end closes it.
+            keepalive_seconds: interval at which open connections are used, so that they are not closed as idle.
         """
         self._connection, self._keepalive_seconds = connection, keepalive_seconds
         self._should_keep: Callable[[], bool] = lambda: False
@@ -76,9 +76,9 @@ class Terminator:
             self._exit("no TrainJob was created")
 
     def set_keep_condition(self, should_keep: Callable[[], bool]) -> None:
-        """Set the function that decides on a signal whether the TrainJob continues.
+        """Set the function that is called on a signal, and returns whether to keep the TrainJob.
 
-        If it returns True, the signal only ends the process.
+        If it returns True, the TrainJob continues, and the signal ends only the process.
         """
         self._should_keep = should_keep
 
@@ -94,8 +94,8 @@ class Terminator:
     def set_reference(self, reference: JobReference) -> None:
         """Record the TrainJob to delete on a signal; delete it at once if a signal is pending.
 
-        An adopted TrainJob may have ended. On a signal, its state is therefore read first until [mark_unfinished][] is
-        called.
+        An adopted TrainJob may have ended already. Until [mark_unfinished][] is called, a signal therefore first reads
+        its phase, and deletes it only if it has not ended.
         """
         self._may_have_ended = reference.adopted
         self._name, self._namespace, self._uid = reference.name, reference.namespace, reference.uid

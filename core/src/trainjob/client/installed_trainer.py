@@ -52,7 +52,7 @@ class InstalledTrainer:
 
     @property
     def cached_fields(self) -> frozenset[str]:
-        """The fields as they were read last; empty if they were never read."""
+        """Names of the spec's fields, as last read; empty if they were never read."""
         return self._fields
 
     def not_installed_error(self) -> NotFound:

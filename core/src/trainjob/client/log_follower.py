@@ -251,7 +251,7 @@ class LogFollower:
             return self._observed.wait_for(lambda: key in self._ended or self._stopped.is_set(), timeout=2.0)
 
     def _read(self, task: _ReadTask, reader: LogReader, backoff: Backoff) -> bool:
-        """Read one stream to its end, and return False if the log belongs to another task."""
+        """Read one stream to its end, and return False if another task reads this log."""
         previous = self._is_previous(task.key)
         stream = self._cluster.open_log(
             task.pod,
@@ -286,11 +286,11 @@ class LogFollower:
         return self._is_own_log(reader.first, task)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
-        """Return whether a log with this first line belongs to this task.
+        """Return whether this task is the one that reads the log with this first line.
 
-        A container may restart between the last event of its pod and the opening of its log. The task then gets the log
-        of the next run, and continues to read it. The task that was started for that next run reads the missed log
-        instead: the two tasks swap their keys.
+        A container may restart between the last event of its pod and the opening of its log. The task for the ended run
+        then opens the log of the next run, and keeps reading it. When the task for that next run opens the same log,
+        the two tasks swap their keys, and the result is False. That task then reads the log of the ended run instead.
         """
         if first is None:
             return True

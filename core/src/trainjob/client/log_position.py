@@ -57,7 +57,7 @@ class Position:
 
     @property
     def resuming(self) -> bool:
-        """Whether the stream has not reached a new line yet."""
+        """Whether the stream was resumed and has not reached its first new line yet."""
         return self._resuming
 
     def resume(self) -> None:

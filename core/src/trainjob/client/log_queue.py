@@ -38,10 +38,10 @@ class SkippedLines:
     """A gap in the written lines of one source.
 
     Attributes:
-        source: as in [LogLine][].
+        source: source of the lines, as in [LogLine][].
         lines: number of skipped lines; the pieces of a very long line count as one.
-        bytes: size of their text, with line ends.
-        command: command that prints the log of these lines; empty if it is unknown.
+        bytes: size of the skipped lines in bytes, with line endings.
+        command: kubectl command that prints the log with these lines; empty if it is unknown.
     """
 
     source: str

@@ -129,7 +129,7 @@ class LogChannel:
     def put(self, line: LogLine) -> None:
         """Queue a line of a container's log.
 
-        The method blocks while the queue is full, until the queue starts to skip lines.
+        If the queue is full, the method blocks until there is space or the queue starts to skip lines.
         """
         with self._changed:
             while not self._is_closed and not self._queue.offer(line, now := time.monotonic()):

@@ -112,9 +112,9 @@ class PlatformInspector:
         return "" if isinstance(found, ClusterError) else get_str(found, "data", "kubeflow_trainer_version")
 
     def _get_user_name(self) -> str:
-        """Return the user's name as the API server knows it.
+        """Return the user's name from a SelfSubjectReview.
 
-        It is empty if the request fails, as before Kubernetes 1.28.
+        It is empty if the request fails. Before Kubernetes 1.28, the API server does not serve this request.
         """
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -108,9 +108,9 @@ def list_all(
     query: Mapping[str, Any],
     check: ResponseCheck = check_namespaced_object,
 ) -> list[dict[str, Any]]:
-    """Return all objects of a collection, as of one moment; see [list_pages][].
+    """Return all objects of a collection at one resourceVersion; see [list_pages][].
 
-    If the list expires while it is read, it is read again, up to three times in total.
+    If the list expires while its pages are read, it is read again from the first page, up to three times in total.
 
     Raises:
         ClusterError: the objects could not be read.

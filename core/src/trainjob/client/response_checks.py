@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 ResponseCheck = Callable[[Any], str]
-"""Function that takes a body's JSON value and returns its problem, or an empty string."""
+"""Function that takes a body's JSON value and returns the problem with it, or an empty string."""
 
 # Kubernetes 1.36 sets these on every stored object.
 _ALWAYS_SET = ("name", "uid", "resourceVersion", "creationTimestamp")
 
 
 def check_json_object(body: Any) -> str:
-    """Return the problem of a body that may be any JSON object, or an empty string."""
+    """Return the problem with a body that may be any JSON object, or an empty string."""
     return "" if isinstance(body, dict) else f"it is a JSON {type(body).__name__}, not an object"
 
 
 def check_object(body: Any) -> str:
-    """Return the problem of an API object of any kind, or an empty string."""
+    """Return the problem with an API object of any kind, or an empty string."""
     if problem := check_json_object(body):
         return problem
     metadata = body.get("metadata")
@@ -35,7 +35,7 @@ def check_object(body: Any) -> str:
 
 
 def check_namespaced_object(body: Any) -> str:
-    """Return the problem of an API object of a namespaced kind, or an empty string."""
+    """Return the problem with an API object of a namespaced kind, or an empty string."""
     problem = check_object(body)
     return problem or ("" if _is_text(body["metadata"].get("namespace")) else "it has no metadata.namespace")
 
@@ -60,9 +60,9 @@ def check_list_of(check: ResponseCheck) -> ResponseCheck:
 
 
 def check_deletion(body: Any) -> str:
-    """Return the problem of the response to a deletion, or an empty string.
+    """Return the problem with the response to a deletion, or an empty string.
 
-    The response has to be a Status of success, or the object that is being deleted.
+    The response must be a Status with `status: Success`, or the object that is being deleted.
     """
     if isinstance(body, dict) and body.get("kind") == "Status":
         return "" if body.get("status") == "Success" else "it is a Status without success"

@@ -51,14 +51,14 @@ class RunKey:
         return f"{self.engine} {'.'.join(part for part in (self.workflow, self.task) if part)}{index}{run}".strip()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the key's parts as JSON values."""
+        """Return the fields of the run key as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_text(cls, canonical: str) -> RunKey | None:
         """Return the key from the text of [canonical][], or None if the text is not a run key.
 
-        Users can edit the annotation.
+        Users can edit the annotation, so it may have any text.
         """
         try:
             parts = json.loads(canonical)

@@ -1,6 +1,6 @@
-"""Log of a TrainJob for a step: phases, log lines of all ranks, and progress.
+"""Log of a step's TrainJob: phases, log lines of all ranks, and progress.
 
-Every engine writes the same lines; only the destination differs.
+Airflow tasks, KFP steps and the command line write the same lines; only the destination differs.
 """
 
 from __future__ import annotations

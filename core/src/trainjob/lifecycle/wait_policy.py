@@ -97,7 +97,7 @@ class WaitResult:
 
     Attributes:
         verdict: phase of the TrainJob and its reason.
-        timeout: sentence about the limit that was reached; empty if the TrainJob has finished or must be ended.
+        timeout: message about the time limit that was reached; empty if the wait ended for another reason.
         advice: after a timeout, the remedy for the reason why the TrainJob did not start; empty if it is unknown.
         end_job: whether the waiter must end the TrainJob: it failed more often than allowed, or can no longer start.
     """

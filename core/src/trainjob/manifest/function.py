@@ -22,7 +22,7 @@ from trainjob.spec.trainers import escape_expansion, validate_command
 
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
 # of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
-# depends on variables that the Trainer's plugin sets (2.3, pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
+# depends on variables that the plugin of Trainer 2.3 sets (pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
 # in the same way. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
 _BOOTSTRAP = (
     "import base64,os,subprocess,sys,tempfile;"
@@ -225,7 +225,10 @@ def _check_names(function: Any, source: str) -> None:
 
 
 def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str) -> None:
-    """Refuse relative imports and generators, which fail in the pod although all names exist."""
+    """Refuse relative imports and generators, which do not work in the pod.
+
+    All their names may exist, so [_check_names][] does not find them.
+    """
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
         rule = "it has a relative import: import by the full name, and install that package in the training image"
         raise _invalid_function("func", function, rule)

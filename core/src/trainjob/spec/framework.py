@@ -80,7 +80,7 @@ class Framework(Protocol):
         """Return whether an attempt can continue from a checkpoint of an earlier one."""
 
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
-        """Return the container that trains over a workspace, without environment variables.
+        """Return the container of a training in a workspace, without environment variables.
 
         Args:
             step: a step with a workspace.

@@ -66,7 +66,10 @@ class TrainJobManifest(Spec):
 
     @property
     def name(self) -> str | None:
-        """Start of the TrainJob's name; None if the manifest has no name."""
+        """Prefix of the TrainJob's name; None if the manifest has no name.
+
+        It is `name` or `generateName` of the manifest.
+        """
         metadata = self._metadata
         return metadata.get("name") or metadata.get("generateName") or None
 

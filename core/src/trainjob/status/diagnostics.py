@@ -162,7 +162,7 @@ def get_event_findings(
 
 
 def _is_current(event: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Return whether an event adds to its pod's status and still holds."""
+    """Return whether an event about a pod still holds, and explains more than its status."""
     if get_str(event, "reason") == _ERROR:  # before Kubernetes 1.32 the back-off's message lacks the cause
         pulling = any(reason in _PULL_ERROR_REASONS for reason, _ in startup_problems(pod))
         return pulling and get_str(event, "message").startswith(_NO_PULL)

@@ -27,15 +27,15 @@ def get_list(value: Any, *path: str) -> list[Mapping[str, Any]]:
 
 
 def get_str(value: Any, *path: str) -> str:
-    """Return the text at a path of keys, or an empty text."""
+    """Return the string at a path of keys, or an empty string."""
     found = get_mapping(value, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) else ""
 
 
 def get_int(value: Any, *path: str) -> int:
-    """Return the whole number at a path of keys, or 0.
+    """Return the integer at a path of keys, or 0.
 
-    The number may also be written as text, as in labels.
+    The value may also be a string of digits, as in labels.
     """
     found = get_mapping(value, *path[:-1]).get(path[-1])
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19:

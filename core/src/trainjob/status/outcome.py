@@ -27,7 +27,7 @@ class Outcome:
         namespace: namespace of the TrainJob.
         uid: uid of the TrainJob.
         phase: Complete, Failed or Deleted.
-        category: category of the end, with the rules in [trainjob.status.failure_rules.RULES][].
+        category: `Succeeded`, or the kind of the failure; [trainjob.status.failure_rules.RULES][] has the rule of each.
         reason: reason of the condition, or of this project if there is none.
         message: message of the condition, or of this project.
         step: replicated job that failed first, such as `node`.

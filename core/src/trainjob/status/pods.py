@@ -108,11 +108,11 @@ def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerF
 
 
 def _get_disruption(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return reason and message of a pod that was ended from outside.
+    """Return the reason and message of the disruption that ended a pod, such as an eviction.
 
-    Both are empty if the pod's containers ended by themselves. The kubelet writes them into the status. The scheduler,
-    the API server's evictions, the taint manager and the garbage collector write only the condition DisruptionTarget
-    (Kubernetes 1.36).
+    Both are empty if the pod's containers ended by themselves. The kubelet writes reason and message into the pod's
+    status. The scheduler, the eviction API, the taint manager and the garbage collector write only the condition
+    DisruptionTarget (Kubernetes 1.36).
     """
     status, disruption = get_mapping(pod, "status"), true_conditions(pod).get("DisruptionTarget", {})
     if reason := get_str(status, "reason"):
@@ -155,7 +155,7 @@ def step_of(pod: Mapping[str, Any]) -> str:
 def rank_of(pod: Mapping[str, Any]) -> int:
     """Return a pod's rank in its replicated job, counted from 0.
 
-    The rank is also 0 if the label is not a number, because any user may create a pod with these labels.
+    Any user may create a pod with these labels, so the label may not be a number. The rank is 0 in that case.
     """
     return get_int(pod, "metadata", "labels", RANK_LABEL)
 

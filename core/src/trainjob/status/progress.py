@@ -15,7 +15,7 @@ _FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already
 
 @dataclass(frozen=True)
 class Progress:
-    """A point in a training or in a fetch.
+    """Progress of a training or of a fetch at one moment.
 
     Attributes:
         step: optimizer steps done.
@@ -39,7 +39,7 @@ class Progress:
         return min(100.0, 100.0 * self.step / self.total) if self.total else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the progress as JSON values; the unit `step` is left out."""
+        """Return the progress as JSON values; `unit` is left out if it is `step`."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("unit", "step")}
 
     def __str__(self) -> str:

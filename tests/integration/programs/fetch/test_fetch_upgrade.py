@@ -50,7 +50,7 @@ def test_a_complete_folder_is_not_changed(run_fetch, hub, model):
     before = read_all_paths(model)
     done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
     assert read_receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
-    assert "fetch: all of it is there already" in done.stdout
+    assert "fetch: all files are in the folder already" in done.stdout
     assert hub.list_sent_files() == []
     assert read_all_paths(model) == before
 

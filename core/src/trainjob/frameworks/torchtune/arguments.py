@@ -35,10 +35,10 @@ _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|none", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class WorkspacePaths:
-    """Input and output paths of a training over a workspace, as arguments of a container.
+    """Input and output paths of a training in a workspace, as written in container arguments.
 
     Attributes:
-        dataset: the folder or file with the rows.
+        dataset: the folder or file with the rows of the dataset.
         model: the folder with the model.
         output: the folder for the checkpoints.
     """
@@ -49,7 +49,7 @@ class WorkspacePaths:
 
 
 def build_tune_arguments(model: Model, config: TorchTuneConfig, paths: WorkspacePaths) -> list[str]:
-    """Return the arguments after `tune` for a training over a workspace.
+    """Return the arguments after `tune` for a training in a workspace.
 
     Args:
         model: the model to train.

@@ -1,4 +1,4 @@
-"""Methods of TorchTune other than plain fine-tuning on answers."""
+"""Methods of TorchTune other than supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PreferenceTuning(Spec):
 
 
 class Distillation(Spec):
-    """Knowledge distillation: training on a larger model's output probabilities, too.
+    """Knowledge distillation: training on answers and on a larger model's probabilities.
 
-    It trains LoRA only.
+    It can train only LoRA adapters.
 
     Attributes:
         teacher: name of the larger model: `llama3.1-8b`, or a model that can be fine-tuned here.
@@ -62,9 +62,7 @@ class QuantizationAware(Spec):
 
 
 class Quantization(Spec):
-    """Quantization of a model without training.
-
-    It quantizes weights to 4 bits, and the activations between the layers to 8 bits.
+    """Post-training quantization of a model: weights to 4 bits, activations to 8 bits.
 
     Attributes:
         group_size: number of weights that share a scale: 32, 64, 128 or 256. After quantization-aware training, use the

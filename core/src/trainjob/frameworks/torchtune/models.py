@@ -15,16 +15,16 @@ class Model:
         name: the model's name in requests and in the names of runtimes, such as `llama3.2-1b`.
         config: folder and prefix of its configurations, such as `llama3_2/1B`.
         builder: function that builds it, below `torchtune.models`.
-        tokenizer: its tokenizer's file in the model folder.
-        merges_file: its tokenizer's merges file in the model folder; may be empty.
+        tokenizer: path of its tokenizer's file in the model folder.
+        merges_file: path of its tokenizer's merges file in the model folder; may be empty.
         has_runtime: whether the Trainer ships a runtime for it.
         has_qlora: whether a QLoRA configuration exists.
-        has_single_device_config: whether its configurations are for one process; otherwise all of them are for several,
-            also QLoRA's.
-        multinode: whether a full fine-tuning on several nodes exists.
+        has_single_device_config: whether it has configurations for one process. If False, all its configurations,
+            including QLoRA's, are for several processes.
+        multinode: whether a configuration for full fine-tuning on several nodes exists.
         shards: number of files with its weights.
-        has_tied_embeddings: whether its output shares the embedding's weights.
-        model_type: its type in TorchTune's checkpointers.
+        has_tied_embeddings: whether its output layer shares the weights of its embedding.
+        model_type: value of `model_type` for TorchTune's checkpointers.
         tokenizer_builder: function that builds its tokenizer, below `torchtune.models`.
     """
 
@@ -55,7 +55,7 @@ class Model:
         return tuple(f"model-{n:05}-of-{self.shards:05}.safetensors" for n in range(1, self.shards + 1))
 
 
-# Builders, files and kinds come from torchtune 0.6.1's configurations, recipes/configs.
+# Builders, files and model types come from torchtune 0.6.1's configurations, recipes/configs.
 MODELS = {
     model.name: model
     for model in (
@@ -89,7 +89,7 @@ TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
 
 
 def get_model(name: str) -> Model:
-    """Return the model of a name, also in the Trainer's own spelling (`llama3_2/1B`).
+    """Return the model of a name; the Trainer's spelling (`llama3_2/1B`) is accepted, too.
 
     Raises:
         InvalidSpec: no model has this name.

@@ -1,4 +1,4 @@
-"""`python -m trainjob.programs.export`."""
+"""Entry point of `python -m trainjob.programs.export`."""
 
 from __future__ import annotations
 

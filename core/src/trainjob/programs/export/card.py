@@ -25,9 +25,9 @@ _LIBRARIES = {"model": "transformers", "adapter": "peft"}
 def with_card(
     files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> tuple[ExportFile, ...]:
-    """Return the plan with our own card, which replaces the base model's card.
+    """Return the files of an export, with a new model card in place of the base model's card.
 
-    The base model's card describes another model.
+    The base model's card does not describe the fine-tuned model.
     """
     card = ExportFile(CARD_FILE, content=model_card(checkpoint, metrics, metadata).encode())
     return tuple(sorted((*(file for file in files if file.path != CARD_FILE), card), key=lambda file: file.path))

@@ -1,4 +1,4 @@
-"""`python -m trainjob.programs.fetch`."""
+"""Entry point of `python -m trainjob.programs.fetch`."""
 
 from __future__ import annotations
 

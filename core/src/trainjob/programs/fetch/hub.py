@@ -1,8 +1,8 @@
 """Fetches from the Hugging Face hub, at one commit.
 
-Upstream's rule selects the files of a repository (Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`). A
-dataset is the whole repository, whatever folder its address names. A model is `*.json`, `*.safetensors`, `*.model` and
-`*.txt`.
+It fetches the same files as the initializers of Trainer 2.3 (`pkg/initializers/{dataset,model}/huggingface.py`). For a
+dataset, these are all files of the repository, even if its address names a folder. For a model, these are the files
+that match `*.json`, `*.safetensors`, `*.model` or `*.txt`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def check_names(names: Iterable[str], origin: str, error: type[TrainJobError], *
 
 
 def check_conflicts(names: Iterable[str], origin: str, error: type[TrainJobError], *, hint: str) -> None:
-    """Refuse a list of file names if two of them cannot be in one folder.
+    """Refuse a list of file names if two of them are equal, or conflict as `a` and `a/b`.
 
     Raises:
         TrainJobError: of the class `error`; the message names both.

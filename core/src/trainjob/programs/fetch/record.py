@@ -1,7 +1,7 @@
 """The record of a fetched folder: its files and their origin.
 
 The record is the file `.trainjob-fetch/record.jsonl` in the folder. The first line contains the origin. One line for
-each file follows after the file is on disk and checked. The last line is written only after the folder is complete. If
+each file follows after the file is on disk and verified. The last line is written only after the folder is complete. If
 a fetch is killed, the record therefore lists the files that need not be fetched again. A partly filled folder never
 counts as complete.
 """
@@ -29,7 +29,7 @@ _FORMAT = "trainjob-fetch"
 
 @dataclass(frozen=True)
 class RecordedFile:
-    """A file in the folder; see [trainjob.programs.fetch.listing.StoreFile][]."""
+    """Entry of one file; [trainjob.programs.fetch.listing.StoreFile][] explains the fields."""
 
     path: str
     size: int
@@ -42,7 +42,7 @@ class Record:
     """The content of a folder's record.
 
     Attributes:
-        uri, revision: origin of the files; empty if it is not known.
+        uri, revision: origin of the files; empty if the folder has no valid record.
         files: the recorded files, by path; the paths are not checked yet.
         complete: whether the folder contains all requested files.
     """
@@ -54,7 +54,7 @@ class Record:
 
 
 def read_record(folder: Path) -> Record:
-    """Return the record of a folder; an empty one if none exists or no fetch wrote it."""
+    """Return the record of a folder; an empty record if the file is missing or invalid."""
     try:
         with Folder(folder).open_for_reading(RECORD_FILE) as content:
             lines = content.read().decode().splitlines()
@@ -72,7 +72,7 @@ def read_record(folder: Path) -> Record:
 
 
 def _entry(line: str) -> dict[str, Any] | None:
-    """Return the entry in a line; None for a line that was cut short by a kill."""
+    """Return the entry in a line; None if a killed fetch left the line incomplete."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -101,7 +101,7 @@ class RecordWriter:
         self._folder.move(_NEW_RECORD, RECORD_FILE)
 
     def add(self, entry: RecordedFile) -> None:
-        """Record a file that is on disk and checked."""
+        """Record a file that is on disk and verified."""
         with self._lock, self._folder.open_for_appending(RECORD_FILE) as file:
             file.write(_line(asdict(entry)))
 

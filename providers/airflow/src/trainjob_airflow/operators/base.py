@@ -141,11 +141,12 @@ class StepOperator(BaseOperator):
 
         Raises:
             AirflowFailException: a retry cannot help; see `trainjob_airflow.task_errors`.
-            AirflowException: a user has ended or cleared the task; `on_kill_action` was applied to its TrainJob.
+            AirflowException: a user has cleared the task or set its state; `on_kill_action` was applied to its
+                TrainJob.
             AirflowRescheduleException: the worker was stopped; the same try continues with the TrainJob on another
                 worker.
             JobFailed: the TrainJob failed.
-            TrainJobError: the cluster cannot be reached, or a limit was reached.
+            TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
         with self._handle_unexpected_errors(context), convert_permanent_errors():
             return self._execute(context)
@@ -354,12 +355,13 @@ class StepOperator(BaseOperator):
         return self._finish(context, outcome, reference, progress.step_result)
 
     def _end_if_user_decided(self, context: Context, reference: JobReference) -> None:
-        """Apply the kill action and raise an error if a user has decided about the task.
+        """Apply the kill action and raise an error if a user has ended the task.
 
-        Airflow notifies a process late of a user's decision. It never notifies a trigger that it has not loaded yet.
+        A user ends it by clearing it or by setting its state. Airflow notifies a process of this late, and never
+        notifies a trigger that it has not loaded yet.
 
         Raises:
-            AirflowException: a user has decided about the task.
+            AirflowException: a user has cleared the task or set its state.
         """
         if state := get_user_decision(context):
             self._guard.may_run_unattended = False

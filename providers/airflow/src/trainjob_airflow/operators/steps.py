@@ -311,7 +311,10 @@ class ExportModelOperator(StepOperator):
         super().__init__(step_arguments=step, **arguments)
 
     def rendered_step(self, context: Context) -> Any:
-        """Return the step to submit, with the run key in the metadata of `manifest.json`."""
+        """Return the step to submit, with the run key added to its metadata.
+
+        The export writes the metadata into `manifest.json`.
+        """
         from trainjob_airflow.run_key import get_run_key
 
         step = super().rendered_step(context)

@@ -121,4 +121,6 @@ def _reject_arguments_with_manifest(step_arguments: Mapping[str, Any]) -> None:
     other = {name: value for name, value in step_arguments.items() if name not in ("manifest", "max_restarts")}
     beside = ["queue_name" if name == "queue" else name for name, value in other.items() if value is not None]
     if step_arguments["manifest"] is not None and beside:
-        raise InvalidSpec(Problem("manifest", f"given beside {', '.join(beside)}", "write these into the manifest"))
+        raise InvalidSpec(
+            Problem("manifest", f"given together with {', '.join(beside)}", "write these into the manifest")
+        )

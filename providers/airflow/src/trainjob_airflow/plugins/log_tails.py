@@ -51,7 +51,7 @@ class LossCurve:
 
     @property
     def points(self) -> list[tuple[int, float]]:
-        """Steps and losses in the order of the steps; the newest point is always included."""
+        """Pairs of step and loss, in the order of the steps, always with the newest pair."""
         if self._newest is None or self._newest == self._points[-1]:
             return list(self._points)
         return [*self._points, self._newest]

@@ -1,4 +1,4 @@
-"""Queries of the page to a cluster: this Airflow's TrainJobs, and details of one of them."""
+"""Queries that the page sends to a cluster: TrainJobs of this Airflow, and details of one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JobDetails:
 
 @lru_cache(maxsize=32)
 def list_query(source: JobSource) -> SharedQuery[dict[str, dict[str, Any]]]:
-    """Return the shared query for this Airflow's TrainJobs in a job source.
+    """Return the shared query for the TrainJobs of this Airflow in a job source.
 
     Its result has one row for each TrainJob, by name. In a row, `newest` is True for the newest attempt of a task.
     """

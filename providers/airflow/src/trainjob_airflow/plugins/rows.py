@@ -1,6 +1,7 @@
-"""Rows of the page for a TrainJob, its pods and events, as JSON values, without IO.
+"""Table rows of the page for a TrainJob, its pods and its events, as JSON values.
 
-Specs are never shown, because environment variables, arguments and templates may contain confidential values.
+The functions do no I/O. Specs are never shown, because environment variables, arguments and templates may contain
+confidential values.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class TrainJobEndTrigger(BaseTrigger):
             namespace: namespace of the TrainJob; empty means the connection's.
             name: name of the TrainJob; empty if `run_key` is given.
             run_key: run key of the TrainJob, as in `TrainJobSensor`; None if `name` is given.
-            deadline: Unix time in seconds at which the wait ends, so that it survives a restart of the triggerer.
+            deadline: Unix time in seconds at which the wait ends; None means no limit. A restart of the triggerer does
+                not change it.
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
         """
         super().__init__()  # type: ignore[no-untyped-call]

@@ -50,7 +50,8 @@ class TrainJobTrigger(BaseTrigger):
         Args:
             reference: reference to the TrainJob, as `trainjob.lifecycle.JobReference.to_dict` returns it.
             limits: seconds to wait and the actions after them, as `trainjob.lifecycle.Limits.to_dict` returns them.
-            deadline: Unix time in seconds at which the wait ends, so that it survives a restart of the triggerer.
+            deadline: Unix time in seconds at which the wait ends; None means no limit. A restart of the triggerer does
+                not change it.
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
             on_kill_action: what happens to the TrainJob when a user kills the task: `delete`, `suspend` or `keep`.
             get_logs: whether to write the log lines of the containers to the task's log.

@@ -1,4 +1,4 @@
-"""`python -m trainjob.frameworks.torchtune.pod`."""
+"""Entry point of `python -m trainjob.frameworks.torchtune.pod`."""
 
 from __future__ import annotations
 
