@@ -36,8 +36,8 @@ def check_runtime(
 ) -> None:
     """Raise an error if a TrainJob does not fit its runtime, and warn of likely mistakes.
 
-    The stock runtime `torch-distributed`, which every Trainer has, is not read unless `fresh` is true. Without the
-    permission to get the runtime nothing is checked.
+    The stock runtime `torch-distributed`, which every Trainer has, is not read unless `fresh` is true. If the
+    credentials do not permit to get the runtime, nothing is checked.
 
     Args:
         cluster: the cluster of the TrainJob.
@@ -102,9 +102,9 @@ def find_warnings(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> I
 
 
 def _missing_runtime(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> Problem:
-    """Return the problem of a missing runtime, with the names of those that exist.
+    """Return the problem for a missing runtime, with the names of the existing runtimes.
 
-    Without the permission to list runtimes no names are given.
+    If the credentials do not permit to list runtimes, it has no names.
     """
     name, kind = job.runtime.name, job.runtime.kind
     names_by_kind: dict[str, list[str]] = {each: [] for each in RUNTIME_KINDS}
@@ -146,7 +146,7 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
 
 
 def _patched_jobs(manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the replicated jobs that a TrainJob changes, with their containers."""
+    """Yield each replicated job that a TrainJob patches, with its patched containers."""
     spec = get_mapping(manifest, "spec")
     for patch in get_list(spec, "runtimePatches"):
         for job in get_list(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
@@ -165,7 +165,7 @@ def _container_names(pod: Mapping[str, Any]) -> list[str]:
 def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
     """Yield a problem if fields of `trainer` would reach no container.
 
-    The Trainer ignores such fields without an error (2.3, plugins/jobset/builder.go).
+    Trainer 2.3 ignores such fields without an error (plugins/jobset/builder.go).
     """
     set_fields = [name for name in _TRAINER_FIELDS if get_mapping(manifest, "spec", "trainer").get(name)]
     if set_fields and (runtime.trainer is None or _TRAINER_CONTAINER not in runtime.trainer.containers):
@@ -183,7 +183,7 @@ def _framework_mismatch(job: TrainJob, runtime: RuntimeDescription) -> Iterator[
 def _incomplete_gang(runtime: RuntimeDescription) -> Iterator[str]:
     """Yield a problem if the runtime's gang includes initializers.
 
-    The Trainer counts the pods of all steps into the gang (2.3, plugins/{coscheduling,volcano}). The initializers must
+    Trainer 2.3 counts the pods of all steps into the gang (plugins/{coscheduling,volcano}). The initializers must
     end before the training pods are created, so the gang is never complete.
     """
     if runtime.gang and (first := ", ".join(runtime.initializers)):

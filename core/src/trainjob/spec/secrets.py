@@ -117,7 +117,7 @@ EnvValue = str | SecretKeyReference
 def _validate_env(env: Any) -> Any:
     """Return environment variables if their names and values are allowed.
 
-    Names that the Trainer reserves (2.3, plugins/torch/torch.go) and credentials as plain values are refused.
+    Names that the Trainer reserves (Trainer 2.3, plugins/torch/torch.go) and credentials as plain values are refused.
 
     Raises:
         InvalidSpec: a variable is not allowed, or there are more than 128.
@@ -149,7 +149,7 @@ def _validate_variable(name: str, value: Any) -> Any:
 def check_no_credential(name: str, value: str, suggested_reference: str) -> None:
     """Refuse an environment variable whose plain value is a credential.
 
-    The variable's name shows this, or a URL with a password in its value.
+    A value counts as a credential if the variable's name indicates one, or if the value has a URL with a password.
 
     Args:
         name: name of the variable.

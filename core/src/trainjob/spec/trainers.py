@@ -144,7 +144,7 @@ def validate_command(words: tuple[str, ...], field: str) -> tuple[str, ...]:
 
 
 def escape_expansion(text: str) -> str:
-    """Return a text escaped so that Kubernetes does not expand it.
+    """Return a text, escaped so that Kubernetes expands no variables in it.
 
     In a container's command, arguments and environment, Kubernetes expands `$(NAME)` and replaces `$$` by `$`
     (Kubernetes, third_party/forked/golang/expansion).

@@ -62,7 +62,7 @@ def test_existing_files_are_not_fetched_again(run_fetch, hub, model):
     hub.handler_class.requests.clear()
     again = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
     assert read_receipt(again) == {**first, "fetched": 0}
-    assert "all of it is there already" in again.stdout
+    assert "all files are in the folder already" in again.stdout
     assert hub.list_sent_files() == []
 
 

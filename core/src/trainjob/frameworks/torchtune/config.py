@@ -94,9 +94,9 @@ class TorchTuneConfig(FrameworkConfig):
         max_steps_per_epoch: number of steps after which each epoch ends early.
         gradient_accumulation_steps: batches for each optimizer step.
         preference_tuning: training on pairs of a better and a worse answer (DPO).
-        distillation: training on the outputs of a larger model, too.
+        distillation: training on the dataset's answers and on the outputs of a larger model.
         quantization_aware: training that prepares the model for quantization.
-        quantization: quantization of the model, without training.
+        quantization: post-training quantization of the model; nothing is trained.
         overrides: any other `key=value` of the recipe's configuration, as on the command line of `tune run`; `~key`
             removes a key.
     """
@@ -121,7 +121,7 @@ class TorchTuneConfig(FrameworkConfig):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the method fields that are set; empty for plain fine-tuning on answers."""
+        """Names of the fields in `METHODS` that are set; empty for supervised fine-tuning."""
         return tuple(name for name in METHODS if getattr(self, name) is not None)
 
     @field_validator("overrides")

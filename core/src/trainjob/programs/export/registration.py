@@ -41,7 +41,7 @@ class RegistryEntry:
     Attributes:
         server: the registry's URL.
         model: the registered model's name.
-        uri: location of the export's files, for the readers of the registry.
+        uri: location at which users of the registry find the export's files.
         version: the version's name; empty means the first 12 digits of the export's digest.
         author: the version's author; may be empty.
         token: the registry's access token; may be empty.
@@ -72,7 +72,7 @@ class Registration:
         """Check that the entry can be created; call this before the upload.
 
         Raises:
-            ExportError: the registry cannot be reached or refuses, or it has this version with another content.
+            ExportError: the registry cannot be reached or refuses the request, or it has this version with other files.
         """
         model = self._find("registered_model", {"name": self._entry.model})
         if model is not None and (version := self._find_version(model)) is not None:
@@ -88,7 +88,7 @@ class Registration:
             The names and IDs of model, version and artifact.
 
         Raises:
-            ExportError: the registry refuses or cannot be reached; the export may be repeated.
+            ExportError: the registry refuses a request or cannot be reached; the export may be repeated.
         """
         name = {"name": self._entry.model}
         model = self._get_or_create("registered_model", name, "registered_models", name)

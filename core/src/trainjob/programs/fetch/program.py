@@ -139,7 +139,7 @@ class _FetchRun:
             self._folder.size(name)
         existing = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
         if self._is_complete(earlier, existing) and not stale:
-            self._report("fetch: all of it is there already")
+            self._report("fetch: all files are in the folder already")
             return 0
         for name in stale:
             self._folder.remove(name)
@@ -159,7 +159,7 @@ class _FetchRun:
     def _find_existing(self, file: StoreFile, earlier: Record) -> RecordedFile | None:
         """Return the record of a file that is in the folder already; None if it must be fetched.
 
-        A file without a record is read and compared if the store has a digest of it.
+        If the file has no valid record, but the store has a digest of it, its content is compared with the digest.
         """
         if self._folder.size(file.path) != file.size:
             return None
