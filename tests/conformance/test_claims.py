@@ -115,7 +115,7 @@ def test_claim_is_deleted_at_the_deadline(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_retained_claim(client, namespace, target):
-    """With whenDeleted Retain, the claim has no owner and is kept. Then the same name gets no JobSet again."""
+    """With whenDeleted Retain, the claim has no owner and is kept. A new job with that name then gets no JobSet."""
     job = train_job(**create_scripted_runtime(client, namespace, {}, retain_claim=True))
     client.create(job, namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
@@ -152,7 +152,7 @@ def test_a_volume_of_the_same_name(client, namespace, target):
 
 @pytest.mark.since("2.2")
 def test_claim_that_no_step_mounts(client, namespace, target):
-    """If own volumes replace the claim in every step, the TrainJob is accepted, but no JobSet is created."""
+    """If patches mount other volumes instead of the claim in every step, the TrainJob is accepted without a JobSet."""
     client.create(train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace", STEPS)), namespace)
     message = read_creation_failure(client, namespace, target)
     if message:  # it is cut to fit into an event, so the reason itself is lost

@@ -44,7 +44,7 @@ def test_an_initializer_that_fails_ends_the_others(client, namespace):
 
 
 def test_max_restarts(client, namespace):
-    """With maxRestarts in the runtime all Jobs restart that often. Then the job is Failed, ReachedMaxRestarts."""
+    """With maxRestarts 1 in the runtime, all Jobs restart once. Then the job is Failed with ReachedMaxRestarts."""
     runtime = create_own_runtime(
         client, namespace, never_restarted_job("node", "exit 3"), failurePolicy={"maxRestarts": 1}
     )
@@ -57,7 +57,7 @@ def test_max_restarts(client, namespace):
 
 
 def test_a_rule_of_the_failure_policy(client, namespace):
-    """A rule of the failure policy can fail the job at once: Failed, FailJobSetFailurePolicyAction."""
+    """A rule of the failure policy can fail the job at once, with the reason FailJobSetFailurePolicyAction."""
     rule = {"name": "givesUp", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]}
     policy = {"maxRestarts": 3, "rules": [rule]}
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"), failurePolicy=policy)

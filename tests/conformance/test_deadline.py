@@ -16,7 +16,7 @@ COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successful
 
 @pytest.mark.since("2.2")
 def test_the_deadline_ends_the_job(client, namespace):
-    """A job beyond its deadline is Failed, DeadlineExceeded. Its objects are deleted, and it does not run again."""
+    """A job that exceeds its deadline is Failed with DeadlineExceeded. Its objects are deleted; it never runs again."""
     created = client.create(shell("sleep 60", activeDeadlineSeconds=ENOUGH_SECONDS), namespace)
     client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
     (pod,) = list_pods(client, namespace)

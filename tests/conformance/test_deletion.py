@@ -190,7 +190,7 @@ def test_a_failed_job_runs_again(client, namespace):
 
 @pytest.mark.since("2.2")
 def test_a_complete_job_stays_complete(client, namespace):
-    """If the JobSet of a Complete job is deleted, nothing runs again."""
+    """If the JobSet of a Complete job is deleted, no pod runs again."""
     client.create(shell("true"), namespace)
     complete = client.wait_for("TrainJob", namespace, "job", is_finished)
     delete_jobset(client, namespace)
@@ -205,7 +205,7 @@ def test_a_complete_job_stays_complete(client, namespace):
 
 @pytest.mark.before("2.2")
 def test_a_complete_job_runs_again(client, namespace):
-    """If the JobSet of a Complete job is deleted, the job stays Complete, and yet it runs again."""
+    """If the JobSet of a Complete job is deleted, the job stays Complete, but its pods run again."""
     client.create(shell("true"), namespace)
     client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = delete_jobset(client, namespace)

@@ -155,7 +155,7 @@ def test_a_pending_job_is_kept(client, cluster, namespace, target, job_group, ev
 
 @only_real
 def test_quota(client, cluster, namespace, target, job_group, evidence):
-    """A job beyond a ResourceQuota waits, and the quota is reported. It runs when there is quota."""
+    """A job that exceeds a ResourceQuota waits, and the reason is reported. It runs when the quota is deleted."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.wait_for("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))

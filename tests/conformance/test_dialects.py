@@ -58,7 +58,7 @@ def test_pod_patches_take_effect(client, namespace, target):
 
 @pytest.mark.before("2.1")
 def test_every_manifest(client, namespace, target):
-    """On 2.0 every request is accepted, or rejected by the builder first. Only Qwen's runtime is missing."""
+    """The API server accepts every request that the builder accepts for 2.0. Only Qwen's runtime does not exist."""
     create_large_runtime(client, namespace)
     fetched = fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
     over_one = fine_tune_requests(workspace="claim")

@@ -40,7 +40,7 @@ def test_out_of_memory_and_eviction(client, namespace, target, job_group, eviden
 
 
 def test_missing_command(target, job_group, evidence):
-    """A command that the image does not have is reported as such, and is not retryable."""
+    """A command that the image does not contain is reported as not found, and is not retryable."""
     error = job_group.submit("command", shell_job(command=["no-such-program"])).job_error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     evidence("diagnosis", **diagnosis_row("command not found", target.backend, error.outcome.message, error))

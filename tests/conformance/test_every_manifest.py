@@ -134,7 +134,7 @@ def build_by_hand(model, method, size):
 
 
 def test_fine_tuning_without_a_recipe(client, namespace, target):
-    """A request without a recipe is rejected by the webhook too, or the Trainer would run another recipe."""
+    """If no recipe exists for a request, the webhook rejects it too, or the Trainer would run another recipe."""
     create_large_runtime(client, namespace)
     accepted = set()
     for model, method, size in list_without_recipe(fetched=True):

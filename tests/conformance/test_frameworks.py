@@ -42,7 +42,7 @@ def test_jax_variables(client, namespace):
 
 
 def test_xgboost_variables(client, namespace):
-    """XGBoost processes get tracker, rank and the number of workers: one for each GPU, otherwise for each node."""
+    """XGBoost processes get tracker, rank and number of workers: one for each GPU or, without GPUs, for each node."""
     jobs = {
         "cpus": train_job(runtime="xgboost-distributed", trainer={"env": OWN_VARIABLES[:1], "numNodes": 2}),
         "gpus": train_job(runtime="xgboost-distributed", trainer={"numNodes": 2, "resourcesPerNode": gpu_resources(4)}),

@@ -46,7 +46,7 @@ def job_on_runtime(runtime, **more):
 
 
 def test_volcano(client, cluster, namespace, unique, evidence):
-    """Without Volcano's CRD nothing starts, and that is reported. With it a job has one PodGroup in a queue."""
+    """If Volcano's CRD is missing, the wait ends with NeverStarted. With the CRD, a job has one PodGroup in a queue."""
     reference = create_shipped_runtime(client, namespace, "volcano")
     group, _ = GROUPS["volcano"]
     if client.request("GET", f"{CRDS}/podgroups.{group}").code == 404:
@@ -61,7 +61,7 @@ def test_volcano(client, cluster, namespace, unique, evidence):
 
 
 def test_coscheduling(client, cluster, namespace, unique, evidence):
-    """The PodGroup includes initializers, for whose end the training waits. So such a request is rejected."""
+    """A PodGroup includes initializers, but training starts after they end. So the request is rejected first."""
     install_crd(client, "coscheduling")
     dataset = replicated_job("dataset-initializer")
     pod = dataset["template"]["spec"]["template"]["spec"]

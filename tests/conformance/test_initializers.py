@@ -49,7 +49,7 @@ def test_default_sources(client, namespace):
 
 
 def test_variables(client, namespace):
-    """storageUri replaces the runtime's STORAGE_URI in place. The variables follow, and may replace it again."""
+    """storageUri replaces the runtime's STORAGE_URI in place. The initializer's own variables can replace it again."""
     secret = {"secretKeyRef": {"name": "hf", "key": "token", "optional": True}}
     env = [{"name": "REGION", "value": "r"}, {"name": "ACCESS_TOKEN", "valueFrom": secret}, {"name": "B", "value": ""}]
     other = [{"name": "A", "value": "1"}, {"name": "STORAGE_URI", "value": "hf://y/y"}]

@@ -29,7 +29,7 @@ def test_managed_fields(client, namespace):
 
 @pytest.mark.differs("laptop", "strategic merge patches are applied as merge patches: their lists replace lists")
 def test_strategic_merge_patch(client, namespace):
-    """A strategic merge patch adds to lists that are sets."""
+    """A strategic merge patch adds items to a list such as finalizers, instead of replacing the list."""
     create_objects(client, namespace, "Secret", "a", finalizers=["example.org/a"])
     change = {"metadata": {"finalizers": ["example.org/b"]}}
     response = client.request("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)

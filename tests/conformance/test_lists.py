@@ -43,7 +43,7 @@ def test_pages(client, namespace, kind):
 
 
 def test_pages_of_a_selection(client, namespace):
-    """Pages of a selection are full, and have no remainingItemCount."""
+    """Pages of a list with a selector are full, and have no remainingItemCount."""
     create_objects(client, namespace, "Secret", "ace", labels={"color": "red"})
     create_objects(client, namespace, "Secret", "bdf")
     query = {"limit": 2, "labelSelector": "color=red"}
@@ -54,7 +54,7 @@ def test_pages_of_a_selection(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_resource_versions(client, namespace, kind):
-    """A list can have exactly an earlier version, or one that is not older."""
+    """resourceVersionMatch requests a list of exactly a resourceVersion, or of one that is not older."""
     (first,) = create_objects(client, namespace, kind, "a")
     (second,) = create_objects(client, namespace, kind, "b")
     client.delete(kind, namespace, "a")
@@ -267,7 +267,7 @@ def test_invalid_options(client, namespace):
 
 
 def test_future_resource_versions(client, namespace):
-    """A list or an object that may not be older than a future resourceVersion gets 504 and Retry-After."""
+    """A list or get with a resourceVersion that does not exist yet gets 504 and Retry-After."""
     create_objects(client, namespace, "Secret", "a")
     for path in (path_of("Secret", namespace), path_of("Secret", namespace, "a")):
         response = client.request("GET", path, resourceVersion=str(10**9))

@@ -72,7 +72,7 @@ def has_jobset(conversion):
 
 
 def test_converted_jobs_are_accepted(client, namespace, target):
-    """Every public v1 job that can be converted is accepted with its runtime and Strict, and gets a JobSet."""
+    """Every public v1 job that can be converted is accepted with Strict, like its runtime, and gets a JobSet."""
     conversions = convert_cases(namespace, target)
     assert len(conversions) >= 45
     create_runtimes(client, namespace, conversions.values())

@@ -138,7 +138,7 @@ def test_patches_of_a_suspended_job(client, namespace, target, suspended_job, fi
 
 
 def test_patches_on_resume(client, namespace, target, suspended_job):
-    """Since 2.2 a patch can change together with the resume. Before, the job must stay suspended."""
+    """Since 2.2 a patch can change in the request that resumes the job. Before, the job must stay suspended."""
     change = {**spec_with_patch(target.trainer, nodeSelector={"a": "c"}), "suspend": False}
     text = (
         "spec.podTemplateOverrides: Forbidden: PodTemplateOverrides can only be modified when the TrainJob is suspended"

@@ -53,7 +53,7 @@ def test_missing_runtime(cluster, unique, record_feature):
 
 @pytest.mark.parametrize("mismatch", ["framework", "no trainer", "other step"])
 def test_jobs_that_do_not_fit_their_runtime(client, namespace, target, mismatch):
-    """Jobs that do not fit their runtime are accepted, unknown steps since 2.3. So the project checks them itself."""
+    """The API server accepts jobs that do not fit their runtime, so the project checks this before it sends them."""
     job = replicated_job("solo" if mismatch == "other step" else "node")
     if mismatch != "framework":
         del job["template"]["metadata"]

@@ -201,7 +201,7 @@ PATHS = [
 
 
 def test_paths(client, namespace):
-    """A missing object or path gets 404, an operation that it does not have 405, each with its message."""
+    """A missing object or path gets 404; an operation that a path does not support gets 405."""
     core = f"/api/v1/namespaces/{namespace}"
     trainer = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}"
     responses = []

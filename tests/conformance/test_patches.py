@@ -53,7 +53,7 @@ def has_metadata(metadata, expected):
 
 
 def test_patch_of_a_pod(client, namespace, target):
-    """Volumes, mounts, placement, account and pull secrets of a patch are in the pod. Tolerations get two more."""
+    """Volumes, mounts, placement, account and pull secrets of a patch are in the pod, plus two default tolerations."""
     create_service_account(client, namespace)
     client.create(shell("true", **pod_patch(target.trainer, PATCH)), namespace)
     spec = wait_for_pod(client, namespace)["spec"]

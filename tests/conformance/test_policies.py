@@ -104,7 +104,7 @@ def test_all_restarts_are_used(client, namespace, run_script, create_shipped_run
 
 
 def test_all_nodes_restart_together(client, namespace, run_script, create_shipped_runtime, tmp_path, record_feature):
-    """If one node of a torch-restarting job fails, all nodes restart together, and the job can succeed."""
+    """If one node of a job on torch-restarting fails, all nodes restart together, and the job can succeed."""
     script = """
         echo run; test -e /workspace/begun && exit 0
         test "$JOB_COMPLETION_INDEX" = 1 || exec sleep 60
@@ -120,7 +120,7 @@ def test_all_nodes_restart_together(client, namespace, run_script, create_shippe
 
 
 def test_a_lost_node_counts_towards_no_limit(client, namespace, run_script, create_shipped_runtime, tmp_path):
-    """A pod lost with its node restarts a torch-restarting job, and counts towards no limit."""
+    """The loss of a machine restarts a job on torch-restarting, and counts towards no limit."""
     script = "test -e /workspace/begun && exit 0; touch /workspace/begun; exec sleep 60"
     with ThreadPoolExecutor(1) as pool:
         end = pool.submit(
@@ -137,7 +137,7 @@ def test_a_lost_node_counts_towards_no_limit(client, namespace, run_script, crea
 
 
 def test_success_policy_of_rank_0(client, namespace, run_script, create_shipped_runtime, record_feature):
-    """A torch-rank-0-decides job is Complete when its first node is. The other nodes are ended."""
+    """A job on torch-rank-0-decides is Complete when its first node is complete. The other nodes are ended."""
     outcome, _ = run_script(
         create_shipped_runtime("torch-rank-0-decides"), 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 60', 2
     )

@@ -38,7 +38,7 @@ def test_number_of_examples():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_strict_validation(client, namespace, target, name):
-    """With fieldValidation=Strict, a published TrainJob gets the code that its file names for this version."""
+    """With fieldValidation=Strict, a published TrainJob gets the status code that its file has for this version."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example, fieldValidation="Strict")
     assert found.code == example["strict"][format_version(target)], found.message
@@ -48,7 +48,7 @@ def test_strict_validation(client, namespace, target, name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_default_validation(client, namespace, target, name):
-    """Without Strict, as most clients send it, a published TrainJob gets the code that its file names for that."""
+    """Without Strict, the default of most clients, a published TrainJob gets the status code that its file has."""
     example = EXAMPLES[name]
     found = dry_run_example(client, namespace, example)
     assert found.code == example["lenient"][format_version(target)], found.message

@@ -37,7 +37,7 @@ def delete_runtime(client, namespace):
 
 @pytest.mark.since("2.3")
 def test_the_job_of_a_deleted_runtime_keeps_running(client, namespace, running_job):
-    """A runtime can be deleted under a running job. The job ends normally, but changes of it get 403."""
+    """If the runtime of a running job is deleted, the job ends normally, but changes of the job get 403."""
     delete_runtime(client, namespace)
     assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
@@ -75,7 +75,7 @@ def test_foreground_deletion_after_the_runtime_is_created_again(client, namespac
 
 @pytest.mark.before("2.3")
 def test_a_used_runtime_has_a_finalizer(client, namespace, running_job):
-    """A finalizer keeps a deleted runtime until no job uses it. Its jobs can still be changed."""
+    """A finalizer keeps a deleted runtime until no job uses it. The jobs that use it can still be changed."""
     # The Trainer adds it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
     client.wait_for(
         "TrainingRuntime", namespace, OWN_RUNTIME["runtime"], lambda runtime: runtime["metadata"].get("finalizers")

@@ -86,7 +86,7 @@ def test_finished_jobs_are_deleted_after_their_lifetime(client, namespace, clust
 
 
 def test_active_jobs_are_deleted_when_their_caller_has_ended(cluster):
-    """An active job is deleted when its caller has ended, as `on_kill` says, unless it is young."""
+    """If its caller has ended, an active job gets its `on_kill` action, unless it was created recently."""
     has_caller_ended = {"over": True, "unknown": None, "active": False, "kept": True, "held": True}
     for task in has_caller_ended:
         submit(cluster, shell("sleep 600", on_kill={"kept": "keep", "held": "suspend"}.get(task, "delete")), key(task))

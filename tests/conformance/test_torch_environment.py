@@ -107,7 +107,7 @@ def test_variables_of_the_runtime(client, namespace):
 
 @pytest.mark.parametrize("policy", [{"numNodes": 2}, None])
 def test_without_torch(client, namespace, target, policy):
-    """Without torch in its runtime, a job gets no PET_ variables. Since 2.3 its resources need an mlPolicy."""
+    """Without torch in its runtime, a job gets no PET_ variables. Since 2.3 resourcesPerNode needs an mlPolicy."""
     own = create_customized_runtime(client, namespace, mlPolicy=policy)
     limits = {"limits": {"cpu": "1"}}
     jobs = {

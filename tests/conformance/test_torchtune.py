@@ -100,7 +100,7 @@ def composed_commands(client, namespace, jobs):
 
 @pytest.mark.parametrize("stock", TORCHTUNE_RUNTIMES.values())
 def test_commands_on_stock_runtimes(client, namespace, stock):
-    """On a stock runtime the Trainer chooses recipe and configuration, keeps the paths and drops the dataset."""
+    """On a stock runtime the Trainer selects recipe and configuration, keeps the paths and drops the dataset."""
     jobs, expected = {}, {}
     for size in ("the-runtimes", "1-gpu", "2-gpus", "1-process"):
         for method in ("full", "lora", "dora", "qlora"):
@@ -117,7 +117,7 @@ def test_commands_on_stock_runtimes(client, namespace, stock):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_recipes_by_size(client, namespace, method):
-    """One process or GPU gets a single-device recipe, more get a distributed one. MIG slices are no GPUs."""
+    """One process or GPU gets a single-device recipe, more get a distributed one. MIG slices do not count as GPUs."""
     runtime = create_training_only_runtime(client, namespace, TORCHTUNE_RUNTIMES["llama3.2-3b"], "any-llama3.3-70b")
     args, kind = METHODS[method]
     jobs = {
@@ -163,7 +163,7 @@ def test_recipes_by_nodes(client, namespace):
     ],
 )
 def test_false_flags(client, namespace, target, args, since_2_3, before):
-    """Since 2.3 flags that are False have no effect. Before, they choose or cancel QLoRA as if they were True."""
+    """Since 2.3 a flag with the value False has no effect. Before, it selects or excludes QLoRA as True does."""
     kind = since_2_3 if target.trainer >= (2, 3) else before
     job = train_job(runtime=LLAMA, trainer=torchtune_trainer(args, numNodes=1, numProcPerNode=1))
     expected = expected_command("job", SINGLE[kind], "llama3_2/1B", stock_arguments(LLAMA), rendezvous=False)

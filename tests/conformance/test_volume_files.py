@@ -48,7 +48,7 @@ def job(volume):
 
 @pytest.mark.parametrize("field", VOLUMES)
 def test_file_paths_of_volumes(client, namespace, field):
-    """A path of a file in a volume may contain no .. and not be absolute."""
+    """The path of a file in a volume must be relative and must not contain `..`."""
     accepted = client.request("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
     assert accepted.code == 201
     unmounted = 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"'

@@ -77,7 +77,7 @@ def test_concurrent_writes(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_watch_without_a_version(client, namespace, kind):
-    """Without a resourceVersion, or from 0, a watch starts with all existing objects as ADDED."""
+    """Without a resourceVersion, or from resourceVersion 0, a watch starts with all existing objects as ADDED."""
     create_objects(client, namespace, kind, "ab")
     for query in ({}, {"resourceVersion": "0"}, INITIAL):
         assert sorted(types_and_names(take_events(client, kind, namespace, 2, **query))) == [
@@ -101,7 +101,7 @@ def test_deletion_events(client, namespace, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_label_selector(client, namespace, kind):
-    """With a label selector an object appears as ADDED and leaves as DELETED, in its last selected state."""
+    """With a label selector, an object that starts to match is ADDED. One that stops is DELETED, in its last state."""
     (first,) = create_objects(client, namespace, kind, "a", labels={"color": "blue"})
     for color, size in (("red", "1"), ("red", "2"), ("blue", "3"), ("blue", "4"), ("red", "5")):
         set_labels(client, kind, namespace, "a", color=color, size=size)
@@ -173,7 +173,7 @@ def test_concurrent_watches(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bookmark_before_the_end(client, namespace, kind):
-    """With allowWatchBookmarks, a BOOKMARK before the end has the version of changes that were not selected."""
+    """With allowWatchBookmarks, a BOOKMARK has the resourceVersion of changes that the selector excludes."""
     start, _ = list_names(client, kind, namespace)
     path, query = path_of(kind, namespace), {"resourceVersion": start, "seconds": 8}
     create_objects(client, namespace, kind, ["shown"])

@@ -154,8 +154,8 @@ the task log as they arrive, and skips some of them with a notice. The pod opera
 `logging_interval`); a worker reads the whole log after the pod has ended.
 
 * Longest stall: the longest delay of the triggerer's event loop, measured by a trigger that does nothing else.
-* Own stalls: the delays of more than 50 ms that the triggerer itself caused, of all delays of more than 50 ms. Its
-  process computed for as long, and an event loop in a separate process was never late by more than {late:.0f} ms.
+* Own stalls: how many of all delays of more than 50 ms the triggerer itself caused. In such a delay, its process
+  computed for more than 50 ms, and an event loop in a separate process was not late by more than {late:.0f} ms.
 * Heartbeat: the maximum age of the triggerer's newest heartbeat. Airflow declares a triggerer dead after 30 s.
 * Delay: the time from the end of another job, as a watch sees it, until its trigger fires. p99 is the longest of
   them.

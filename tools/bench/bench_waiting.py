@@ -159,11 +159,11 @@ self-signed certificate. Both clients read the same Airflow connection and log n
 The measurement takes 30 s and starts when all triggers wait. During this time, {touched} jobs are patched each
 second, without a change of their phase. Then {finished} jobs end, {each} each second.
 
-* CPU s / 30 s: the CPU time of the process, without the measurement of stalls itself, which takes about 0.2 s.
+* CPU s / 30 s: the CPU time of the process, without the code that measures the stalls, which takes about 0.2 s.
 * Longest stall: the longest delay of the event loop.
 * Own stalls: the number of delays of more than 50 ms in which this process itself computed for more than 50 ms.
 * Delay: the time from the write in the API server until the trigger fires.
-* Events: the number of triggers that fired within two poll intervals and 10 s.
+* Events: the number of triggers that fired within two poll intervals plus 10 s.
 
 {waiting}
 
