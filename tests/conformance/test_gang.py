@@ -51,7 +51,7 @@ def test_volcano(client, cluster, namespace, unique, evidence):
     group, _ = GROUPS["volcano"]
     if client.request("GET", f"{CRDS}/podgroups.{group}").code == 404:
         job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
-        with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the scheduler"):
+        with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the gang scheduler"):
             wait(cluster, job).raise_for_failure()
         install_crd(client, "volcano")
     spec, marks = create_gang(client, namespace, "volcano", reference)
@@ -74,7 +74,7 @@ def test_coscheduling(client, cluster, namespace, unique, evidence):
     assert marks["scheduling.x-k8s.io/pod-group"] == "coscheduling"
     initializer = Initializer(dataset=HuggingFaceDatasetInitializer(storage_uri="hf://acme/tickets"))
     with pytest.raises(
-        InvalidSpec, match=r"its gang \(coscheduling\) waits for .* dataset-initializer must end before"
+        InvalidSpec, match=r"its gang \(coscheduling\) starts .* together, but dataset-initializer must end before"
     ):
         submit(
             cluster,
