@@ -1,6 +1,6 @@
-# Everything sets itself up: needs Python >=3.11 (3.10 without Airflow) with venv, make and a package registry. The
-# environments lie in .venv/, one for each engine, as kfp and Airflow's Kubernetes provider want different kubernetes
-# clients; versions are locked in requirements/.
+# Each target creates the environments that it needs. Required: Python 3.11 or later (3.10 without Airflow) with venv,
+# make, and access to a package index. The environments are in .venv/. kfp and Airflow have separate ones, because kfp and
+# Airflow's Kubernetes provider require different versions of the kubernetes client. requirements/ pins all versions.
 
 PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
@@ -12,43 +12,43 @@ MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml prov
 .PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock clean
 .DEFAULT_GOAL := help
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model from an Airflow DAG, on a laptop cluster
+demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster
 	@$(call IN,core)/python examples/demo.py airflow
 
-demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
+demo-kfp: $(LAPTOP) .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
-check: .venv/core/.ready lint types ## quick feedback while you work: style, types, unit tests
+check: .venv/core/.ready lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
 
-test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
+test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## run lint, types and all quick tests
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
 
-smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## the chain, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
+smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## run the demo's steps, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e/controlplane
 	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3
 
-flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each case that is marked flaky 20 times, and print its failure rate
+flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each test that is marked flaky 20 times, and print its failure rate
 	@$(call IN,core)/python tests/flaky.py
 
-controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
+controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## the demos; the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## run the demos, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
 	$(call IN,core)/pytest tests/e2e/demo/test_demo.py
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
 
-slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## what is too slow for `make test`: real TorchTune by every recipe, launchers under fire, the command, all damaged input, every crash point
+slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point
 	$(call IN,core)/pytest tests/integration/torchtune
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
@@ -59,47 +59,48 @@ slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## w
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: $(LAPTOP) .venv/airflow/.ready ## whole Airflows: every example, the page in a browser, 200 tasks on one watch, kills in every phase
+system: $(LAPTOP) .venv/airflow/.ready ## run complete Airflow installations: every example, the page in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
-conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
+conformance: $(LAPTOP) controlplane ## write docs/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
 
 EVIDENCE := $(CURDIR)/.cache/reliability
-reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what they counted, and a soak; docs/features.md as well; takes two hours
+reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/reliability.md and docs/features.md from their results; takes two hours
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submitting, imports and creating against their peers
+bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
-sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminals with the demo, and with the command beside it
+sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminal sessions of the demo and of the command trainjob
 	$(call IN,core)/python tools/sessions/record.py
 
-readmes: .venv/kfp/.ready ## write each Kubeflow component's README.md anew, from its code and metadata
+readmes: .venv/kfp/.ready ## write the README.md of each Kubeflow component from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
-# What people read. Not checked: the changelog, which names what was renamed.
+# Paths for the language check. The changelog is not checked, because it contains old names.
 LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components docs examples laptop manifests migrate providers tests tools
 
-lint: .venv/core/.ready ## style, language, spelling and import contracts
+lint: .venv/core/.ready ## check style, language, spelling and import contracts
 	$(call IN,core)/ruff check .
 	$(call IN,core)/ruff format --check .
 	$(call IN,core)/python tools/language/check.py $(LANGUAGE)
 	$(call IN,core)/codespell
 	PYTHONPATH=providers/airflow/src:components/kfp/src $(call IN,core)/lint-imports
 
-# What tests import. Not checked: DAGs, pipelines and start-up files, which tests hand to other programs.
+# Modules that tests import, for the type check. DAGs, pipelines and start-up files are not checked, because other programs
+# load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
                      $(addprefix tests/support/,api_proxy.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
 KFP_HELPERS := $(filter tests/integration/kfp/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
-types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, in each engine's environment
+types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types with mypy (strict), in the environment of each engine
 	$(call IN,core)/mypy core/src laptop/src migrate/src examples/demo.py
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
@@ -107,23 +108,23 @@ types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, 
 	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
 	$(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
 
-dist: .venv/core/.ready .venv/dist/.ready ## build sdists, and from each its wheel, into dist/; check them as an index and pip do, and install them
+dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist
 	for member in $(dir $(MEMBERS)); do $(UV) build -q --python $(PYTHON) --sdist --out-dir dist $$member || exit 1; done
 	for archive in dist/*.tar.gz; do $(UV) build -q --python $(PYTHON) --wheel --out-dir dist $$archive || exit 1; done
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/integration/packaging
 
-versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## quick tests on each Python of 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
+versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
 	$(call IN,core)/python tests/integration/packaging/versions.py --uv $(UV)
 
-lock: $(UV) ## write requirements/*.txt anew from requirements/*.in
+lock: $(UV) ## update requirements/*.txt from requirements/*.in
 	for file in requirements/*.in; do \
 	  case $$file in */airflow.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
-clean: ## remove environments and what demo runs left
+clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache
 
 .venv/%/.ready: requirements/%.txt $(MEMBERS) | $(UV)
@@ -132,7 +133,7 @@ clean: ## remove environments and what demo runs left
 	@$(UV) pip sync -q --compile-bytecode --python .venv/$* requirements/$*.txt
 	@touch $@
 
-# As the components' image: nothing of ours, and of kfp nothing but its own files.
+# Contents of the components' image: no package of this project, and kfp without its dependencies.
 .venv/launcher/.ready: requirements/launcher.txt requirements/kfp.txt | $(UV)
 	@echo "setting up .venv/launcher"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher

@@ -6,7 +6,7 @@
 `kubectl apply -k manifests/runtimes` creates the runtime `torch-coscheduling`. It uses the coscheduling plugin of
 Kubernetes' scheduler-plugins. The runtimes `torch-volcano` and `torch-kai` are for Volcano and KAI.
 
-Download dataset and model in separate steps over a workspace. Initializers inside the TrainJob would belong to the
+Download dataset and model into a workspace in separate steps. Initializers inside the TrainJob would belong to the
 gang, and the gang would never start.
 """
 

@@ -21,7 +21,7 @@ class Target:
 
     Attributes:
         backend: its name on the command line and in the report.
-        kubeconfig: file whose current context has all rights.
+        kubeconfig: file whose current context has all permissions.
         trainer: the Trainer's API version, as `(2, 3)`.
         pods_are_processes: whether a pod's command runs as a process of this machine, without an image.
         etcd: URL of etcd if a test can reach it, otherwise empty.

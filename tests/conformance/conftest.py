@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _backend(item):
-    """Return the back end of a case: empty if none applies, None if it is no case."""
+    """Return the back end of a case: empty if none applies, None if it is not a case."""
     parameters = getattr(item, "callspec", None) and item.callspec.params
     if not parameters or "target" not in parameters:
         return None
@@ -132,7 +132,7 @@ def target(request):
 
 @pytest.fixture(scope="session")
 def client(target):
-    """Return the unmodified Kubernetes client, with all rights."""
+    """Return the unmodified Kubernetes client, with all permissions."""
     with contextlib.closing(Client.from_kubeconfig(target.kubeconfig)) as opened:
         yield opened
 

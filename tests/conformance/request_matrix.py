@@ -168,7 +168,7 @@ def _build_later(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
 def tuning_requests() -> Iterator[Request]:
     """Yield preference tuning, distillation and quantization.
 
-    Each is also a request of a run, whose next attempt resumes.
+    Each request is yielded twice: alone, and as a step of a run. Only a step of a run can resume an earlier attempt.
     """
     teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
     tunings: dict[str, dict[str, Any]] = {

@@ -34,7 +34,7 @@ DISCOVERY_PATHS = (
 
 @pytest.fixture
 def restricted_client(client, namespace):
-    """Return a client with the token of a service account that has no rights."""
+    """Return a client with the token of a service account that has no permissions."""
     create_account(client, namespace)
     with closing(client.with_token(create_token(client, namespace))) as opened:
         yield opened
@@ -56,7 +56,7 @@ def forbidden_response(user, verb, resource, namespace, name=""):
     return 403, "Forbidden", f'{object_text} is forbidden: User "{user}" {denial}'
 
 
-def requests_and_rights(namespace):
+def requests_and_permissions(namespace):
     """Return requests, each with the attributes by which RBAC authorizes it."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "x")
     return [
@@ -78,14 +78,15 @@ def requests_and_rights(namespace):
     ]
 
 
-def test_requests_without_rights_are_forbidden(client, namespace, restricted_client, anonymous):
-    """A request without the RBAC right gets 403. A request without a token has the user system:anonymous."""
+def test_requests_without_permission_are_forbidden(client, namespace, restricted_client, anonymous):
+    """A request without the RBAC permission gets 403. A request without a token has the user system:anonymous."""
     for sender, user in (
         (restricted_client, f"system:serviceaccount:{namespace}:robot"),
         (anonymous, "system:anonymous"),
     ):
-        responses = [error_of(sender.send_raw(*request, b"")) for request, _ in requests_and_rights(namespace)]
-        assert responses == [forbidden_response(user, *rights) for _, rights in requests_and_rights(namespace)]
+        responses = [error_of(sender.send_raw(*request, b"")) for request, _ in requests_and_permissions(namespace)]
+        permissions = [attributes for _, attributes in requests_and_permissions(namespace)]
+        assert responses == [forbidden_response(user, *attributes) for attributes in permissions]
         no_metrics = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
         assert error_of(sender.request("GET", "/metrics")) == no_metrics
 
@@ -152,7 +153,7 @@ def test_a_token_is_invalid_after_its_account_is_deleted(client, namespace):
 
 
 def test_access_reviews(client, namespace, restricted_client, anonymous):
-    """An authenticated user can review its own access. New rights apply after a moment, in their namespace only."""
+    """An authenticated user can review its own access. New permissions apply soon, in their namespace only."""
     job = (GROUP, "trainjobs")
     assert not is_allowed(restricted_client, namespace, "create", *job)
     grant(client, namespace, [{"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "list"]}])

@@ -125,7 +125,7 @@ def test_the_next_attempt_waits_for_terminating_objects(client, namespace, clust
 
 
 def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
-    """A terminating job is not adopted, and cancelling it again is no error. The next attempt is a new job."""
+    """A terminating job is not adopted, and cancelling it again is not an error. The next attempt is a new job."""
     first = submit_script(cluster, namespace, "sleep 600")
     client.add_finalizer("TrainJob", namespace, first.name)
     with ThreadPoolExecutor(2) as pool:

@@ -1,4 +1,4 @@
-"""The reasons why a job failed: its command, its memory, its node or the scheduler."""
+"""Reported causes of failed jobs: the command, lack of memory, the loss of a pod or its node, and preemption."""
 
 from __future__ import annotations
 

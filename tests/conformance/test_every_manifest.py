@@ -1,4 +1,4 @@
-"""Every manifest that the project builds is accepted by the real webhooks; rejected requests could not run."""
+"""The webhooks accept every manifest that the project builds. Requests that it rejects could not run."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_fine_tuning_without_a_recipe(client, namespace, target):
     assert accepted == (single if target.trainer >= (2, 3) else single | nodes)
 
 
-def test_fine_tuning_over_a_workspace(client, namespace, target):
-    """A fine-tuning over a workspace is accepted for every model, method and size that has a recipe."""
+def test_fine_tuning_in_a_workspace(client, namespace, target):
+    """A fine-tuning in a workspace is accepted for every model, method and size that has a recipe."""
     builder_errors, server_errors = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
     assert server_errors == {}
     assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
@@ -182,7 +182,7 @@ def test_initializer_sources(client, namespace, target, record_feature):
 
 
 def test_chain(client, namespace, target, record_feature):
-    """Every step of a chain over a workspace is accepted, with each option and kind of Secret."""
+    """Every step of a chain in a workspace is accepted, with each option and kind of Secret."""
     check_refusals(
         client, namespace, target, workspace_requests, lambda words: is_unsupported_deadline(words[-2], target)
     )
@@ -223,9 +223,9 @@ def test_pods_have_the_requested_fields(client, namespace, target):
     }
     jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}
     for name, jobset in create_jobsets(client, namespace, jobs).items():
-        over_a_workspace = name in ("container", "export", "split")
-        for step in ["node"] if over_a_workspace else ["dataset-initializer", "model-initializer", "node"]:
-            check_pod(jobset, step, workspace=over_a_workspace)
+        has_workspace = name in ("container", "export", "split")
+        for step in ["node"] if has_workspace else ["dataset-initializer", "model-initializer", "node"]:
+            check_pod(jobset, step, workspace=has_workspace)
 
 
 def check_pod(jobset, step, *, workspace):

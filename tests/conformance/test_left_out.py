@@ -46,7 +46,7 @@ def test_yaml_bodies(client, namespace):
 
 @pytest.mark.differs("laptop", "only TrainJobs have a deep schema")
 def test_strict_validation_of_built_in_kinds(client, namespace):
-    """With Strict, unknown fields of built-in kinds are rejected too."""
+    """With strict field validation, unknown fields of built-in kinds are rejected, too."""
     body = {**idle_object("Secret", "a"), "bogus": 1}
     text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
     response = client.request("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
@@ -55,7 +55,7 @@ def test_strict_validation_of_built_in_kinds(client, namespace):
 
 @pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON parsers, without an error")
 def test_duplicate_fields(client, namespace):
-    """With Strict, a duplicate field is rejected."""
+    """With strict field validation, a duplicate field is rejected."""
     body = json.dumps(idle_object("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
     response = client.send_raw("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
     problem = 'strict decoding error: duplicate field "kind"'

@@ -1,4 +1,4 @@
-"""Runtimes as the project reads them, and the optional runtimes over a workspace of `manifests/runtimes`."""
+"""Checks of a runtime before a TrainJob is created, and the runtimes with a workspace of `manifests/runtimes`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
 def test_stock_runtime_descriptions(cluster):
-    """Name, framework, plugin, steps and devices of the stock runtimes are read correctly."""
+    """The client reads name, framework, plugin, steps and devices of the stock runtimes correctly."""
     found = {one.name: one for one in cluster.runtimes.list_all("ClusterTrainingRuntime", cluster.namespace)}
     torch, tune = found["torch-distributed"], found["torchtune-llama3.2-1b"]
     assert cluster.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
@@ -43,7 +43,7 @@ def test_stock_runtime_descriptions(cluster):
 
 
 def test_missing_runtime(cluster, unique, record_feature):
-    """A TrainJob with a missing runtime is not sent. The error names the existing runtimes."""
+    """A TrainJob whose runtime does not exist is not sent. The error lists the existing runtimes."""
     request = TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime="torch-distribted")
     with pytest.raises(InvalidSpec, match=r"did you mean torch-distributed\? \(there are torch-distributed, "):
         submit(cluster, request, RunKey("conformance", "runtimes", unique, "run-1"))
@@ -53,7 +53,7 @@ def test_missing_runtime(cluster, unique, record_feature):
 
 @pytest.mark.parametrize("mismatch", ["framework", "no trainer", "other step"])
 def test_jobs_that_do_not_fit_their_runtime(client, namespace, target, mismatch):
-    """The API server accepts jobs that do not fit their runtime, so the project checks this before it sends them."""
+    """The project rejects a TrainJob that does not fit its runtime, because the API server accepts most of them."""
     job = replicated_job("solo" if mismatch == "other step" else "node")
     if mismatch != "framework":
         del job["template"]["metadata"]
@@ -73,8 +73,8 @@ def test_jobs_that_do_not_fit_their_runtime(client, namespace, target, mismatch)
 
 
 @pytest.mark.parametrize("name", WORKSPACE_RUNTIMES)
-def test_runtimes_over_a_workspace(client, namespace, target, name, record_feature):
-    """Steps of the optional runtimes share the claim `workspace`. A job that was created suspended can resume."""
+def test_runtimes_with_a_workspace(client, namespace, target, name, record_feature):
+    """All steps of these runtimes mount the claim `workspace`. A TrainJob that was created suspended can resume."""
     given = WORKSPACE_RUNTIMES[name]
     assert client.request("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
     create_runtime(client, namespace, given["spec"], name)

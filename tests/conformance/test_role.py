@@ -41,7 +41,7 @@ UNRELATED_RESOURCES = [
 
 @pytest.fixture
 def manifest(request):
-    """Return the manifest of the test; by default Airflow's, which has most rights."""
+    """Return the manifest of the test; by default Airflow's, which has most permissions."""
     return getattr(request, "param", "airflow")
 
 
@@ -95,11 +95,11 @@ def test_every_request_of_the_engine_is_allowed(client, namespace, restricted_cl
 @EACH_MANIFEST
 def test_everything_else_is_forbidden(namespace, restricted_client, manifest):
     """The shipped Roles allow no other kinds, verbs and namespaces."""
-    granted = shipped_manifests.granted_rights(manifest)
+    granted = shipped_manifests.granted_permissions(manifest)
     known = {(group, resource) for group, resource, _ in granted}
     pairs = [*sorted(known), *UNRELATED_RESOURCES]
-    rights = [(group, resource, verb) for group, resource in pairs for verb in VERBS]
-    assert {one for one in rights if is_allowed(restricted_client, namespace, one[2], *one[:2])} == granted
+    permissions = [(group, resource, verb) for group, resource in pairs for verb in VERBS]
+    assert {one for one in permissions if is_allowed(restricted_client, namespace, one[2], *one[:2])} == granted
     assert not any(is_allowed(restricted_client, "default", verb, group, resource) for group, resource, verb in granted)
     user, where = f'User "system:serviceaccount:{namespace}:robot"', f'in the namespace "{namespace}"'
     ours = f'API group "{GROUP}"'

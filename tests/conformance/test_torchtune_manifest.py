@@ -1,4 +1,4 @@
-"""The project's TorchTune command over a workspace equals the command that the Trainer builds on its runtimes."""
+"""The project's TorchTune command for a workspace equals the command that the Trainer builds for its runtimes."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _render(programs: ProgramSet) -> None:
         flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
     with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".rendered-") as out:
         command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
-        # Standard error is shown only on failure, because kustomize prints warnings about upstream's files.
+        # Standard error is shown only on failure, because kustomize prints warnings about the projects' own files.
         rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         if rendered.returncode:
             raise BuildFailed(f"the manifests of {programs.name} could not be rendered:\n{rendered.stderr}")

@@ -29,7 +29,7 @@ def argo_required():
 
 
 def create_workflow(client: Client, script: str) -> None:
-    """Create a Workflow of one pod, with the rights that its executor needs."""
+    """Create a Workflow of one pod, with the permissions that its executor needs."""
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "executor"}
     rule = {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}

@@ -1,4 +1,4 @@
-"""Service accounts with few rights, their tokens and kubeconfigs."""
+"""Service accounts with few permissions, their tokens and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def create_token(client: Client, namespace: str, name: str = "robot", **spec: An
 
 
 def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
-    """Grant rights to a service account in its namespace."""
+    """Grant permissions to a service account in its namespace."""
     meta = {"name": name}
     client.create({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": list(rules)}, namespace)
     role = {"apiGroup": RBAC, "kind": "Role", "name": name}
@@ -45,7 +45,7 @@ def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "
 
 
 def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
-    """Return whether the API server grants this right to the client's identity."""
+    """Return whether the API server grants this permission to the client's identity."""
     plural, _, subresource = resource.partition("/")
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
     response = client.request(
@@ -56,13 +56,13 @@ def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: 
 
 
 def access_review(attributes: Mapping[str, str]) -> Object:
-    """Return a SelfSubjectAccessReview for a right."""
+    """Return a SelfSubjectAccessReview for a permission."""
     kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     return {**kind, "spec": {"resourceAttributes": dict(attributes)}}
 
 
 def wait_until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
-    """Wait until new rights are in force.
+    """Wait until new permissions are in force.
 
     A real API server applies new RoleBindings with a short delay.
     """

@@ -13,7 +13,7 @@ from tests.support.kubernetes_client import Client, Object
 from tests.support.polling import wait_until
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-Right = tuple[str, str, str]
+Permission = tuple[str, str, str]
 """API group, resource and verb."""
 
 
@@ -30,8 +30,8 @@ def load_objects(name: str) -> list[Object]:
     return found
 
 
-def granted_rights(name: str, kind: str = "Role") -> set[Right]:
-    """Return the rights that the Roles, or the ClusterRoles, of a manifest grant."""
+def granted_permissions(name: str, kind: str = "Role") -> set[Permission]:
+    """Return the permissions that the Roles, or the ClusterRoles, of a manifest grant."""
     return {
         (group, resource, verb)
         for role in load_objects(name)
@@ -51,14 +51,14 @@ def apply_roles(client: Client, namespace: str, name: str, account: str) -> None
 
 
 def create_restricted_token(client: Client, namespace: str, name: str) -> str:
-    """Return a token of a new service account that has only the rights that a manifest grants.
+    """Return a token of a new service account that has only a manifest's permissions.
 
-    The function waits until they are effective in the API server.
+    The function waits until these are effective in the API server.
     """
     create_account(client, namespace)
     apply_roles(client, namespace, name, "robot")
     made = create_token(client, namespace)
     with closing(client.with_token(made)) as robot:
-        for group, resource, verb in granted_rights(name):
+        for group, resource, verb in granted_permissions(name):
             wait_until(functools.partial(is_allowed, robot, namespace, verb, group, resource))
     return made

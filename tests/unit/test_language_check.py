@@ -16,7 +16,7 @@ from tools.language import check
         (f'def f():\n    """Return {"a" * 88}."""', "has 96 characters, 88 are allowed"),
         ('class C:\n    """How it starts."""', "'How' starts a fragment"),
         ('async def f():\n    """Of both."""', "'Of' starts a fragment"),
-        ('def test_f():\n    """Who has no right."""', "'Who' starts a fragment"),
+        ('def test_f():\n    """Who has no permission."""', "'Who' starts a fragment"),
     ],
 )
 def test_a_wrong_first_line_is_reported_with_its_line(source, problem):
@@ -37,7 +37,7 @@ def test_a_wrong_first_line_is_reported_with_its_line(source, problem):
         "def f(): ...",
     ],
 )
-def test_a_right_first_line_is_accepted(source):
+def test_a_correct_first_line_is_accepted(source):
     assert list(check.docstring_problems(source)) == []
 
 

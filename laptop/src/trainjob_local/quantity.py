@@ -32,11 +32,11 @@ def parse_quantity(value: str | float) -> Decimal:
     """Parse a quantity without rounding.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     found = _SHAPE.fullmatch(str(value))
     if found is None:
-        raise ValueError(f"{value!r} is no Kubernetes quantity")
+        raise ValueError(f"{value!r} is not a Kubernetes quantity")
     return Decimal(found[1]) * _UNITS[found[2]]
 
 
@@ -44,7 +44,7 @@ def round_up(value: str | float) -> int:
     """Return a quantity as an integer, rounded up like `Quantity.Value()`.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     return int(parse_quantity(value).to_integral_value(rounding=ROUND_CEILING))
 
@@ -56,7 +56,7 @@ def canonicalize(value: str | float) -> str:
     For example, `0.5` becomes `500m`, `1024Mi` becomes `1Gi`, and `1000` becomes `1k`.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     amount, unit = parse_quantity(value), str(value).lstrip("+-.0123456789")
     if unit.endswith("i") and abs(amount) >= 1024 and amount == int(amount):

@@ -233,7 +233,7 @@ def _all_containers(replicated: Json) -> list[Json]:
 def _pod_patch_problems(replicated: Json, known: set[str] | None) -> Iterator[str]:
     """Yield the problems of a patch for one replicated job.
 
-    As upstream, the webhook looks up the names in the patched template. So an unknown job or container passes.
+    Like the Trainer's, the webhook looks up the names in the patched template. So an unknown job or container passes.
 
     Args:
         replicated: the replicated job in the patch.

@@ -16,7 +16,7 @@ from tests.support.standalone import wait_for_airflow
 from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(600)
-SECONDS = 5.0  # from a user's decision until the job is deleted
+SECONDS = 5.0  # from the moment when a user clears the task or sets its state, until the job is deleted
 CREATION = '"trainjob.dev/task": "creating"'  # only the request that creates that task's job has this text
 PHASES = ("creating", "deferred", "resumed", "on_worker")
 

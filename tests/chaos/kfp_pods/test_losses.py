@@ -62,7 +62,7 @@ def test_a_hundred_losses_at_random_times_cause_no_second_active_job(
         phase = end_pod(pods, pod, process, action)
         if phase == "Succeeded":
             return run, pod, description, "too late"
-        same = action == "recreated"  # by Argo, while it sees the pod as pending: this is no other try
+        same = action == "recreated"  # by Argo, while it sees the pod as pending: this is not another try
         again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **ONE_SECOND_JOB)
         phase = again.wait_for_end()
         assert phase == "Succeeded", f"{description}: {phase}\n{pods.read_log(again)}"

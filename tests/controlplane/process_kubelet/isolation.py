@@ -108,7 +108,7 @@ def unavailable_reason() -> str | None:
     if result.returncode == 0:
         return None
     reason = result.stderr.strip() or f"exit status {result.returncode}"
-    return f"isolated containers need root and the right to mount an overlay over / ({reason})"
+    return f"isolated containers need root and the permission to mount an overlay over / ({reason})"
 
 
 def _preserved_mounts(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:

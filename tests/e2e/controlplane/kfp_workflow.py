@@ -50,7 +50,12 @@ class Task:
 
 
 def compile_commands(calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[list[str]]:
-    """Compile components with kfp, and return the command of each for these arguments."""
+    """Compile the components with kfp, and return the command line of each call.
+
+    Args:
+        calls: pairs of a component's name in `trainjob_kfp` and its arguments.
+        folder: folder for the compiled components.
+    """
     compiled = subprocess.run(
         [ENVIRONMENT / "bin" / "python", "-c", _COMPILE_SCRIPT, ROOT, folder],
         input=json.dumps(calls),

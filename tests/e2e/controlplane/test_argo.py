@@ -266,7 +266,7 @@ def test_a_retry_adopts(run):
 
 @of_run("lost")
 def test_a_pod_is_lost_with_its_node(run):
-    """Argo recreates a pod lost with its node under the same name, which is no other try."""
+    """Argo recreates a pod lost with its node under the same name, which is not another try."""
     job = run.wait_for_training()
     uid = run.list_launcher_pods()[first_try_node(run)]["metadata"]["uid"]
     with lose_node(run):

@@ -1,4 +1,4 @@
-"""Two clusters with MultiKueue: a TrainJob on the manager runs on the worker, and ends on both."""
+"""Two clusters with MultiKueue: a TrainJob of the manager cluster runs on the worker cluster, and ends on both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMESPACE = "default"
 
 @pytest.fixture(scope="module")
 def planes(tmp_path_factory):
-    """Start the control planes of the manager and of the worker."""
+    """Start the control planes of the manager cluster and of the worker cluster."""
     if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("multikueue")
@@ -49,7 +49,7 @@ def manager(planes):
 
 @pytest.fixture(scope="module")
 def worker(planes, manager):
-    """Return a client of the worker, after its queue is created and the manager knows it."""
+    """Configure MultiKueue with the worker cluster, and return a client of that cluster."""
     with contextlib.closing(Client.from_kubeconfig(str(planes[1].kubeconfig))) as client:
         create_shared_objects(client)
         create_queue(client, NAMESPACE, "team")
@@ -87,7 +87,7 @@ def remote_job(script, **job):
 
 
 def test_a_job_runs_on_the_worker(manager, worker, job_group, tmp_path):
-    """A job's phases and result come from the worker, which has its pods."""
+    """Phases and result of a job come from the worker cluster, on which its pods run."""
     waiter = job_group.submit("remote", remote_job(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
     waiter.wait_for_report("Running")
     name = waiter.reference.name
@@ -101,7 +101,7 @@ def test_a_job_runs_on_the_worker(manager, worker, job_group, tmp_path):
 
 
 def test_a_failure_on_the_worker_is_reported(manager, worker, job_group):
-    """The pods were on the worker, so the condition is all that the manager knows."""
+    """A failure is reported from its condition alone, because the manager cluster has no pods of the job."""
     waiter = job_group.submit("fails", remote_job("sleep 600", deadline="PT3S"))
     assert isinstance(waiter.job_error(120), DeadlineExceeded)
     job = manager.get("TrainJob", NAMESPACE, waiter.reference.name)

@@ -35,8 +35,8 @@ POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
-# Rights of every authenticated user: the ClusterRole system:basic-user, and the Trainer's own Role for its version.
-COMMON_RIGHTS = {
+# Permissions of every authenticated user: the ClusterRole system:basic-user, and the Role for the Trainer's version.
+COMMON_PERMISSIONS = {
     ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     ("authentication.k8s.io", "selfsubjectreviews", "create"),
     ("", "configmaps", "get"),
@@ -242,10 +242,10 @@ def test_granted_permissions_are_the_used_ones(plane, restricted_connection, nam
         USES[name](cluster, use_steps(cluster, namespace))
     found = audited_requests(log, namespace, began)
     granted, for_all = (
-        shipped_manifests.granted_rights(name),
-        shipped_manifests.granted_rights("cluster", "ClusterRole"),
+        shipped_manifests.granted_permissions(name),
+        shipped_manifests.granted_permissions("cluster", "ClusterRole"),
     )
-    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - COMMON_RIGHTS
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - COMMON_PERMISSIONS
     assert granted <= used <= granted | for_all
     assert name != "person" or used == granted | for_all
     assert {one for one in found if not one[3]} == set()

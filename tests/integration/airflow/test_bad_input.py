@@ -28,8 +28,8 @@ def connection(**extra):
 
 
 @pytest.fixture(scope="module")
-def token_without_rights(laptop):
-    """Yield the token of a service account without any rights."""
+def token_without_permissions(laptop):
+    """Yield the token of a service account without any permissions."""
     from kubernetes import client, config
 
     api = config.new_client_from_config(str(laptop.kubeconfig))
@@ -63,19 +63,19 @@ MESSAGES = {
 
 
 @pytest.mark.slow
-def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_without_rights):
+def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_without_permissions):
     printed, tasks, state = run_dag(
         airflow,
         "bad_input",
         AIRFLOW_CONN_LOST=connection(kube_config_path="/nowhere/config"),
         AIRFLOW_CONN_EXPIRED=connection(kube_config=kubeconfig_with_token(laptop, "expired-token")),
-        AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig_with_token(laptop, token_without_rights)),
+        AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig_with_token(laptop, token_without_permissions)),
     )
     assert state == "failed"
     assert {task: tasks[task] for task in MESSAGES} == dict.fromkeys(MESSAGES, ("failed", 1)), printed[-6000:]
     assert [task for task, message in MESSAGES.items() if not re.search(message, printed)] == []
     assert "expired-token" not in printed
-    assert token_without_rights not in printed
+    assert token_without_permissions not in printed
 
 
 @pytest.mark.slow

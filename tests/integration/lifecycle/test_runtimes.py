@@ -264,7 +264,7 @@ def test_gpus_of_the_runtime_that_the_request_does_not_set_cause_a_warning(submi
         submit_step(job_with())
 
 
-# -- runtimes over a workspace ------------------------------------------------------------------------------------
+# -- runtimes with a workspace ------------------------------------------------------------------------------------
 
 OPTIONAL = sorted((Path(__file__).resolve().parents[3] / "manifests" / "runtimes").glob("workspace-*.yaml"))
 

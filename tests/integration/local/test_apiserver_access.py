@@ -1,4 +1,4 @@
-"""Tests of access rights: tokens, anonymous users, Roles and RoleBindings."""
+"""Tests of access control: tokens, anonymous users, Roles and RoleBindings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create_token(served: ServedRegistry, **spec: Any) -> str:
 def create_role(
     served: ServedRegistry, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
 ) -> None:
-    """Grant rights to the robot, or to `subject`, in one namespace or in the whole cluster."""
+    """Grant permissions to the robot or to `subject`, in one namespace or in the cluster."""
     role, binding, namespace = (
         ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
     )
@@ -81,7 +81,7 @@ def test_tokens_are_stored_as_hashes(tmp_path: Path) -> None:
     assert (tmp_path / "objects.sqlite3").stat().st_mode & 0o077 == 0
 
 
-def test_a_role_grants_exactly_its_rights(served: ServedRegistry) -> None:
+def test_a_role_grants_exactly_its_permissions(served: ServedRegistry) -> None:
     robot = create_token(served)
     group = "trainer.kubeflow.org"
     create_role(
@@ -165,7 +165,7 @@ def test_wildcards_and_names(served: ServedRegistry, rule: dict[str, Any], path:
     assert served.request("GET", path, token=create_token(served)).code == code
 
 
-def test_cluster_wide_rights_and_groups(served: ServedRegistry) -> None:
+def test_cluster_wide_permissions_and_groups(served: ServedRegistry) -> None:
     everybody = {"kind": "Group", "name": "system:serviceaccounts:default", "apiGroup": "rbac.authorization.k8s.io"}
     create_role(
         served, [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}], cluster=True, subject=everybody

@@ -84,7 +84,7 @@ REQUESTS = {
     "a secret as a key": lambda: SecretReference(name="s", keys={"HF_TOKEN": f"{SECRET}/+="}),
     "a secret as a reference's key": lambda: SecretKeyReference(name="s", key=f"{SECRET}/+="),
     "a field that there is not": lambda: FineTune(model="llama3.2-1b", workspace="w", hf_token=SECRET),
-    "a manifest that is no YAML": lambda: TrainJobManifest(manifest=f"a: {{value: {SECRET}\n  b: ["),
+    "a manifest that is not YAML": lambda: TrainJobManifest(manifest=f"a: {{value: {SECRET}\n  b: ["),
     "a manifest in one line": lambda: TrainJobManifest(manifest=f'{{"env": "{SECRET}", }} x'),
     "a Secret in the place of a TrainJob": lambda: TrainJobManifest(
         manifest={"apiVersion": "v1", "kind": "Secret", "stringData": {"token": SECRET}}

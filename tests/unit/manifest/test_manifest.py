@@ -1,4 +1,4 @@
-"""Manifests of every kind of request, checked with upstream's own models; names and hashes."""
+"""Manifests of every kind of request, checked with the Trainer's own models; names and hashes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_builtin_training_leaves_recipe_and_paths_to_the_plugin():
     assert "runtimePatches" not in spec
 
 
-# -- validation by upstream's own models -------------------------------------------------------------------------------
+# -- validation by the Trainer's own models ----------------------------------------------------------------------------
 
 placements = st.builds(
     Placement,

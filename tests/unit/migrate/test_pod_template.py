@@ -179,7 +179,7 @@ REFUSED = {
     "an unknown field of a container": ({}, {"unheard": {"a": 1}}, "spec.containers[0].unheard.a"),
     "a value of another kind": ({"hostNetwork": "yes"}, {}, "spec.hostNetwork"),
     "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[0]"),
-    "a variable that is no text": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].name"),
+    "a variable that is not a string": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].name"),
     "containers for debugging": ({"ephemeralContainers": [{"name": "d"}]}, {}, "spec.ephemeralContainers"),
     "pods selected by an old label": (
         {"affinity": {"podAffinity": {"x": [{"matchLabels": {"training.kubeflow.org/job-name": "mnist"}}]}}},

@@ -29,7 +29,7 @@ _MODULES = {
     "train": "components.training.train",
 }
 
-# The components. The module also has `source`, which is no component.
+# The components. The module also has `source`, which is not a component.
 __all__ = ["cleanup", "evaluate", "export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
 
 

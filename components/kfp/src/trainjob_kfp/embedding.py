@@ -118,7 +118,7 @@ def _collect_sent_sources(steps: set[str]) -> dict[str, str]:
 def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the imports of our packages anywhere in a module.
 
-    Each is the path of a module or package, and the imported name in it, or an empty text.
+    Each is the path of a module or package, and the imported name in it, or an empty string.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -40,7 +40,7 @@ def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]
         arguments: arguments by name.
 
     Raises:
-        InvalidSpec: a text is no value of the annotated type.
+        InvalidSpec: a text is not a value of the annotated type.
     """
     kinds = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
     return {name: _convert_value(name, value, kinds.get(name)) for name, value in arguments.items()}

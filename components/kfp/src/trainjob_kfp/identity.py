@@ -99,7 +99,7 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
 
     An object with this owner is deleted with the Workflow. The reference is not that of a controller, because the
     Workflow's controller does not know the object. It does not block the owner's deletion either. Otherwise admission
-    could require the right to finalize Workflows (Kubernetes, OwnerReferencesPermissionEnforcement).
+    could require the permission to finalize Workflows (Kubernetes, OwnerReferencesPermissionEnforcement).
 
     Args:
         pod: the launcher's own pod.
@@ -112,7 +112,7 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
     meta: Mapping[str, Any] = pod["metadata"] if pod else {}
     found = next((owner for owner in meta.get("ownerReferences") or () if owner["kind"] == "Workflow"), None)
     if found is None:
-        where = f"pod {meta['name']}" if meta else "a process that is no pod of a pipeline's run"
+        where = f"pod {meta['name']}" if meta else "a process that is not a pod of a pipeline's run"
         raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out"))
     if meta["namespace"] != namespace:
         given = f"the TrainJob in namespace {namespace}, the run in {meta['namespace']}"

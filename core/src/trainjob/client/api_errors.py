@@ -113,6 +113,14 @@ def not_kubernetes_response(body: bytes, *, doing: str) -> ClusterError:
     )
 
 
+def repeated_continue_token(token: str, *, doing: str) -> ClusterError:
+    """Return the error for a list that never ends: the server repeats a `continue` token."""
+    return ClusterError(
+        f"can't {doing}: the server repeats the continue token {token!r} of an earlier page, so the list never ends",
+        hint="check that no proxy or cache responds instead of the API server",
+    )
+
+
 def _seconds(retry_after: str) -> float | None:
     """Return the seconds of a Retry-After header, or None if it is not a number.
 

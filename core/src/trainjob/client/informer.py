@@ -1,4 +1,4 @@
-"""One list+watch of one kind of object in one namespace, shared by any number of waiters.
+"""One list and watch of one kind of object in one namespace, shared by any number of waiters.
 
 The informer's thread lists, then watches from the list's resourceVersion. It delivers each change once and in order,
 and does not poll. It recovers from these problems of a long wait:
@@ -6,7 +6,7 @@ and does not poll. It recovers from these problems of a long wait:
 | Problem | Action of the informer |
 |---|---|
 | the stream breaks, ends or is silent; 429, 5xx, no network | resumes from the last resourceVersion, after a pause |
-| a line that is no watch event | the same; relists if it happens again at the same resourceVersion |
+| a line that is not a watch event | the same; relists if it happens again at the same resourceVersion |
 | 410 Expired | relists |
 | the server's resourceVersions are lower than before, because its etcd was restored | relists |
 | no permission to watch | lists repeatedly, once for all waiters |
@@ -72,7 +72,7 @@ class InformerClient(Protocol):
 
 
 class SharedInformer:
-    """One list+watch that many handlers share.
+    """One list and watch that many handlers share.
 
     Its thread runs while there are handlers.
     """
@@ -164,7 +164,7 @@ class SharedInformer:
         The thread then resumes from its last resourceVersion.
         """
         if self._stream is not None:
-            self._backoff.reset()  # the end of this stream is no failure
+            self._backoff.reset()  # the end of this stream is not a failure
             with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
                 self._stream.shutdown()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.client.api_errors import not_kubernetes_response
+from trainjob.client.api_errors import repeated_continue_token
 from trainjob.client.response_checks import ResponseCheck, check_list_of, check_namespaced_object, check_object
 from trainjob.errors import Expired, InvalidSpec, Problem
 
@@ -95,9 +95,7 @@ def list_pages(
         yield page["items"] or [], page["metadata"]["resourceVersion"]
         if not token:
             return
-    raise not_kubernetes_response(
-        f"it repeats the continue token {token}".encode(), doing=doing
-    )  # the list would never end
+    raise repeated_continue_token(token, doing=doing)
 
 
 def list_all(

@@ -1,6 +1,6 @@
 """Live status of many TrainJobs, which is emitted whenever it changes.
 
-It uses one list+watch for all TrainJobs and one for their pods. It follows a bounded number of logs of first ranks,
+It uses one informer for all TrainJobs and one for their pods. It follows a bounded number of logs of first ranks,
 because these contain the progress. Nothing is polled. TrainJobs that do not start are diagnosed on the same schedule as
 by a waiter.
 """

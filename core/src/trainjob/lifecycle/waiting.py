@@ -2,7 +2,7 @@
 
 [trainjob.lifecycle.wait_policy.WaitPolicy][] decides without I/O. The loop feeds it and yields what it needs next.
 [wait][] executes the effects on the calling thread, [wait_async][] on an event loop. Both use the same shared
-informers. A process that waits for a thousand TrainJobs holds one list+watch for these and one for their pods.
+informers. A process that waits for a thousand TrainJobs holds one informer for these and one for their pods.
 """
 
 from __future__ import annotations

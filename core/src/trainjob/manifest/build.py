@@ -191,7 +191,7 @@ def _initializer(initializer: Initializer | None) -> dict[str, Any]:
 
 
 def _source(source: Any) -> dict[str, Any]:
-    """Return the fields of an initializer, with the variables that upstream's program reads.
+    """Return the fields of an initializer, with the variables for the Trainer's program.
 
     A Secret whose keys are named like these variables is passed as a whole, by reference.
     """

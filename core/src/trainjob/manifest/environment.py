@@ -10,9 +10,9 @@ from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion
 
 HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
-"""Variables that upstream's initializers and huggingface_hub read."""
+"""Variables that the Trainer's initializers and huggingface_hub read."""
 S3_KEYS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-"""Variables that upstream's initializers read, except the last, which only our own programs read."""
+"""Variables that the Trainer's initializers read, except the last, which only our own programs read."""
 GOOGLE_KEYS = ("GOOGLE_CREDENTIALS",)
 """The variable that our programs read: the content of a key file."""
 

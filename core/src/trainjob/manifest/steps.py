@@ -53,8 +53,8 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
-    # Upstream's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py). Only our own program
-    # reads REVISION.
+    # The Trainer's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py). Only our own
+    # program reads REVISION.
     variables: dict[str, EnvValue | None] = {
         "STORAGE_URI": step.storage_uri,
         "IGNORE_PATTERNS": ",".join(step.ignore_patterns) if step.ignore_patterns else None,

@@ -1,5 +1,5 @@
 """Programs that run in pods, packed into the container's command: fetch and export.
 
-They need the standard library, `trainjob.errors` and the packages in upstream's images. They import neither pydantic
+They need the standard library, `trainjob.errors` and the packages in the Trainer's images. They import neither pydantic
 nor `trainjob.spec`.
 """

@@ -21,7 +21,7 @@ class SweepAction(Enum):
 
     RETAIN = "retain"
     DELETE_UNLESS_CALLER_RUNS = "delete unless caller runs"
-    """It has been finished for its lifetime: delete it unless its caller is known to be running."""
+    """Its time to live after its end is over: delete it unless its caller is known to be running."""
     END_IF_CALLER_ENDED = "end if caller ended"
     """It has not finished: delete or suspend it if its caller is known to have ended."""
 
@@ -39,7 +39,8 @@ class Lifetimes:
     """Times for which TrainJobs are retained.
 
     Attributes:
-        finished_for: time after the end of a finished TrainJob that has no lifetime of its own; None means no limit.
+        finished_for: time to live of a finished TrainJob, from its end, if the TrainJob has no annotation with its own
+            time to live; None means no limit.
         active_for: time after the creation or adoption of an unfinished TrainJob whose caller has ended. Engines end
             most of these themselves within seconds.
     """

@@ -29,7 +29,7 @@ class Action:
         resource: plural, with its subresource as in `pods/log`; empty if the target is a path.
         namespace: namespace of the action; empty for the cluster scope.
         name: name of the object; empty for actions on many objects or a new one.
-        path: the path if the target is no resource, such as `/version`.
+        path: the path if the target is not a resource, such as `/version`.
     """
 
     verb: str

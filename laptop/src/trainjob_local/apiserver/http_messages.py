@@ -85,7 +85,7 @@ async def read_json(request: Request, kind: str) -> Any:
         The object, or None if the body is `null`.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is not JSON
             object.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
@@ -101,7 +101,7 @@ async def read_patch(request: Request) -> Any:
     """Read a patch as JSON from the body.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 400 if it is no JSON.
+        StatusError: 413 if the body is larger than 3 MiB; 400 if it is not JSON.
     """
     return _parse_json(await _read_body(request))
 
@@ -110,7 +110,7 @@ async def read_delete_options(request: Request) -> dict[str, Any]:
     """Return the DeleteOptions in the body of a DELETE; an empty dict if there is no body.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 400 if it is no JSON, of another kind, or has a value of a
+        StatusError: 413 if the body is larger than 3 MiB; 400 if it is not JSON, of another kind, or has a value of a
             wrong type.
     """
     text = await _read_body(request)
@@ -136,7 +136,7 @@ async def read_validated_json(request: Request, kind: str) -> dict[str, Any]:
         kind: kind of the body, a key of `REQUEST_BODY_SCHEMAS`.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is not JSON
             object, or has a value of a wrong type.
     """
     body = without_nulls(await read_json(request, kind))

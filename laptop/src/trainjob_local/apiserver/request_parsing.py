@@ -155,10 +155,10 @@ class ListOptions:
         """Return the resourceVersion as a number, 0 if it is empty.
 
         Args:
-            watch: whether the request is a watch, which gets another status for a version that is no number.
+            watch: whether the request is a watch, which gets another status for a version that is not a number.
 
         Raises:
-            StatusError: 400, or 500 for a watch, if the resourceVersion is no number.
+            StatusError: 400, or 500 for a watch, if the resourceVersion is not a number.
         """
         try:
             return parse_resource_version(self.resource_version)
@@ -171,7 +171,7 @@ def parse_minimum_version(query: Query) -> int:
     """Return the minimum resourceVersion of the response; 0 if the query has none.
 
     Raises:
-        StatusError: 500 if the resourceVersion is no number.
+        StatusError: 500 if the resourceVersion is not a number.
     """
     return ListOptions(resource_version=query.get("resourceVersion", "")).parse_version(watch=True)
 
@@ -311,7 +311,7 @@ def parse_integer(query: Query, name: str) -> int | None:
     """Return a number from the query, or None if it is missing or empty.
 
     Raises:
-        StatusError: 400 if the text is no integer.
+        StatusError: 400 if the text is not an integer.
     """
     text = query.get(name, "")
     if not text:

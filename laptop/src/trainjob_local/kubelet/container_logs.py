@@ -57,7 +57,7 @@ def format_since(since_time: str, since_seconds: int | None, now: datetime) -> s
         return ""
     found = _TIME.fullmatch(since_time)
     if found is None:
-        raise ValueError(f"{since_time!r} is no RFC 3339 time")
+        raise ValueError(f"{since_time!r} is not an RFC 3339 time")
     zone = found[4].upper().replace("Z", "+00:00")
     moment = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}").astimezone(timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + (found[3] or "")

@@ -89,7 +89,7 @@ def check_run_key_fields(fields: Mapping[str, Any]) -> None:
     The values are not checked, because they may still be templates.
 
     Raises:
-        InvalidSpec: a field is missing or unknown, or `fields` is no mapping.
+        InvalidSpec: a field is missing or unknown, or `fields` is not a mapping.
     """
     allowed = f"give a dict with {', '.join(_REQUIRED)} and, if needed, {', '.join(_OPTIONAL)}"
     if not isinstance(fields, Mapping):

@@ -5,7 +5,7 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 | Error | Consequence for the task |
 |---|---|
 | `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
-| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection or rights | fails without retry |
+| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection, no permission | fails without retry |
 | a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |

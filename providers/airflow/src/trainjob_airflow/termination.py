@@ -1,4 +1,7 @@
-"""Reason for a task's stop: a user's decision about it, or the end of its worker."""
+"""Reason for a task's stop: a user's decision about the task, or the end of its worker.
+
+A user decides about a task by clearing it or by setting its state, such as to failed or success.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,9 @@ class StopRequest:
 
 
 def get_user_decision(context: Context) -> str:
-    """Return the task's state if a user's decision caused it; otherwise an empty text.
+    """Return the task's state if a user's decision caused it; otherwise an empty string.
 
-    The text is also empty if Airflow does not respond. The TrainJob then continues. At worst, its work is adopted or
+    The string is also empty if Airflow does not respond. The TrainJob then continues. At worst, its work is adopted or
     stopped later.
     """
     state = _get_task_state(context["ti"])

@@ -19,7 +19,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_export(workspace: Path, tmp_path: Path) -> StartExport:
-    """Return a function that starts the export program with upstream's libraries."""
+    """Return a function that starts the export program with the Trainer's libraries."""
 
     def start(destination: object, *more: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

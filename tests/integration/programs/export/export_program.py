@@ -1,4 +1,4 @@
-"""Command and environment of the export program, run with the libraries of upstream's model-initializer image."""
+"""Command and environment of the export program, run with the libraries of the Trainer's model-initializer image."""
 
 from __future__ import annotations
 

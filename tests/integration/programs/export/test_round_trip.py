@@ -82,7 +82,7 @@ def test_files_are_named_without_the_prefix_and_patterns_match_whole_keys(
     assert read_tree(tmp_path / "next" / "dataset") == {
         "train.parquet": b"data/train.parquet",
         "deep/b.parquet": b"data/deep/b.parquet",
-        "base/x": b"database/x",  # the prefix is not a folder; upstream has the same behavior
+        "base/x": b"database/x",  # the prefix is not a folder; the Trainer's program has the same behavior
     }
 
 

@@ -88,7 +88,7 @@ def hub(tmp_path: Path) -> Iterator[RecordingHub]:
 
 @pytest.fixture
 def start_fetch(tmp_path: Path) -> StartFetch:
-    """Return a function that starts the fetch program with upstream's libraries."""
+    """Return a function that starts the fetch program with the Trainer's libraries."""
 
     def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}

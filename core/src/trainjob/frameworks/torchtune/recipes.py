@@ -48,8 +48,9 @@ _RECIPES = {
     ("quantization_aware", False): _Recipe("qat_distributed", "llama3/8B_qat_full"),
     ("quantization", False): _Recipe("quantize", "quantization"),
 }
-# Reasons for the combinations without a recipe. TorchTune's LoRA requires a class that the torchao of upstream's image
-# no longer creates (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3, cmd/trainers/torchtune/requirements.txt).
+# Reasons for the combinations without a recipe. TorchTune's LoRA requires a class that torchao, in the version of the
+# Trainer's image, no longer creates (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3,
+# cmd/trainers/torchtune/requirements.txt).
 _WITHOUT_RECIPE = {
     "distillation": "distillation trains LoRA only: give peft_config=LoraConfig()",
     "quantization_aware": "omit it: TorchTune 0.6.1 with torchao 0.15 (the Trainer's image) trains all weights only",

@@ -29,7 +29,7 @@ def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> di
     region = region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or ""
     options = {
         "endpoint": endpoint,
-        # "auto", as in upstream's initializers (Trainer 2.3 pkg/initializers/utils/opendal.py); AWS requires a real
+        # "auto", as in the Trainer's initializers (Trainer 2.3 pkg/initializers/utils/opendal.py); AWS requires a real
         # region.
         "region": region or ("auto" if endpoint else "us-east-1"),
         "access_key_id": environment.get("ACCESS_KEY_ID", ""),

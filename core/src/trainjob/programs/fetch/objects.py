@@ -1,6 +1,6 @@
 """Fetches from a prefix of an object store.
 
-Every object is stored under the rest of its key, as by upstream's program (Trainer 2.3
+Every object is stored under the rest of its key, as by the Trainer's program (Trainer 2.3
 `pkg/initializers/utils/opendal.py`). A key that only starts with the prefix (`a/bc` for `a/b`) does not count. An
 object that our export wrote carries its SHA-256. An ETag is an MD5 for some objects and not for others (Amazon S3 API
 Reference, 2006-03-01, Object). It is therefore only used to distinguish one content from another.

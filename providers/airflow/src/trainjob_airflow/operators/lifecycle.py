@@ -87,7 +87,7 @@ class ResumeTrainJobOperator(_NamedTrainJobOperator):
 class DeleteTrainJobOperator(_NamedTrainJobOperator):
     """Delete a TrainJob with its pods and the claims that it created.
 
-    The XCom is True if the TrainJob was deleted, and False if it did not exist, which is no error.
+    The XCom is True if the TrainJob was deleted, and False if it did not exist, which is not an error.
     """
 
     @convert_permanent_errors()

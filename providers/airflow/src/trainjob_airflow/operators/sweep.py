@@ -71,7 +71,7 @@ class TrainJobSweepOperator(BaseOperator):
         """Run one sweep, and return its results.
 
         Raises:
-            AirflowFailException: the connection is wrong or lacks rights.
+            AirflowFailException: the connection is wrong or lacks permissions.
             ClusterError: the cluster cannot be reached; a retry continues the sweep.
         """
         from trainjob.retention import sweep

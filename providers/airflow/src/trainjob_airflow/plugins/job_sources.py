@@ -30,7 +30,7 @@ _REASONS: Mapping[type[Exception], str] = {
     InvalidResponse: "its responses lack the requested content; a proxy may respond in its place",
     ServerUnavailable: "its API server is unavailable at present",
     Unauthorized: "its API server does not accept the connection's credentials",
-    PermissionDenied: "the connection's credentials lack rights; manifests/airflow contains the Role that grants them",
+    PermissionDenied: "the connection's credentials lack permissions; the Role of manifests/airflow grants them",
     NotFound: "Kubeflow Trainer is not installed in it",
     NoClusterConfigured: "the connection does not exist, or it names no usable cluster",
 }

@@ -16,7 +16,7 @@ from trainjob_airflow.hooks.trainjob import TrainJobHook
 class TrainJobEndTrigger(BaseTrigger):
     """Fire once, when the TrainJob has ended; killing its task does not affect the TrainJob.
 
-    All triggers of a triggerer with the same connection and namespace share one list+watch. The events are:
+    All triggers of a triggerer with the same connection and namespace share one informer. The events are:
 
     * `{"reference": {...}, "outcome": {...}}`: the TrainJob has ended, with success or not.
     * `{"error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's class.

@@ -98,7 +98,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
 
     The event is `{"reference": {...}, "phase": "Complete", "finished": "...", "model": "s3://..."}`. `model` is the
     TrainJob's annotation `trainjob.dev/model`, which exports of this provider have, or None. All triggers of a
-    triggerer with the same connection, namespace and selector share one list+watch.
+    triggerer with the same connection, namespace and selector share one informer.
 
     Events are fired for TrainJobs that become complete after the watcher started. The asset's state store keeps a
     record of the fired events. After a restart of the triggerer, the trigger fires for TrainJobs that became complete

@@ -24,7 +24,7 @@ class TrainJobTrigger(BaseTrigger):
     Every end is an event, also an error. If the trigger raised it, Airflow would not call the operator's
     `execute_complete`.
 
-    All triggers of a triggerer with the same connection and namespace share one list+watch for TrainJobs and one for
+    All triggers of a triggerer with the same connection and namespace share one informer for TrainJobs and one for
     pods. The events are:
 
     * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: the TrainJob has ended, with success or not; see
@@ -118,7 +118,10 @@ class TrainJobTrigger(BaseTrigger):
             return
         is_ours = found is None or labels.get_adoption_time(found) == reference.adopted_at
         if is_ours and self.task_instance and await asyncio.to_thread(was_handed_over, self.task_instance):
-            self.log.info("TrainJob %s continues: Airflow reports no decision of a user about its task", reference)
+            self.log.info(
+                "TrainJob %s continues: its task is still deferred, or Airflow does not report the task's state",
+                reference,
+            )
             return
         result = await asyncio.to_thread(apply_kill_action, cluster, reference, self.on_kill_action)
         self.log.info("TrainJob %s: %s: its task was killed", reference, result)

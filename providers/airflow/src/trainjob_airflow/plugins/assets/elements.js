@@ -11,7 +11,7 @@ export function make(tag, attributes = {}, ...children) {
 /** Return the phase as a coloured word. */
 export const phaseOf = (job) => make("span", { class: `phase ${job.phase}` }, job.phase);
 
-/** Return a bar that is full at 100, or an empty text if the percentage is not known. */
+/** Return a bar that is full at 100, or an empty string if the percentage is not known. */
 export function bar(percent) {
   if (percent === null || percent === undefined) return "";
   return make("progress", { max: 100, value: percent, title: `${percent.toFixed(1)} %` });
@@ -32,7 +32,7 @@ export function span(from, to) {
   return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-/** Return a number with at most four digits; an empty text for any other value. */
+/** Return a number with at most four digits; an empty string for any other value. */
 export const short = (number) => (typeof number === "number" ? String(Number(number.toPrecision(4))) : "");
 
 /**
