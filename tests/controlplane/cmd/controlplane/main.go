@@ -6,8 +6,8 @@
 //	controlplane build DIR                                            what a kustomization makes, as kubectl kustomize
 //	controlplane up --state DIR --kubernetes DIR --trainer DIR [--argo DIR] -- KUBELET...   start everything, print READY, stay
 //
-// The programs of Kubernetes, JobSet and the Trainer are their own unchanged main packages. This command only
-// makes certificates, starts the programs in order, applies the manifests and stops everything again.
+// The upstream programs are their own unchanged main packages. This command only makes certificates,
+// starts the programs in order, applies the manifests and stops everything again.
 package main
 
 import (
