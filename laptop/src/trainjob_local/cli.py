@@ -23,12 +23,12 @@ from trainjob_local.running_clusters import ClusterRecord, list_clusters, stop_c
 __all__ = ["commands"]
 
 _STATE = typer.Option(
-    help="Folder for objects, volumes and logs, which outlives the cluster. Default: a temporary folder."
+    help="Folder for objects, volumes and logs; it remains when the cluster stops. Default: a temporary folder."
 )
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
-    help="Python environment to use instead of an image; NAME is initializer or torchtune. May be repeated.",
+    help="Python environment that replaces a container image; NAME is initializer or torchtune. May be repeated.",
 )
 _POD_ENV = typer.Option(
     "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT. May be repeated."

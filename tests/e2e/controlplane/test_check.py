@@ -24,8 +24,8 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SINCE_21 = """placement.affinity (affinity of pods)
 placement.image_pull_secrets (imagePullSecrets of pods)
 volumes (several mounts of one volume)
-initializer.dataset.storage_uri (a dataset from another store than hf://)
-initializer.model.storage_uri (a model from another store than hf://)
+initializer.dataset.storage_uri (a dataset from a store other than hf://)
+initializer.model.storage_uri (a model from a store other than hf://)
 initializer.dataset.ignore_patterns (IGNORE_PATTERNS)
 initializer.model.ignore_patterns (IGNORE_PATTERNS)
 trainer.config.peft_config (LoRA on a TorchTune runtime)
@@ -133,7 +133,7 @@ def test_the_printed_roles_grant_the_missing_permissions(client, namespace, rest
     assert message.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
     whole = f"{person} and `kubectl apply -k manifests/cluster`"
-    assert advice == f"have them granted: {whole}, or grant only the missing ones, as below"
+    assert advice == f"have an administrator run {whole}, or grant only the missing ones, listed below"
     assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
     assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
     unknown = ["webhook", "runtimes", "kueue", "storage", "claims"]
@@ -205,7 +205,7 @@ def test_kueue_without_its_trainjob_integration(plane, client, namespace):
         wait_until(lambda: not try_trainjob(client, namespace, **label).body["spec"]["suspend"])
         assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == (
             "warning",
-            "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled",
+            "Kueue does not suspend a TrainJob that names a queue: its integration for TrainJobs is disabled",
             "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
         )
 
@@ -266,7 +266,7 @@ def test_an_unregistered_webhook(plane, client, namespace):
     assert (code, *found["webhook"]) == (
         0,
         "warning",
-        "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang",
+        "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs never run",
         "reinstall the Trainer",
     )
     wait_until(lambda: not client.request("POST", path, wrong, dryRun="All").ok)

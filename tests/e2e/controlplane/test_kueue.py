@@ -170,7 +170,7 @@ def test_a_limit_on_the_queued_time(client, namespace, cluster, unique):
     reference = submit(cluster, queued_job("true", "team"), key("limited", unique))
     with pytest.raises(WaitTimeout, match=r"Workload \S+: Pending: couldn't assign.*queued time.*deleted") as raised:
         wait(cluster, reference, limits=Limits(queued=timedelta(seconds=2)))
-    assert "the end of other jobs does not help" in raised.value.hint
+    assert "waiting for other jobs does not help" in raised.value.hint
     assert cluster.get_trainjob(reference.name, namespace) is None
     wait_until(lambda: workload_of(client, namespace, reference.uid) is None)
 
@@ -323,7 +323,7 @@ def test_an_own_runtime_with_the_same_claims(client, namespace, job_group):
     error = waiter.job_error(90)
     assert isinstance(error, NeverStarted)
     assert "spec.volumeClaimPolicies: Invalid value: Value is immutable" in str(error)
-    assert "claims without a retentionPolicy" in error.hint
+    assert "claim policy without a retentionPolicy" in error.hint
 
 
 # -- MultiKueue --------------------------------------------------------------------------------------------------------

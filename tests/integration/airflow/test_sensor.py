@@ -65,7 +65,10 @@ async def first_event(trigger, seconds=60):
 
 @pytest.mark.slow
 def test_all_modes_of_the_sensor_wait_in_one_run(airflow, cluster, unique, tmp_path):
-    """Sensors wait deferred, poking or rescheduled, for TrainJobs that do not exist yet, by name or by run key."""
+    """Sensors wait by name or by run key for TrainJobs that do not exist yet.
+
+    Their modes are deferrable, `poke` and `reschedule`.
+    """
     apply_trainjob(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)
     log = tmp_path / "log"
     process = airflow.start("dags", "test", "watching", "-c", json.dumps({"name": unique}), log=log)
@@ -90,7 +93,7 @@ def test_all_modes_of_the_sensor_wait_in_one_run(airflow, cluster, unique, tmp_p
     assert "result: Complete train-" in lines
     assert "DeadlineExceeded" in lines
     assert "name: 'None' is not allowed" in lines
-    assert f"there is no TrainJob default/{unique}-never yet; the time to wait for it is over" in lines
+    assert f"there is no TrainJob default/{unique}-never yet; the wait for it timed out" in lines
 
 
 # -- the trigger ------------------------------------------------------------------------------------------------------

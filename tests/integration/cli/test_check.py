@@ -95,8 +95,8 @@ def test_missing_permissions_are_reported_with_the_roles_to_apply(trainjob, rest
         "failed",
         f"you have no permission to {format_permissions(denied)}. Therefore: {'; '.join(consequences)}",
         (
-            f"have them granted: {person} and `kubectl apply -k manifests/cluster`, or grant only the missing ones, "
-            "as below"
+            f"have an administrator run {person} and `kubectl apply -k manifests/cluster`, or grant only the "
+            "missing ones, listed below"
         ),
     )
     untried = ("unknown", "it can't be tested without the permission to create trainjobs", "")

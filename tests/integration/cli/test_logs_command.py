@@ -28,7 +28,7 @@ def test_logs_prints_existing_lines_of_all_or_selected_ranks(trainjob, namespace
     assert trainjob("logs", f"{namespace}/{name}", "--rank", 1).stdout == "[node-1] begun\n"
     none = trainjob("logs", f"{namespace}/{name}", "--step", "launcher")
     assert (none.returncode, none.stdout) == (0, "")
-    assert "has no such pods" in none.stderr
+    assert "has no pods of this step and rank" in none.stderr
 
 
 def test_follow_prints_each_line_once_until_the_end(start_command, namespace, running_job):

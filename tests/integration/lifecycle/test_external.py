@@ -168,7 +168,7 @@ def test_a_timeout_does_not_end_the_job(cluster, unique):
     limit, seen = {"timeout": timedelta(seconds=2)}, threading.Event()
     with cluster.trainjob_informer(NAMESPACE, "").add_event_handler(unique, lambda _: seen.set()):
         assert seen.wait(60)  # so the two seconds do not include the list
-        with pytest.raises(WaitTimeout, match=f"{unique}: Running.*the time to wait for it is over"):
+        with pytest.raises(WaitTimeout, match=f"{unique}: Running.*the wait for it timed out"):
             asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), lambda: None, **limit))
     assert check_external(cluster, JobSelector(NAMESPACE, unique)) is None
     delete_trainjob(cluster, job)

@@ -88,8 +88,10 @@ NO_RUNTIME = AdmissionRefused('refused: ClusterTrainingRuntime.trainer.kubeflow.
 LACKS_FEATURES = "Kubeflow Trainer 2.1 lacks these features (each with the first version that has it): "
 LATER = "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 PODS_ADVICE = "check whether it runs, `kubectl get pods -n kubeflow-system`"
-GPUS = "with GPUs by default"
-WEBHOOK_MISSING = "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang"
+GPUS = "requesting GPUs by default"
+WEBHOOK_MISSING = (
+    "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs never run"
+)
 OTHER = AdmissionRefused('admission webhook "other" denied the request: no')
 OLD_CLAIM = object_named("old", spec={"storageClassName": "fast"}, status={"phase": "Pending"})
 NEW_JOB = object_named("new", metadata={"creationTimestamp": "2026-01-01T11:59:30Z"})
@@ -110,7 +112,7 @@ CASES = {
         "trainer",
         {"spec_fields": frozenset()},
         "unknown",
-        "the server does not publish its fields; Trainer 2.2 or later is assumed",
+        "the API server does not publish TrainJob's fields; Trainer 2.2 or later is assumed",
         "",
     ),
     "Trainer 2.1": (
@@ -145,7 +147,7 @@ CASES = {
         "webhook",
         {"invalid_trial_error": OTHER},
         "unknown",
-        f"another rule refused the request before the Trainer's webhook: {OTHER.message}",
+        f"another webhook or policy refused the request before the Trainer's webhook: {OTHER.message}",
         "",
     ),
     "webhook down": (
@@ -188,7 +190,7 @@ CASES = {
         {"trial_result": AdmissionRefused("policy: no")},
         "failed",
         "policy: no",
-        "change the TrainJob to satisfy this rule, or contact the owner of the rule",
+        "change the TrainJob as the message requires, or contact the owner of the webhook or policy",
     ),
     "no status": (
         "controller",
@@ -242,7 +244,7 @@ CASES = {
         "kueue",
         {"queued_trial_result": {"spec": {}}},
         "warning",
-        "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled",
+        "Kueue does not suspend a TrainJob that names a queue: its integration for TrainJobs is disabled",
         "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
     ),
     "no queued trial": ("kueue", {"queued_trial_result": REFUSED}, "ok", "queues: gpu", ""),
@@ -344,8 +346,8 @@ def test_older_dialects_list_the_features_that_they_lack(dialect, field):
 def test_the_table_of_permissions_equals_the_grants_of_the_manifests():
     in_namespace = {(each.group, each.resource, each.verb) for each in PERMISSIONS if not each.cluster_wide}
     in_cluster = {(each.group, each.resource, each.verb) for each in PERMISSIONS if each.cluster_wide}
-    assert in_namespace == shipped_manifests.granted_rights("person")
-    assert in_cluster == shipped_manifests.granted_rights("cluster", "ClusterRole")
+    assert in_namespace == shipped_manifests.granted_permissions("person")
+    assert in_cluster == shipped_manifests.granted_permissions("cluster", "ClusterRole")
     assert len(PERMISSIONS) == len(in_namespace) + len(in_cluster)
 
 

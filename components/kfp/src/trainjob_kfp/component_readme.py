@@ -21,7 +21,7 @@ import trainjob_kfp
 _COMMON_OUTPUTS = {
     "job": "Name of the TrainJob.",
     "namespace": "Namespace of the TrainJob.",
-    "uid": "Uid of the TrainJob.",
+    "uid": "UID of the TrainJob.",
     "status": "`Complete`; a step that fails has no outputs.",
     "workspace": "Name of the claim that the steps share.",
 }

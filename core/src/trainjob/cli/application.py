@@ -40,14 +40,14 @@ _COMMANDS = {
     "list": ("listing", "list_trainjobs", "List TrainJobs with their phases, newest first."),
     "watch": ("watch", "watch", "Show the phases and the progress of TrainJobs, live."),
     "describe": ("describe", "describe", "Show the details of one TrainJob, and what to do if it has a problem."),
-    "export": ("export", "export", "Export the model of a fine-tuning to a bucket, the Hugging Face hub or a folder."),
+    "export": ("export", "export", "Export the model of a fine-tuning to a bucket, the Hugging Face Hub or a folder."),
     "runtimes": (
         "runtimes",
         "runtimes",
         "List the training runtimes that a TrainJob can use, or describe one of them.",
     ),
     "check": ("check", "check", "Check whether TrainJobs can run in a namespace, and report what to fix."),
-    "sweep": ("sweep", "sweep", "Delete finished TrainJobs whose time to live is over."),
+    "sweep": ("sweep", "sweep", "Delete finished TrainJobs whose time to live has expired."),
 }
 _ENTRY_POINTS = "trainjob.commands"
 # This project's commands in other distributions. An error names the distribution if it is not installed.

@@ -25,8 +25,8 @@ def cancel(
 ) -> None:
     """Delete TrainJobs that have not ended, with their pods.
 
-    TrainJobs that have ended are not deleted, because a model on a volume of their own would be deleted with them. To
-    delete them, use `trainjob sweep`.
+    TrainJobs that have ended are not deleted, because their own volumes, which may have a model, would be deleted with
+    them. To delete them, use `trainjob sweep`.
 
     With --json: a list of objects with name, namespace, uid, done and reason. `done` is "deleted", "unchanged" or
     "failed".
@@ -50,8 +50,8 @@ def suspend(
 ) -> None:
     """Suspend TrainJobs and delete their pods.
 
-    Their volumes remain. A resumed training starts again from its beginning, or from its last checkpoint if the program
-    loads one. A TrainJob in a Kueue queue cannot be suspended, because Kueue would resume it at once.
+    Their volumes remain. After `trainjob resume`, the training starts from its beginning, or from its last checkpoint
+    if the program loads one. A TrainJob in a Kueue queue cannot be suspended, because Kueue would resume it at once.
 
     With --json: a list as for `trainjob cancel`, with "suspended" as the value of `done`.
     """

@@ -25,7 +25,9 @@ _NAME = typer.Argument(
 )
 _LOG_LINES, _PODS = 8, 16
 _MAX_LINE_LENGTH = 160  # characters; a command may contain a whole program
-_OUTPUT = typer.Option("--output", "-o", help="yaml: print the object itself.", show_default=False)
+_OUTPUT = typer.Option(
+    "--output", "-o", help="Print the TrainJob as YAML, as the API server returns it.", show_default=False
+)
 
 
 def describe(
@@ -36,8 +38,8 @@ def describe(
 ) -> None:
     """Show the details of one TrainJob, and what to do if it has a problem.
 
-    The output has its spec in short, phase, steps, pods, events, timeline and result. Objects that you have no
-    permission to read, such as events, are left out and listed under "Could not be read".
+    The output has a summary of its spec, and its phase, steps, pods, events, timeline and result. Objects that you
+    have no permission to read, such as events, are left out and listed under "Could not be read".
 
     With --json: the keys of `trainjob list --json`, and spec, steps, pods, events, timeline, outcome (null before the
     end), result (the value that its program returned, or null), hints and read_errors.

@@ -42,7 +42,7 @@ def export(
     output: Annotated[Output | None, OUTPUT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
-    """Export the model of a fine-tuning to a bucket, the Hugging Face hub or a folder.
+    """Export the model of a fine-tuning to a bucket, the Hugging Face Hub or a folder.
 
     The exported folder is a complete Hugging Face model, made from the last checkpoint. The export is a TrainJob of its
     own, which the command follows until it has ended. The command resumes an earlier, unfinished export of the same

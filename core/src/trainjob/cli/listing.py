@@ -32,7 +32,7 @@ def list_trainjobs(
 ) -> None:
     """List TrainJobs with their phases, newest first.
 
-    The list has all TrainJobs of the namespace, also those of other users and of other tools such as kubectl.
+    The list has all TrainJobs of the namespace, including those of other users and other tools, such as kubectl.
 
     With --json: a list of objects with namespace, name, uid, phase, step, reason, message, queue, runtime, percent
     (null if the trainer reports none), created, ended, attempt and run_key. `run_key` is null for TrainJobs of other

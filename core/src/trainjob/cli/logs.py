@@ -70,7 +70,9 @@ def logs(
 def _print_logs(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool) -> None:
     pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if is_selected(pod)]
     if not pods:
-        terminal.error_console().print(f"TrainJob {escape(str(reference))} has no such pods; deleted pods have no logs")
+        terminal.error_console().print(
+            f"TrainJob {escape(str(reference))} has no pods of this step and rank; deleted pods have no logs"
+        )
     for pod in sorted(
         pods, key=lambda pod: (get_str(pod, "metadata", "creationTimestamp"), step_of(pod), rank_of(pod))
     ):

@@ -105,7 +105,9 @@ def _check_tasks(file: str, tasks: Sequence[str]) -> None:
     twice = [task for task, number in Counter(tasks).items() if number > 1]
     if twice:
         raise InvalidSpec(
-            Problem(f"{file}: name", repr(twice[0]), "several documents have this name: give each its own")
+            Problem(
+                f"{file}: name", repr(twice[0]), "several documents have this name: give each document another name"
+            )
         )
 
 

@@ -29,8 +29,8 @@ def run(
 
     The command prints phases, log lines and progress. It stops at the first TrainJob that fails, and does not create
     the remaining ones. Ctrl-C or SIGTERM deletes the active TrainJob, or applies its `on_kill` action; a second signal
-    leaves it as it is. If the command is killed or the reader of its output ends, the TrainJob continues. Running the
-    same command again adopts it.
+    leaves it as it is. If the command is killed, or the program that reads its output ends, the TrainJob continues.
+    Running the same command again adopts it.
 
     With --json: a list of outcomes, in the order of the file; progress is on standard error.
 

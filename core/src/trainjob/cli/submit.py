@@ -27,7 +27,7 @@ class Output(str, Enum):
 
 OUTPUT = typer.Option("--output", "-o", help="Print the TrainJobs instead of creating them.", show_default=False)
 DIALECT = typer.Option(
-    help="With -o: Trainer version to print the TrainJobs for, without a cluster; 2.2 means 2.2 or later.",
+    help="With -o: Trainer version of the printed TrainJobs, so that no cluster is needed; 2.2 means 2.2 or later.",
     show_default=False,
 )
 
@@ -43,8 +43,8 @@ def submit(
 ) -> None:
     """Create the TrainJobs of a file, and print their names.
 
-    The command creates all TrainJobs at once and does not wait for them. It adopts a TrainJob of the same content that
-    is active, and with --run-id also one that has succeeded. Otherwise it creates a new one. Use the printed names with
+    The command creates all TrainJobs at once and does not wait for them. It adopts an active TrainJob with the same
+    content, and with --run-id also one that has succeeded. Otherwise it creates a new one. Use the printed names with
     `trainjob wait`, `logs` and `cancel`.
 
     With --json: a list of objects with name, namespace, uid, attempt, adopted and adopted_at.

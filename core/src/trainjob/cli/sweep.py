@@ -1,4 +1,4 @@
-"""`trainjob sweep`: delete TrainJobs whose time to live is over."""
+"""`trainjob sweep`: delete TrainJobs whose time to live has expired."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def sweep(
     unexported: Annotated[bool, _UNEXPORTED] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> None:
-    """Delete finished TrainJobs whose time to live is over.
+    """Delete finished TrainJobs whose time to live has expired.
 
-    The command deletes only TrainJobs of this project, and none that is active: only the workflow engine knows whether
-    a task still waits for it. It keeps TrainJobs whose model was not exported, unless --unexported is given. You may
-    run it at any time, also several times in parallel.
+    The command deletes only TrainJobs that this project created. It does not delete active ones, because only the
+    workflow engine knows whether a task still waits for them. It keeps TrainJobs whose model was not exported, unless
+    --unexported is given. You may run it at any time, also several times in parallel.
 
     Example: trainjob sweep -n team-a --finished-for 7d --dry-run
     """

@@ -34,8 +34,8 @@ def wait(
 ) -> None:
     """Wait until TrainJobs have ended.
 
-    The command prints their phases and changes nothing; it does not matter who created them. The exit code is 3 if one
-    of them failed, otherwise 4 if the wait for one of them timed out.
+    The command prints their phases and changes nothing. It waits for any TrainJob, also one that another tool created.
+    The exit code is 3 if one of them failed, otherwise 4 if the wait for one of them timed out.
 
     With --json: a list in the order of the names, with the outcome of each TrainJob. After a timeout, an entry has job,
     namespace, error and message. Phases are on standard error.

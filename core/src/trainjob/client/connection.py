@@ -57,11 +57,11 @@ class Connection:
                 Problem(
                     "connection",
                     " and ".join(given),
-                    "give only one of them, because each is a way to reach the cluster",
+                    "give only one of them, because each of them selects a cluster",
                 )
             )
         if "@" in self.server.partition("://")[2].partition("/")[0]:
-            rule = "it must hold no user and password; name a file with the bearer token in token_file"
+            rule = "it must not contain a user name or password; name a file with the bearer token in token_file"
             raise InvalidSpec(Problem("connection.server", "***", rule))
         if (self.token_file or self.ca_file) and not self.server:
             raise InvalidSpec(Problem("connection.server", "nothing", "token_file and ca_file need the server's URL"))
@@ -199,7 +199,8 @@ def _unusable_connection(connection: Connection, error: Exception) -> NoClusterC
     source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
     if not source:
         return NoClusterConfigured(
-            "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this is not a pod",
+            "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this process does not "
+            "run in a pod",
             hint="set KUBECONFIG, or start a laptop cluster with `trainjob local up`",
         )
     return NoClusterConfigured(

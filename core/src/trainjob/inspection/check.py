@@ -105,7 +105,7 @@ def _check_trainer(platform: PlatformFacts) -> Iterator[CheckResult]:
         yield CheckResult(
             name,
             Grade.UNKNOWN,
-            f"the server does not publish its fields; Trainer {_NEWEST_DIALECT.value} or later is assumed",
+            f"the API server does not publish TrainJob's fields; Trainer {_NEWEST_DIALECT.value} or later is assumed",
         )
     elif dialect is _NEWEST_DIALECT:
         yield CheckResult(name, Grade.OK, f"Kubeflow Trainer {version}")
@@ -137,7 +137,7 @@ def _check_permissions(platform: PlatformFacts) -> CheckResult:
         f"`kubectl apply {'' if folder == 'cluster' else f'-n {platform.namespace} '}-k manifests/{folder}`"
         for folder in sorted(folders, reverse=True)
     )
-    advice = f"have them granted: {commands}, or grant only the missing ones, as below"
+    advice = f"have an administrator run {commands}, or grant only the missing ones, listed below"
     return CheckResult(
         name, grade, f"you have no permission to {format_permissions(denied)}. Therefore: {without}", advice
     )
@@ -150,7 +150,9 @@ def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
     """
     name, refusal = "webhook", platform.invalid_trial_error
     if refusal is None:
-        wrong = "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang"
+        wrong = (
+            "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs never run"
+        )
         yield CheckResult(name, Grade.WARNING, wrong, "reinstall the Trainer")
     elif not isinstance(refusal, AdmissionRefused):
         yield _failed_trial_result(name, refusal)
@@ -159,7 +161,9 @@ def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
         yield CheckResult(name, Grade.OK, "the Trainer's webhook responds")
     else:
         yield CheckResult(
-            name, Grade.UNKNOWN, f"another rule refused the request before the Trainer's webhook: {refusal.message}"
+            name,
+            Grade.UNKNOWN,
+            f"another webhook or policy refused the request before the Trainer's webhook: {refusal.message}",
         )
     yield _check_trial(platform)
 
@@ -190,7 +194,7 @@ def _check_trial(platform: PlatformFacts) -> CheckResult:
             name,
             Grade.FAILED,
             trial.message,
-            advice or "change the TrainJob to satisfy this rule, or contact the owner of the rule",
+            advice or "change the TrainJob as the message requires, or contact the owner of the webhook or policy",
         )
     return _failed_trial_result(name, trial)
 
@@ -230,7 +234,7 @@ def _check_runtimes(platform: PlatformFacts) -> CheckResult:
     if old := [runtime.name for runtime in known if runtime.deprecated]:
         parts.append(f"deprecated: {_join_names(old)}")
     if devices := [f"{runtime.name} ({_format_devices(runtime)})" for runtime in known if _format_devices(runtime)]:
-        parts.append(f"with GPUs by default: {_join_names(devices)}")
+        parts.append(f"requesting GPUs by default: {_join_names(devices)}")
     if hidden:
         parts.append(f"{' and '.join(hidden)}s can't be listed")
     return CheckResult(name, Grade.OK, "; ".join(parts))
@@ -256,7 +260,7 @@ def _check_kueue(platform: PlatformFacts) -> Iterator[CheckResult]:
             advice,
         )
     elif platform.queued_trial_result is not None and not _is_suspended_by_kueue(platform.queued_trial_result):
-        wrong = "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled"
+        wrong = "Kueue does not suspend a TrainJob that names a queue: its integration for TrainJobs is disabled"
         advice = "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration"
         yield CheckResult(name, Grade.WARNING, wrong, advice)
     else:

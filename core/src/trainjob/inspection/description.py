@@ -194,7 +194,9 @@ def _outcome_hints(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[
     if outcome.category is Category.UNKNOWN:
         # The Job controller deletes the pods of a failed Job.
         return (
-            [] if pods else ["its pods and their logs were deleted; the step that waited for it has logged their end"]
+            []
+            if pods
+            else ["its pods and their logs were deleted; the log of the step that waited for it has their last lines"]
         )
     if outcome.category in (Category.SUCCEEDED, Category.DELETED):
         return []

@@ -152,7 +152,7 @@ async def wait_external(
             except asyncio.TimeoutError:
                 if finished := await asyncio.to_thread(check_external, cluster, selector):
                     return finished
-                raise WaitTimeout(f"{last_line}; the time to wait for it is over") from None
+                raise WaitTimeout(f"{last_line}; the wait for it timed out") from None
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
                 if finished := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):

@@ -122,5 +122,7 @@ def apply_kill_action_on_error(
                 for line in guard.apply_kill_action(cluster, key, namespace, on_kill):
                     report(f"{line}, because of an error: {type(error).__name__}: {error}")
             except Exception as failure:  # noqa: BLE001 - the first error is the one to raise
-                report(f"A TrainJob of this step may still run, because it could not be ended: {failure}")
+                report(
+                    f"A TrainJob of this step may still run, because it could not be deleted or suspended: {failure}"
+                )
         raise

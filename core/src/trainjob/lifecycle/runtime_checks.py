@@ -96,8 +96,8 @@ def find_warnings(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> I
     if requested and (not_requested := sorted(runtime_devices - _device_names(requested))):
         yield (
             f"the {runtime.kind} {runtime.name} requests {', '.join(not_requested)}, which resources_per_node does not "
-            "set: Trainer 2.3 adds both, older Trainers ignore the runtime's resources, and resources_per_node alone "
-            "determines the number of processes; set them there, too"
+            "set: set it in resources_per_node, too. Trainer 2.3 requests both, older Trainers ignore the runtime's "
+            "resources, and only resources_per_node determines the number of processes"
         )
 
 

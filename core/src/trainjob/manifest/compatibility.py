@@ -126,7 +126,7 @@ _FEATURES = (
             f"initializer.{kind}.storage_uri",
             Dialect.V2_1,
             _store(kind),
-            f"a {kind} from another store than hf://",
+            f"a {kind} from a store other than hf://",
             _USE_STEPS,
         )
         for kind in ("dataset", "model")

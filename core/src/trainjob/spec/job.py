@@ -95,7 +95,10 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
         InvalidSpec: the runtime is a stock TorchTune runtime; the error names the field.
     """
     if queue and runtime.name.startswith("torchtune-") and runtime.kind == "ClusterTrainingRuntime":
-        why = f"on the stock runtime {runtime.name} Kueue can't start it, and it would wait forever; use a workspace"
+        why = (
+            f"Kueue can't start a TrainJob on the stock runtime {runtime.name}, so it would wait forever; "
+            "use a workspace"
+        )
         raise invalid_field("queue", queue.name, why)
 
 

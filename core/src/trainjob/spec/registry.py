@@ -31,7 +31,7 @@ class ModelRegistry(CredentialFreeSpec):
     def _validate_server(cls, server: str) -> str:
         if "?" in server or "#" in server:
             raise invalid_field(
-                "", server, "it must be the registry's address alone, such as https://registry.example.org"
+                "", server, "it must be only the registry's address, such as https://registry.example.org"
             )
         return server.rstrip("/")
 
@@ -43,5 +43,5 @@ class ModelRegistry(CredentialFreeSpec):
         Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, the parameter `name`.
         """
         if name is not None and not (name.strip() == name and name and name.isascii() and name.isprintable()):
-            raise invalid_field("", name, "it must be printable ASCII text, without blanks at its ends")
+            raise invalid_field("", name, "it must be printable ASCII text without leading or trailing spaces")
         return name

@@ -131,7 +131,9 @@ def _validate_env(env: Any) -> Any:
 
 def _validate_variable(name: str, value: Any) -> Any:
     if not name or "=" in name or not (name.isascii() and name.isprintable()):
-        raise invalid_field(repr(name), REDACTED, "a variable's name has printable ASCII characters other than '='")
+        raise invalid_field(
+            repr(name), REDACTED, "a variable's name must consist of printable ASCII characters other than '='"
+        )
     if name.startswith("PET_"):
         raise invalid_field(
             name, value, "names that start with PET_ are reserved, because the Trainer sets them for torchrun"
@@ -202,7 +204,7 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     """
     scheme, separator, rest = uri.partition("://")
     if "@" in (rest or uri).partition("/")[0]:
-        raise invalid_field(field, REDACTED, f"it must contain no user and password; {_REFERENCE_ADVICE}")
+        raise invalid_field(field, REDACTED, f"it must not contain a user name or password; {_REFERENCE_ADVICE}")
     allowed = " or ".join(f"{name}://…" for name in schemes)
     if not separator:
         advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""
@@ -212,7 +214,7 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     if not rest.strip("/"):
         raise invalid_field(field, uri, "nothing follows the scheme")
     if ".." in rest.split("/") or not uri.isprintable() or not _is_parseable(uri):
-        raise invalid_field(field, uri, "it must have no '..', no control characters, and brackets only around IPv6")
+        raise invalid_field(field, uri, "it must not contain '..' or control characters, and brackets only around IPv6")
     return uri
 
 

@@ -217,7 +217,10 @@ class FineTune(_BaseStep):
     def _validate_model_path(cls, path: str) -> str:
         found = _validate_path_below(path, "")
         if found.split("/")[0] in ("", "output"):  # TorchTune does not train into its own model (torchtune 0.6.1)
-            rule = "it must be a folder below /workspace, such as model; a model in output must be exported first"
+            rule = (
+                "it must be a folder below /workspace, such as model; "
+                "a model in /workspace/output must be exported first"
+            )
             raise invalid_field("", path, rule)
         return found
 
@@ -311,7 +314,7 @@ class ExportModel(_BaseStep):
                 )
             return path
         if destination.startswith("oci://"):
-            rule = "no program in the step's image can write to an image registry"
+            rule = "the export program can't write to an image registry"
             raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
         return validate_location(destination, "", ("s3", "gs", "hf"))
 

@@ -71,10 +71,12 @@ class CustomTrainer(Spec):
         for package in packages or ():
             if contains_credentials(package):
                 raise invalid_field(
-                    "", REDACTED, "a package's URL must contain no user and password; use a Secret and PIP_ variables"
+                    "",
+                    REDACTED,
+                    "a package's URL must not contain a user name or password; use a Secret and PIP_ variables",
                 )
             if package.startswith("-") or not package.strip():
-                raise invalid_field("", package, "it must be a package; pip's options are PIP_ variables of env")
+                raise invalid_field("", package, "it must be a package; set pip's options as PIP_ variables in env")
         return packages
 
     @field_validator("pip_index_urls")
@@ -84,7 +86,7 @@ class CustomTrainer(Spec):
             if "@" in (url.partition("://")[2] or url).partition("/")[0]:
                 reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
                 raise invalid_field(
-                    "", REDACTED, f"it must contain no user and password; give the whole URL as {reference}"
+                    "", REDACTED, f"it must not contain a user name or password; give the whole URL as {reference}"
                 )
         return urls
 

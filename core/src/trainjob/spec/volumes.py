@@ -119,7 +119,7 @@ class Volume(Spec):
     @classmethod
     def _validate_name(cls, name: str) -> str:
         if not _LABEL.fullmatch(name):
-            rule = "at most 63 characters: lower case letters, digits and -, with no - at the ends"
+            rule = "at most 63 characters: lower case letters, digits and -, with a letter or digit at both ends"
             raise invalid_field("", name, rule)
         if name in _RESERVED_NAMES:
             raise invalid_field("", name, "the step's pods already have a volume of this name; choose another name")

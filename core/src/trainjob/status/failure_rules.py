@@ -1,7 +1,7 @@
 """Categories of a TrainJob's problems, and the table of rules for each category.
 
 [find_category][] maps a reason and its message to a category. [RULES][] has the rule of each category: after how long
-waiting is hopeless, the error to raise, whether a retry can help, and what to do.
+the wait ends, the error to raise, whether a retry can help, and what to do.
 
 Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) gives up at once if an image is missing. Tekton
 does, too (`default-imagepullbackoff-timeout`, 0 by default). A training has often waited for hours by then, and the
@@ -85,7 +85,7 @@ class Category(str, Enum):
     NO_WORKLOAD = "NoWorkload"
     """Kueue has not created a Workload for the job."""
     DEACTIVATED = "Deactivated"
-    """Kueue has given up the job, or somebody has deactivated its Workload."""
+    """Kueue or a user has deactivated the job's Workload."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Rule:
         retryable: whether the same step may succeed without any change by a person.
         advice: what to do, as one sentence.
         error: class of the error to raise once the job has ended for this reason.
-        grace: seconds that the problem may last while the job does not start. After them, waiting is hopeless and the
-            job is ended. None means that the problem is shown and the wait continues.
+        grace: seconds that the problem may last while the job does not start. After them, the wait ends, and the job is
+            deleted or suspended. None means that the problem is shown and the wait continues.
     """
 
     retryable: bool
@@ -181,7 +181,8 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.INVALID: Rule(
         False,
-        "correct what the message names: a long name, a patch without a target, claims without a retentionPolicy",
+        "correct what the message names, such as a long name, a patch without a target, or a claim policy without a "
+        "retentionPolicy",
         NeverStarted,
         _NO_GRACE,
     ),
@@ -202,7 +203,7 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.BEYOND_QUEUE: Rule(
         False,
-        "request only what the queue's flavors have, or use another queue; the end of other jobs does not help",
+        "request at most what the queue's flavors have, or use another queue; waiting for other jobs does not help",
         NeverStarted,
     ),
     Category.NO_WORKLOAD: Rule(

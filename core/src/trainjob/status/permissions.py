@@ -48,7 +48,9 @@ PERMISSIONS: Sequence[Permission] = (
     *_permissions(_TRAINER, "trainjobs", "delete", "TrainJobs can't be deleted", required=True),
     *_permissions(_TRAINER, "trainjobs", "watch", "a wait lists the TrainJobs every few seconds"),
     *_permissions(_TRAINER, "trainjobs", "patch", "TrainJobs can't be suspended, resumed or adopted"),
-    *_permissions("", "pods", "list", "pods that an earlier TrainJob of the name left can't be found", required=True),
+    *_permissions(
+        "", "pods", "list", "remaining pods of an earlier TrainJob with the same name can't be found", required=True
+    ),
     *_permissions("", "pods", "watch", "failures and missing images are reported late, or only at the end"),
     *_permissions("", "pods/log", "get", "logs can't be read"),
     *_permissions("", "events", "list", "Warning events are not reported"),

@@ -40,7 +40,8 @@ def convert(
     """Convert v1 jobs to TrainJobs, and write them as YAML.
 
     A TrainJob that needs a TrainingRuntime of its own is written after it. If a job is refused, nothing is written for
-    it, the other jobs are written, and the exit code is 2. Findings and reasons are on standard error.
+    it, the other jobs are written, and the exit code is 2. The findings about fields and the reasons of refusals are on
+    standard error.
 
     Example: trainjob migrate convert jobs/ --to trainjobs/
     """

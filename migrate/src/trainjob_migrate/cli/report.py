@@ -39,8 +39,9 @@ def report(
 ) -> None:
     """Report the readiness of v1 jobs, and the result of the conversion for each field.
 
-    The class of a job is simple, standard, complex or refused. For each field, the report has its new place, or why it
-    is dropped or refused. `***` replaces possible secrets. The exit code is 0 even if jobs are refused.
+    The class of a job says how much its TrainJob needs: simple, standard, complex or refused. For each field, the
+    report has its new place, or why it is dropped or refused. `***` replaces possible secrets. The exit code is 0 even
+    if jobs are refused.
 
     With --json: an object with summary, jobs and read_errors.
 

@@ -37,7 +37,7 @@ ALL_NAMESPACES = typer.Option(
     "--all-namespaces", "-A", help="With --from-cluster: read the jobs of all namespaces.", show_default=False
 )
 LAUNCH = typer.Option(
-    help="Provide RANK, WORLD_SIZE and the like to scripts by spec.trainer.env, or start the scripts with torchrun."
+    help="environment: set RANK, WORLD_SIZE and the like in spec.trainer.env. torchrun: start scripts with torchrun."
 )
 DIALECT = typer.Option(help="Trainer version of the TrainJobs; 2.2 means 2.2 or later.")
 _SUFFIXES = (".yaml", ".yml", ".json")

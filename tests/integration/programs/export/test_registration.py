@@ -187,7 +187,7 @@ def test_the_token_is_not_sent_to_a_redirect_target(run_registration: Register, 
     with RegistryServer() as other:
         registry.redirect_url = other.url
         registry.hook = lambda *_: 307
-        assert "answered 307" in run_registration({"REGISTRY_TOKEN": TOKEN}).stderr
+        assert "returned 307" in run_registration({"REGISTRY_TOKEN": TOKEN}).stderr
         assert other.requests == []
 
 
@@ -197,7 +197,7 @@ def test_an_unreachable_registry_is_reported_in_one_sentence(
     registration = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
     failed = run_export(workspace / "export", "--registry", json.dumps(registration))
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
-    assert "no answer" in failed.stderr
+    assert "no response" in failed.stderr
     assert not (workspace / "export").exists()
 
 
@@ -225,9 +225,9 @@ def test_properties_have_the_types_of_the_contract() -> None:
         ),
         (
             {"server": "https://me:word@registry"},
-            "registry.server: *** is not allowed; it must contain no user and password",
+            "registry.server: *** is not allowed; it must not contain a user name or password",
         ),
-        ({"server": "https://registry/?a=b"}, "the registry's address alone"),
+        ({"server": "https://registry/?a=b"}, "only the registry's address"),
         ({"model": ""}, "registry.model: '' is not allowed"),
         ({"model": "modèle"}, "it must be printable ASCII text"),
         ({"version": " v1"}, "registry.version: ' v1' is not allowed"),
@@ -250,7 +250,7 @@ def test_an_invalid_registry_is_refused_when_the_step_is_created(fields: dict[st
     [
         (
             "oci://registry/models/tickets",
-            "no program in the step's image can write to an image registry: give s3://…, gs://…",
+            "the export program can't write to an image registry: give s3://…, gs://…",
         ),
         ("azure://models/tickets", "allowed are s3://… or gs://… or hf://…"),
     ],

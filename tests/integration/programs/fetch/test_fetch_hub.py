@@ -111,7 +111,7 @@ def test_a_file_that_is_always_damaged_is_refused(run_fetch, hub, model):
 
     hub.handler_class.damaged_files = AlwaysDamaged({"model.safetensors"})
     message = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    assert "model.safetensors of model demo/tiny arrived damaged" in message
+    assert "model.safetensors of model demo/tiny was damaged during the transfer" in message
     assert not (model / "model.safetensors").exists()
     assert not is_complete(model)
 

@@ -86,7 +86,7 @@ def test_a_fetch_of_another_prefix_replaces_the_files(fetch_dataset, dataset):
 
 def test_the_digest_in_an_objects_metadata_is_checked(fetch_dataset, store, dataset):
     store.objects["models/tickets/v1/notes.md"] = StoredObject(b"# other", {"sha256": "0" * 64})
-    assert f"notes.md of {store.scheme}://{SOURCE} arrived damaged" in failure_message(fetch_dataset())
+    assert f"notes.md of {store.scheme}://{SOURCE} was damaged during the transfer" in failure_message(fetch_dataset())
     assert not (dataset / "notes.md").exists()
     assert not is_complete(dataset)
 

@@ -66,7 +66,7 @@ class LoraConfig(Spec):
     def _validate_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [module for module in modules if module not in _ATTENTION]
         if unknown or not modules:
-            raise invalid_field("", modules, f"give some of {', '.join(_ATTENTION)}")
+            raise invalid_field("", modules, f"give one or more of {', '.join(_ATTENTION)}")
         return modules
 
     @property
@@ -135,7 +135,11 @@ class TorchTuneConfig(FrameworkConfig):
             if not removes and (not equals or not key or override.count("=") != 1 or override.startswith("-")):
                 raise invalid_field("", override, "each must be key=value with exactly one '=', or ~key")
             if key.lstrip("~") in MANAGED_KEYS:
-                raise invalid_field("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
+                raise invalid_field(
+                    "",
+                    override,
+                    f"{', '.join(MANAGED_KEYS)} are reserved: the step sets them to folders of the workspace",
+                )
             if key.lstrip("~") in RECIPE_KEYS:
                 raise invalid_field("", override, "it determines the recipe: give it in peft_config=LoraConfig(...)")
         return overrides

@@ -128,7 +128,7 @@ def _adapter(folder: Path) -> tuple[Path, ...]:
     if missing:
         raise ExportError(
             f"{folder} contains an adapter without {' and '.join(missing)}; found: {_listing(folder)}",
-            hint="the run was killed while it saved, or TorchTune has no Hugging Face form of this model's adapters",
+            hint="the run was killed while it saved, or TorchTune can't save this model's adapters for Hugging Face",
         )
     return (folder / ADAPTER_WEIGHTS,)
 

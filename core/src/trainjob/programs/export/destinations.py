@@ -61,7 +61,7 @@ def create_target(address: str, access: Access) -> Target:
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return FolderTarget(Path(unquote(parts.path)))
     if "@" in parts.netloc and parts.scheme != "hf":
-        rule = "it must contain no user and password: put them into the step's secret"
+        rule = "it must not contain a user name or password: put them into the step's secret"
         raise InvalidSpec(Problem("destination", "***", rule))
     if parts.scheme in SCHEMES and parts.netloc:
         bucket = create_bucket(parts.scheme, parts.netloc, access.environment, access.endpoint, access.region)

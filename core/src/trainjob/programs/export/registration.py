@@ -180,7 +180,7 @@ class Registration:
             status, answer = self._once(request)
         if not status:
             hint = "check its address, and that pods can reach it; the export may be repeated at any time"
-            raise ExportError(f"{self._entry.server}: no answer: {answer.decode()}", hint=hint)
+            raise ExportError(f"{self._entry.server}: no response: {answer.decode()}", hint=hint)
         return status, answer
 
     def _once(self, request: Request) -> tuple[int, bytes]:
@@ -207,7 +207,7 @@ class Registration:
             hint = f"check {TOKEN_VARIABLE} in the registry's secret: it must read and create models"
             return ExportError(f"{self._entry.server}: access denied ({status}): {text}", hint=hint)
         hint = "check its address; the export may be repeated at any time"
-        return ExportError(f"{self._entry.server} answered {status}: {text}", hint=hint)
+        return ExportError(f"{self._entry.server} returned {status}: {text}", hint=hint)
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -37,7 +37,7 @@ def bytes_by_dtype(path: Path) -> Counter[str]:
     found, expected = path.stat().st_size, data_begins + end
     if found != expected:
         raise ExportError(
-            f"{path} is cut short: it has {found} of {expected} bytes",
+            f"{path} is truncated: it has {found} of {expected} bytes",
             hint="the run was killed while it saved; train again",
         )
     return sizes

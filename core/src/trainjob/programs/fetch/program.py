@@ -190,7 +190,8 @@ class _FetchRun:
                 return fetched
             self._folder.remove(part)
         raise FetchError(
-            f"{file.key} of {self._source} arrived damaged", hint="its size or digest differs from the store's listing"
+            f"{file.key} of {self._source} was damaged during the transfer",
+            hint="its size or digest differs from the store's listing",
         )
 
     def _verify(self, file: StoreFile, name: str) -> RecordedFile | None:

@@ -41,7 +41,7 @@ def initialize_model(
     """Fetch a model into `/workspace/model` with a TrainJob.
 
     The TrainJob runs in the image of Kubeflow Trainer's model initializer. Credentials, queues, logs and retries work
-    as in every other step. Later steps read the model from that folder.
+    as in the other components. Later steps read the model from that folder.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
@@ -69,7 +69,7 @@ def initialize_model(
     Returns:
         job: Name of the TrainJob.
         namespace: Namespace of the TrainJob.
-        uid: Uid of the TrainJob.
+        uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the model: `/workspace/model`.

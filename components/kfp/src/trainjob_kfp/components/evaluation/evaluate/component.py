@@ -59,7 +59,7 @@ def evaluate(
 
     The step succeeds with any score. To run the next steps only after a good score, create them inside
     `with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There,
-    pass `passed` to a pipeline within the pipeline, which has the `dsl.If`.
+    pass `passed` to a nested pipeline that contains the `dsl.If`.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
@@ -92,7 +92,7 @@ def evaluate(
     Returns:
         job: Name of the TrainJob.
         namespace: Namespace of the TrainJob.
-        uid: Uid of the TrainJob.
+        uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.

@@ -69,8 +69,8 @@ def fine_tune(
         overrides: Other settings of the recipe as key=value, as on the command line of `tune run`.
         dataset_path: Folder or file of the data below /workspace/dataset; `.` means the whole folder.
         model_path: Folder of the model below /workspace, such as the folder of an earlier export.
-        output_path: Folder of the checkpoints below /workspace/output; trainings in one workspace need different ones.
-        secret: Name of a Kubernetes Secret whose known keys become environment variables of the training.
+        output_path: Folder of the checkpoints below /workspace/output; each fine-tuning of a workspace needs its own.
+        secret: Name of a Kubernetes Secret whose keys ACCESS_TOKEN and HF_TOKEN are set as environment variables.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with TorchTune; by default Kubeflow Trainer's.
         runtime: Name of the training runtime; by default `torch-distributed`.
@@ -88,7 +88,7 @@ def fine_tune(
     Returns:
         job: Name of the TrainJob.
         namespace: Namespace of the TrainJob.
-        uid: Uid of the TrainJob.
+        uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the checkpoints: `/workspace/output` or a folder below it.

@@ -91,7 +91,7 @@ def train(
     Returns:
         job: Name of the TrainJob.
         namespace: Namespace of the TrainJob.
-        uid: Uid of the TrainJob.
+        uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.
