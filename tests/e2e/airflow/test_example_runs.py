@@ -12,7 +12,7 @@ from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from tests.support.standalone import Standalone, wait_for_airflow
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.torchtune]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_lock")]
 
 
 @pytest.fixture(scope="module")
