@@ -27,7 +27,7 @@ from trainjob.frameworks.torchtune.recipes import select_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "examples/tickets"))
-from make_data import pair, tickets  # noqa: E402 - the example is not installed
+from make_data import make_tickets, preference_pair  # noqa: E402 - the example is not installed
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 LORA = LoraConfig(lora_rank=16, lora_alpha=32)
@@ -51,7 +51,7 @@ def conversation(ticket, answer):
 def test_preference_tuning_makes_the_model_prefer_the_better_answer(
     run_training, workspace, cpu_for_gpus, lora, evidence
 ):
-    write_rows(workspace, [dict(zip(("good", "bad"), pair(*row), strict=True)) for row in tickets()[:160]])
+    write_rows(workspace, [dict(zip(("good", "bad"), preference_pair(*row), strict=True)) for row in make_tickets()[:160]])
     config = tiny_config(
         preference_tuning=PreferenceTuning(beta=0.1),
         peft_config=lora,
@@ -123,7 +123,7 @@ def test_a_model_from_quantization_aware_training_is_quantized(run_training, wor
 
 
 def test_conversations_are_learned(run_training, workspace):
-    write_rows(workspace, [{"turns": conversation(*ticket)} for ticket in tickets()[:80]])
+    write_rows(workspace, [{"turns": conversation(*ticket)} for ticket in make_tickets()[:80]])
     rows = TorchTuneChatDataset(source="json", conversation_column="turns", conversation_style="openai")
     outcome, _ = run_training("chat", tiny_config(epochs=1, dataset_preprocess_config=rows), dataset_path="rows.json")
     outcome.raise_for_failure()
