@@ -309,8 +309,11 @@ def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     assert client.list("Pod", namespace) == []
 
 
-def test_an_own_runtime_with_the_same_claims(client, namespace, job_group):
-    """The request does not show the problem, but events do. They end the job, so that nobody waits in vain."""
+def test_a_custom_runtime_with_immutable_claim_policies_never_starts_in_a_queue(client, namespace, job_group):
+    """JobSet refuses to resume such a TrainJob. The wait finds this in its events, ends it and raises NeverStarted.
+
+    The request alone does not show the problem.
+    """
     spec = client.get("ClusterTrainingRuntime", None, "torchtune-llama3.2-1b")["spec"]
     [node] = [one for one in spec["template"]["spec"]["replicatedJobs"] if one["name"] == "node"]
     del node["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]  # GPUs

@@ -122,9 +122,13 @@ def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(clust
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        ({"name": "x", "deadline": 1.0}, "WaitTimeout", "there is no TrainJob default/x yet; the time"),
+        (
+            {"name": "x", "deadline": 1.0},
+            "WaitTimeout",
+            "there is no TrainJob default/x yet; the wait for it timed out",
+        ),
         ({"name": "Not A Name"}, "InvalidSpec", "name: 'Not A Name' is not allowed"),
-        ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty text"),
+        ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty string"),
         ({"name": "x", "kubernetes_conn_id": "not-there"}, "NoClusterConfigured", "not-there"),
     ],
 )

@@ -139,9 +139,9 @@ def test_required_permissions_are_sufficient(
 ):
     """A user with only these permissions can submit, wait for and cancel a TrainJob."""
     rules = [
-        {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
-        for right in PERMISSIONS
-        if right.required
+        {"apiGroups": [permission.group], "resources": [permission.resource], "verbs": [permission.verb]}
+        for permission in PERMISSIONS
+        if permission.required
     ]
     grant(client, namespace, rules)
     wait_until_allowed(restricted_client, namespace, "list", "", "pods")

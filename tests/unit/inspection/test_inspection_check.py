@@ -176,7 +176,7 @@ CASES = {
         {"trial_result": QUOTA_EXCEEDED},
         "warning",
         QUOTA_EXCEEDED.message,
-        "wait until other workloads have ended, or have the quota raised",
+        "wait until other workloads end, or have an administrator raise the ResourceQuota",
     ),
     "no stock runtime": (
         "trainjob",

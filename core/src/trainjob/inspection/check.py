@@ -173,7 +173,10 @@ def _failed_trial_result(name: str, error: ClusterError) -> CheckResult:
         return CheckResult(name, Grade.UNKNOWN, "it can't be tested without the permission to create trainjobs")
     if isinstance(error, QuotaExceeded):
         return CheckResult(
-            name, Grade.WARNING, error.message, "wait until other workloads have ended, or have the quota raised"
+            name,
+            Grade.WARNING,
+            error.message,
+            "wait until other workloads end, or have an administrator raise the ResourceQuota",
         )
     if isinstance(error, NotFound):
         return CheckResult(

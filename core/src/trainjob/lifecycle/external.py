@@ -1,8 +1,8 @@
 """Wait for a TrainJob that another caller created, by its name or by its run key.
 
-The wait never changes the TrainJob. All waits by name in one namespace share one list+watch of all TrainJobs. It has no
+The wait never changes the TrainJob. All waits by name in one namespace share one informer for all TrainJobs. It has no
 label selector, because TrainJobs created with kubectl or the Kubeflow SDK do not have our labels. Waits by run key
-share the list+watch of the TrainJobs with our labels. Pods, logs and events are read only at the end, as evidence.
+share the informer for the TrainJobs with our labels. Pods, logs and events are read only at the end, as evidence.
 """
 
 from __future__ import annotations

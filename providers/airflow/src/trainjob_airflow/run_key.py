@@ -64,7 +64,7 @@ def parse_run_key(fields: Mapping[str, Any]) -> RunKey:
 
     Args:
         fields: the fields of `trainjob.RunKey`. `workflow`, `task` and `run` are required. `engine` defaults to
-            `airflow`, and `origin` to this Airflow's address, or to an empty text for another engine.
+            `airflow`, and `origin` to this Airflow's address, or to an empty string for another engine.
 
     Raises:
         InvalidSpec: a field is missing, empty or unknown.
@@ -76,7 +76,7 @@ def parse_run_key(fields: Mapping[str, Any]) -> RunKey:
     for name in _REQUIRED:
         if not texts[name]:
             raise InvalidSpec(
-                Problem(f"run_key.{name}", "an empty text", "give a value; it identifies the task of the TrainJob")
+                Problem(f"run_key.{name}", "an empty string", "give a value; it identifies the task of the TrainJob")
             )
     engine = texts.pop("engine", "airflow")
     origin = texts.pop("origin", get_base_url() if engine == "airflow" else "")

@@ -1,8 +1,8 @@
 """The fetch program, from its environment to its exit code.
 
-It reads the variables of upstream's initializers (Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env),
-and REVISION. Exit codes: 0 fetched (or already there), 1 failed, with one sentence about the reason, 2 wrong arguments.
-Credentials come from the environment only, and are never printed.
+It reads REVISION and the variables of the Trainer's initializers (Trainer 2.3 `pkg/initializers/utils/utils.py`,
+get_config_from_env). Exit codes: 0 fetched (or already there), 1 failed, with one sentence about the reason, 2 wrong
+arguments. Credentials come from the environment only, and are never printed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Fetch:
         uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
         revision: a branch, a tag or a commit of a repository; empty means the newest commit.
         ignore_patterns: files not to fetch, as shell patterns.
-        environment: endpoint, region, role and credentials, as upstream's variables.
+        environment: endpoint, region, role and credentials, in the variables of the Trainer's initializers.
     """
 
     kind: str
