@@ -148,7 +148,11 @@ def test_the_workflow_becomes_an_owner_without_controller_and_block_owner_deleti
 
 @pytest.mark.parametrize(
     ("launcher", "namespace", "message"),
-    [(None, "ml", "not a pod of a pipeline"), (owned_pod(), "ml", "no Workflow"), (owned_pod(WORKFLOW), "gpus", "gpus")],
+    [
+        (None, "ml", "not a pod of a pipeline"),
+        (owned_pod(), "ml", "no Workflow"),
+        (owned_pod(WORKFLOW), "gpus", "gpus"),
+    ],
 )
 def test_a_workflow_that_cannot_be_the_owner_is_an_error(launcher, namespace, message):
     with pytest.raises(InvalidSpec, match=message) as refused:

@@ -51,7 +51,8 @@ def conversation(ticket, answer):
 def test_preference_tuning_makes_the_model_prefer_the_better_answer(
     run_training, workspace, cpu_for_gpus, lora, evidence
 ):
-    write_rows(workspace, [dict(zip(("good", "bad"), preference_pair(*row), strict=True)) for row in make_tickets()[:160]])
+    pairs = [preference_pair(*ticket) for ticket in make_tickets()[:160]]
+    write_rows(workspace, [dict(zip(("good", "bad"), pair, strict=True)) for pair in pairs])
     config = tiny_config(
         preference_tuning=PreferenceTuning(beta=0.1),
         peft_config=lora,
