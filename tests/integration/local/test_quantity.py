@@ -46,5 +46,5 @@ def test_whole_numbers_are_rounded_up(text, expected):
 
 @pytest.mark.parametrize("given", ["", "lots", "1x", "Gi", "1 Gi", "1e", "1KiB", "0x1"])
 def test_other_texts_are_rejected(given):
-    with pytest.raises(ValueError, match="no Kubernetes quantity"):
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         canonicalize(given)

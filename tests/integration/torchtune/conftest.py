@@ -40,7 +40,7 @@ def workspace(hub, tmp_path):
 
 
 @pytest.fixture
-def run_training(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
+def run_training(cluster, unique, workspace, torchrun_lock) -> Callable[..., tuple[object, list[str]]]:
     """Return a function that runs a training and returns its outcome and its log."""
 
     def run(name: str, config: TorchTuneConfig, *, model: str = "llama3.2-1b", **fields):
