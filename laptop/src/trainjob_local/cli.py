@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import table_format, terminal
-from trainjob.cli.command_help import format_help
+from trainjob.cli.command_help import add_command
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.status import derive_verdict
 from trainjob_local import LocalCluster
@@ -45,9 +45,9 @@ def commands() -> typer.Typer:
     """Return the Typer group of the subcommands."""
     group = typer.Typer(help="Run a Kubernetes cluster with Kubeflow Trainer on this machine, without containers.")
     group.callback()(_group)
-    group.command("up", help=format_help(up))(up)
-    group.command("status", help=format_help(status))(status)
-    group.command("down", help=format_help(down))(down)
+    add_command(group, "up", up)
+    add_command(group, "status", status)
+    add_command(group, "down", down)
     return group
 
 

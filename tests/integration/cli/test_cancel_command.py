@@ -70,5 +70,5 @@ def test_a_trainjob_whose_jobset_is_immutable_is_not_resumed(trainjob, namespace
     name = trainjob("submit", "-", "-n", namespace, input=yaml.safe_dump(manifest)).stdout.strip()
     done = trainjob("resume", name, "-n", namespace)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "uses the stock runtime torchtune-llama3.2-1b" in done.stderr
+    assert "uses the stock runtime torchtune-llama3.2-1b. Its JobSet can't be changed" in done.stderr
     trainjob("cancel", name, "-n", namespace)

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from trainjob.cli import terminal
-from trainjob.cli.command_help import format_help
+from trainjob.cli.command_help import add_command
 
 __all__ = ["application"]
 
@@ -105,7 +105,7 @@ def _load_command(name: str) -> Any:
         return _build_command(name, lambda parent: parent.add_typer(_find_plugin_commands()[name].load()(), name=name))
     module, function, _ = _COMMANDS[name]
     found = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
-    return _build_command(name, lambda parent: parent.command(name, help=format_help(found))(found))
+    return _build_command(name, lambda parent: add_command(parent, name, found))
 
 
 def _build_command(name: str, add: Callable[[typer.Typer], object]) -> Any:

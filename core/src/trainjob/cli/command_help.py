@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["format_help"]
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["add_command", "format_help"]
+
+
+def add_command(group: typer.Typer, name: str, command: Callable[..., Any]) -> None:
+    """Add a function as a command to a group; its docstring is the text of its `--help`."""
+    group.command(name, help=format_help(command))(command)
 
 
 def format_help(command: Callable[..., Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -17,7 +18,7 @@ from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import ClusterError, TrainJobError
 from trainjob.status.nested_fields import get_str
 
-__all__ = ["NAMESPACE", "complete_namespaces", "complete_runtimes", "complete_trainjobs"]
+__all__ = ["NAMESPACE", "complete_runtimes", "complete_trainjobs", "create_namespace_option"]
 
 _TIMEOUT_SECONDS = 2.0  # the user waits at the prompt
 
@@ -53,18 +54,17 @@ def complete_runtimes(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, list_names, incomplete)
 
 
-def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
+def _complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of the namespaces that start with a text."""
     return _complete(context, lambda cluster: cluster.list_namespaces(), incomplete)
 
 
-NAMESPACE = typer.Option(
-    "--namespace",
-    "-n",
-    help="Namespace. Default: that of the kubeconfig's context.",
-    show_default=False,
-    autocompletion=complete_namespaces,
-)
+def create_namespace_option(description: str) -> Any:
+    """Return the option `--namespace` with this help text; the shell completes its value."""
+    return typer.Option("--namespace", "-n", help=description, show_default=False, autocompletion=_complete_namespaces)
+
+
+NAMESPACE = create_namespace_option("Namespace. Default: that of the kubeconfig's context.")
 
 
 def _complete(context: typer.Context, list_names: Callable[[Cluster], list[str]], incomplete: str) -> list[str]:

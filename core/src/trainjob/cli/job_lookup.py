@@ -13,7 +13,6 @@ from trainjob.client import Cluster
 from trainjob.errors import NotFound
 from trainjob.lifecycle import JobReference, reference_to
 
-_ALL_LABELS = ""  # label selector for all TrainJobs
 _MAX_LISTED = 10
 
 NAMES = typer.Argument(
@@ -59,7 +58,7 @@ def _split_name(name: str, namespace: str) -> tuple[str, str]:
 def _not_found(cluster: Cluster, missing: Sequence[tuple[str, str]]) -> NotFound:
     hints = []
     for namespace in dict.fromkeys(namespace for namespace, _ in missing):
-        there = [_name(job) for job in cluster.list_trainjobs(namespace, _ALL_LABELS)]
+        there = [_name(job) for job in cluster.list_trainjobs(namespace, selector="")]
         missing_names = [name for each, name in missing if each == namespace]
         close = [near for name in missing_names for near in difflib.get_close_matches(name, there, n=1)]
         listed = list(dict.fromkeys([*close, *there]))[:_MAX_LISTED]

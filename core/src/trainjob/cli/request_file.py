@@ -31,12 +31,8 @@ RUN_ID = typer.Option(
     "creating another.",
     show_default=False,
 )
-NAMESPACE = typer.Option(
-    "--namespace",
-    "-n",
-    help="Namespace. Default: that of the file, then that of the kubeconfig's context.",
-    show_default=False,
-    autocompletion=completion.complete_namespaces,
+NAMESPACE = completion.create_namespace_option(
+    "Namespace. Default: that of the file, then that of the kubeconfig's context."
 )
 _MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
 

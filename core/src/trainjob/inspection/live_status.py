@@ -26,7 +26,6 @@ from trainjob.status.nested_fields import get_int, get_str, true_conditions
 from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
 from trainjob.status.verdict import INITIALIZERS
 
-_ALL_LABELS = ""  # label selector of all TrainJobs
 _READ_ONLY_LIMITS = Limits(max_restarts=None)
 # Longest wait of a thread. A signal that arrives just before the wait starts does not end it (CPython,
 # Python/thread_pthread.h).
@@ -134,7 +133,7 @@ class _WatchState:
         self._event_handlers: list[EventHandler] = []
 
     def open(self) -> None:
-        jobs = self._cluster.trainjob_informer(self._namespace, _ALL_LABELS)
+        jobs = self._cluster.trainjob_informer(self._namespace, selector="")
         pods = self._cluster.pod_informer(self._namespace)
         keys: list[str | None] = [*self._names] or [None]
         for key in keys:

@@ -25,7 +25,6 @@ from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Verdict, derive_verdict
 
-_ALL_LABELS = ""  # label selector of all TrainJobs
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP)
 
@@ -165,7 +164,7 @@ async def wait_external(
 def _select_informer(cluster: Cluster, selector: JobSelector) -> SharedInformer:
     if selector.run_key is not None:  # a TrainJob with a run key has our labels
         return cluster.trainjob_informer(selector.namespace)
-    return cluster.trainjob_informer(selector.namespace, _ALL_LABELS)
+    return cluster.trainjob_informer(selector.namespace, selector="")
 
 
 def _format_missing(selector: JobSelector) -> str:

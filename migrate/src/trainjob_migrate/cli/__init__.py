@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from trainjob.cli.command_help import format_help
+from trainjob.cli.command_help import add_command
 from trainjob_migrate.cli.compare import compare
 from trainjob_migrate.cli.convert import convert
 from trainjob_migrate.cli.diff import diff
@@ -19,9 +19,9 @@ def commands() -> typer.Typer:
     group = typer.Typer(
         help="Convert jobs of the Training Operator v1 (PyTorchJob, MPIJob, XGBoostJob, JAXJob) to TrainJobs."
     )
-    group.command("convert", help=format_help(convert))(convert)
-    group.command("report", help=format_help(report))(report)
-    group.command("diff", help=format_help(diff))(diff)
-    group.command("test", help=format_help(trial))(trial)
-    group.command("compare", help=format_help(compare))(compare)
+    add_command(group, "convert", convert)
+    add_command(group, "report", report)
+    add_command(group, "diff", diff)
+    add_command(group, "test", trial)
+    add_command(group, "compare", compare)
     return group

@@ -26,12 +26,8 @@ PATHS = typer.Argument(
     show_default=False,
 )
 FROM_CLUSTER = typer.Option("--from-cluster", help="Read the jobs of a cluster instead of files.", show_default=False)
-NAMESPACE = typer.Option(
-    "--namespace",
-    "-n",
-    help="With --from-cluster: namespace. Default: that of the kubeconfig's context.",
-    show_default=False,
-    autocompletion=completion.complete_namespaces,
+NAMESPACE = completion.create_namespace_option(
+    "With --from-cluster: namespace. Default: that of the kubeconfig's context."
 )
 ALL_NAMESPACES = typer.Option(
     "--all-namespaces", "-A", help="With --from-cluster: read the jobs of all namespaces.", show_default=False

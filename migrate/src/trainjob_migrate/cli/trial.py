@@ -30,12 +30,8 @@ from trainjob_migrate.report import ConvertedJob
 __all__ = ["trial"]
 
 _FILE = typer.Argument(metavar="FILE", help="File with one v1 job; - means standard input.", show_default=False)
-_NAMESPACE = typer.Option(
-    "--namespace",
-    "-n",
-    help="Namespace of the test. Default: that of the file, then that of the kubeconfig's context.",
-    show_default=False,
-    autocompletion=completion.complete_namespaces,
+_NAMESPACE = completion.create_namespace_option(
+    "Namespace of the test. Default: that of the file, then that of the kubeconfig's context."
 )
 _KEEP = typer.Option("--keep", help="Retain the TrainJob and its TrainingRuntime at the end.", show_default=False)
 _TIMEOUT = typer.Option(
