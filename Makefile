@@ -120,7 +120,7 @@ versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .ven
 
 lock: $(UV) ## update requirements/*.txt from requirements/*.in
 	for file in requirements/*.in; do \
-	  case $$file in */airflow.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
