@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from tests.chaos.fuzz.objects import TRAINJOB
 from trainjob.errors import InvalidSpec
+from trainjob.function_source import function_from_source
 from trainjob.manifest import Dialect, build_trainjob, detect_dialect, job_name, labels, spec_hash, to_trainjob
-from trainjob.manifest.function import function_from_source
 from trainjob.programs.export.destinations import Access, create_target
 from trainjob.spec import (
     ExportModel,

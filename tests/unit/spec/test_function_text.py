@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from trainjob import CustomTrainer
 from trainjob.errors import InvalidSpec
+from trainjob.function_source import function_from_source, function_source
 from trainjob.manifest import build_trainjob, spec_hash
-from trainjob.manifest.function import function_command, function_from_source, function_source
+from trainjob.manifest.function import function_command
 from trainjob.spec import TrainJob
 from trainjob.status import parse_step_result
 

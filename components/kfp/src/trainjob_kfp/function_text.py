@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.manifest.function import function_source
+from trainjob.function_source import function_source
 
 
 def source(function: Callable[..., Any]) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.torchtune import TorchTuneConfig
+from trainjob.function_source import function_from_source
 from trainjob.manifest import add_env
-from trainjob.manifest.function import function_from_source
 from trainjob.spec import (
     CustomTrainer,
     CustomTrainerContainer,

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from trainjob.manifest.function import read_source
+from trainjob.function_source import read_source
 from trainjob.spec import CustomTrainer, Step, TrainJob
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 

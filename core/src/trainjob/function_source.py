@@ -1,0 +1,193 @@
+"""Source text of Python functions that run in another process.
+
+A function is sent as text. It therefore must import what it needs and use no names from outside it.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import hashlib
+import inspect
+import linecache
+import symtable
+import textwrap
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType
+from typing import Any, cast
+
+from trainjob.errors import InvalidSpec, Problem
+
+_FUTURE_IMPORT = "from __future__ import annotations\n"
+_PLAIN_TYPES = ("bool", "dict", "float", "int", "list", "str")
+_FIELD = "trainer.func"
+
+
+def function_source(function: Any) -> str:
+    """Return the text of a function, to be sent to another process.
+
+    The receiver creates a function from it with [function_from_source][].
+
+    Annotations with Python's own types stay, such as `int`, because the receiver may convert texts to arguments by
+    them.
+
+    Raises:
+        InvalidSpec: the function cannot be sent; see [extract_source][].
+    """
+    return extract_source(function, kept_types=_PLAIN_TYPES)[0]
+
+
+def function_from_source(source: str) -> Callable[..., Any]:
+    """Return a function with this source and its parameters, but without a body.
+
+    It can be given to a `CustomTrainer`. Nothing of the text is executed, not even the values of its defaults, because
+    it may come from an untrusted author.
+
+    Raises:
+        InvalidSpec: the text is not that of one plain function.
+    """
+    future = source.lstrip().startswith(_FUTURE_IMPORT)
+    text = textwrap.dedent(source.lstrip().removeprefix(_FUTURE_IMPORT) if future else source).strip() + "\n"
+    try:
+        [definition] = ast.parse(text).body
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
+        raise _invalid_source(
+            source, f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
+        ) from None
+    if not isinstance(definition, ast.FunctionDef):
+        raise _invalid_source(source, "it must be the text of one function, defined with `def`")
+    file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # `inspect` reads it from here
+    namespace: dict[str, Any] = {}
+    flags = __future__.annotations.compiler_flag if future else 0
+    exec(compile(_strip_body(definition), file, "exec", flags=flags, dont_inherit=True), namespace)  # noqa: S102
+    return cast("Callable[..., Any]", namespace[definition.name])
+
+
+def read_source(function: Any, field: str = _FIELD) -> str:
+    """Return a function's source as it stands in its file.
+
+    Args:
+        function: the function.
+        field: name of the field that contains the function, for the error.
+
+    Raises:
+        InvalidSpec: the source cannot be read.
+    """
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError) as error:
+        raise _invalid_function(
+            field, function, f"its source can't be read: {error}; define it with `def` in a file"
+        ) from None
+
+
+def _parse_definition(function: Any, field: str) -> ast.FunctionDef:
+    """Return the syntax tree of a plain function."""
+    if inspect.ismethod(function):
+        raise _invalid_function(field, function, "it must be a plain function, not a method")
+    source = textwrap.dedent(read_source(function, field))
+    try:
+        [definition] = ast.parse(source).body
+    except (ValueError, SyntaxError):
+        raise _invalid_function(field, function, "it must be a plain function, defined with `def`") from None
+    if not isinstance(definition, ast.FunctionDef):
+        raise _invalid_function(field, function, "it must be a plain function, defined with `def`")
+    return definition
+
+
+def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection[str] = ()) -> tuple[str, str]:
+    """Return the text to send for a function, and its name.
+
+    Args:
+        function: the function.
+        field: name of the field that contains the function, for the error.
+        kept_types: types whose annotations stay in the text; all other annotations are removed.
+
+    Raises:
+        InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
+            its module or package; or it has no source.
+    """
+    definition = _strip_annotations(_parse_definition(function, field), kept_types)
+    # The function's module decides by this import how annotations inside the function are evaluated.
+    source = f"{_FUTURE_IMPORT if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
+    _check_names(function, source, field)
+    _check_runs_in_pod(function, definition, source, field)
+    return source, definition.name
+
+
+def _strip_annotations(definition: ast.FunctionDef, kept_types: Collection[str]) -> ast.FunctionDef:
+    """Remove decorators and all annotations except parameters' annotations in `kept_types`.
+
+    The names in these annotations may not exist where the function runs.
+    """
+    definition.decorator_list, definition.returns = [], None
+    for argument in ast.walk(definition.args):
+        if isinstance(argument, ast.arg) and getattr(argument.annotation, "id", "") not in kept_types:
+            argument.annotation = None
+    return definition
+
+
+def _strip_body(definition: ast.FunctionDef) -> ast.Module:
+    """Return the definition with the same name and parameters, but nothing to execute.
+
+    Neither the definition nor a call of the function executes any of its code.
+    """
+    arguments = _strip_annotations(definition, _PLAIN_TYPES).args
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [default and ast.Constant(None) for default in arguments.kw_defaults]
+    definition.body = [ast.Pass()]
+    return ast.fix_missing_locations(ast.Module([definition], type_ignores=[]))
+
+
+def _check_names(function: Any, source: str, field: str) -> None:
+    """Refuse a function that uses names of its module, which would not exist where it runs."""
+    module = symtable.symtable(source, "function", "exec")
+    found = [(table, symbol) for table in _walk_tables(module) for symbol in table.get_symbols()]
+    wanted = {s.get_name() for table, s in found if s.is_referenced() and (s.is_global() or table is module)}
+    written = {s.get_name() for table, s in found if s.is_assigned() and (s.is_declared_global() or table is module)}
+    missing = [name for name in sorted(wanted - written - {*dir(builtins)}) if not name.startswith("__")]
+    if missing:
+        names = ", ".join(missing)
+        advice = "import such names inside it" + (", or pass their values in func_args" if field == _FIELD else "")
+        raise _invalid_function(
+            field,
+            function,
+            f"it uses {names} from its module: {advice}",
+        )
+
+
+def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str, field: str) -> None:
+    """Refuse relative imports and generators, which do not work in the pod.
+
+    All their names may exist, so [_check_names][] does not find them.
+    """
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
+        rule = "it has a relative import: import by the full name, and install that package in the training image"
+        raise _invalid_function(field, function, rule)
+    codes = compile(source, "function", "exec", dont_inherit=True).co_consts
+    if any(isinstance(code, CodeType) and code.co_flags & inspect.CO_GENERATOR for code in codes):
+        raise _invalid_function(
+            field, function, "it is a generator, whose code does not run when it is called; return a value instead"
+        )
+
+
+def _walk_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _walk_tables(child)
+
+
+def _has_future_annotations(function: Any) -> bool:
+    return bool(function.__code__.co_flags & __future__.annotations.compiler_flag)
+
+
+def _invalid_function(field: str, value: object, allowed: str) -> InvalidSpec:
+    name = getattr(value, "__qualname__", None) or type(value).__name__
+    return InvalidSpec(Problem(field, name, allowed))
+
+
+def _invalid_source(source: str, allowed: str) -> InvalidSpec:
+    begin = source.strip()[:40]
+    return InvalidSpec(Problem(_FIELD, repr(begin), allowed))
