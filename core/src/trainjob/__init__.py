@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TorchTuneInstructDataset,
         TorchTunePreferenceDataset,
     )
+    from trainjob.frameworks.trl import TRLConfig, TRLLoraConfig
     from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
@@ -113,6 +114,8 @@ __all__ = [
     "S3ModelInitializer",
     "SecretKeyReference",
     "SecretReference",
+    "TRLConfig",
+    "TRLLoraConfig",
     "TorchTuneChatDataset",
     "TorchTuneConfig",
     "TorchTuneInstructDataset",
@@ -131,7 +134,7 @@ __all__ = [
 ]
 
 # The packages that define these names, the cheapest to import first.
-_PACKAGES = ("errors", "spec", "frameworks.torchtune", "status", "lifecycle", "client")
+_PACKAGES = ("errors", "spec", "frameworks.torchtune", "frameworks.trl", "status", "lifecycle", "client")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 from trainjob.function_source import read_source
-from trainjob.spec import CustomTrainer, Step, TrainJob
+from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, Step, TrainJob
+from trainjob.spec.framework import DEFAULT_FRAMEWORK
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 
 _UNHASHED_FIELDS = dict.fromkeys(("name", *END_POLICY_FIELDS), True)
@@ -20,7 +21,8 @@ def spec_hash(step: Step) -> str:
     The hash is the same in every process, Python version and later release. It is computed from the request and not
     from the manifest. A new release that builds another manifest for the same request must not take a running job for a
     different one. Fields at their defaults do not count, so a new field changes no hash. The name does not count, nor
-    do the fields that say what happens to the TrainJob after its end.
+    do the fields that say what happens to the TrainJob after its end. A framework counts unless it is TorchTune, the
+    only one when the first hashes were written.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
@@ -29,8 +31,19 @@ def spec_hash(step: Step) -> str:
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = read_source(step.trainer.func)
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
+    if (framework := _get_framework_name(step)) != DEFAULT_FRAMEWORK:
+        canonical["framework"] = framework
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _get_framework_name(step: Step) -> str:
+    """Return the framework of a training; the default framework for other requests."""
+    if isinstance(step, FineTune):
+        return step.config.framework
+    if isinstance(step, TrainJob) and isinstance(step.trainer, BuiltinTrainer):
+        return step.trainer.config.framework
+    return DEFAULT_FRAMEWORK
 
 
 def job_name(prefix: str, key_digest: str, attempt: int) -> str:

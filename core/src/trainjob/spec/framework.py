@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from trainjob.spec.steps import FineTune
     from trainjob.spec.trainers import CustomTrainerContainer
 
-_MODULES = {"torchtune": "trainjob.frameworks.torchtune.framework"}
-_DEFAULT = "torchtune"
+_MODULES = {
+    "torchtune": "trainjob.frameworks.torchtune.framework",
+    "trl": "trainjob.frameworks.trl.framework",
+}
+DEFAULT_FRAMEWORK = "torchtune"
+"""Framework of a configuration that names none."""
 
 
 class FrameworkConfig(Spec):
@@ -108,19 +113,32 @@ def _load_framework(name: str) -> Framework:
 
 def default_config() -> FrameworkConfig:
     """Return the configuration of a request that sets none."""
-    return _load_framework(_DEFAULT).config_class()
+    return _load_framework(DEFAULT_FRAMEWORK).config_class()
 
 
 def _validate_config(value: Any) -> FrameworkConfig:
     """Return the configuration from an instance, a dict, or an object with its attributes.
 
+    A dict names its framework under `framework`.
+
     Raises:
-        InvalidSpec: a field is invalid, or the value is the base class itself.
+        InvalidSpec: a field is invalid, the framework is not known, or the value is the base class itself.
     """
     if type(value) is FrameworkConfig:
         raise invalid_field("", value, "give the configuration class of a framework, such as TorchTuneConfig")
-    return value if isinstance(value, FrameworkConfig) else _load_framework(_DEFAULT).config_class.from_object(value)
+    if isinstance(value, FrameworkConfig):
+        return value
+    name = DEFAULT_FRAMEWORK
+    if isinstance(value, Mapping) and "framework" in value:
+        name = value["framework"]
+        value = {field: given for field, given in value.items() if field != "framework"}
+        if name not in _MODULES:
+            raise invalid_field("framework", name, f"it must be one of {', '.join(_MODULES)}")
+    return _load_framework(name).config_class.from_object(value)
 
 
 FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_config)]
-"""A configuration of any framework; a dict or an object of the Kubeflow SDK means TorchTune."""
+"""A configuration of any framework.
+
+A dict names its framework under `framework`; without it, a dict or an object of the Kubeflow SDK means TorchTune.
+"""

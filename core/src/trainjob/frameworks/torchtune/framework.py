@@ -68,7 +68,7 @@ class _TorchTuneFramework:
         # With exactly [tune, run] as command, the Trainer would choose recipe and configuration by its runtime's name.
         command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, paths)
         if run and step.can_resume:
-            command = program_command("frameworks.torchtune.pod")
+            command = program_command("frameworks.torchtune.pod", "frameworks.run_inputs")
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
         return CustomTrainerContainer(
             image=step.image or trainer_image("torchtune-trainer"),

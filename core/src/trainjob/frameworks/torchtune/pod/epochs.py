@@ -9,18 +9,14 @@ after any epoch with such a file, whenever it was killed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
     "STATE_FOLDER",
     "CompleteEpoch",
-    "compute_run_digest",
     "find_last_complete_epoch",
     "record_owner",
     "state_file",
@@ -52,38 +48,12 @@ def state_file(output: Path, epoch: int) -> Path:
     return output / STATE_FOLDER / f"epoch_{epoch}.pt"
 
 
-def compute_run_digest(run: str, inputs: Sequence[Path]) -> str:
-    """Return a digest that identifies a run and its inputs.
-
-    It covers the run's text, and the names, sizes and modification times of all files that the run reads.
-
-    Args:
-        run: the run's own text; the same in all its attempts.
-        inputs: folders or files; hidden files and folders in them do not count.
-    """
-    digest = hashlib.sha256(run.encode())
-    for root in inputs:
-        for path in sorted(_files(root)):
-            found = path.stat()
-            digest.update(f"{path.relative_to(root)}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
-        digest.update(b"\0")
-    return digest.hexdigest()
-
-
-def _files(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-    for folder, below, names in os.walk(root):
-        below[:] = [name for name in below if not name.startswith(".")]
-        yield from (path for name in names if not name.startswith(".") and (path := Path(folder, name)).is_file())
-
-
 def find_last_complete_epoch(output: Path, owner: str, *, adapter: bool) -> CompleteEpoch | None:
     """Return the last complete epoch that this owner saved.
 
     Args:
         output: folder that the run writes to.
-        owner: digest of the run; see [compute_run_digest][].
+        owner: digest of the run; see [trainjob.frameworks.run_inputs.compute_run_digest][].
         adapter: whether the run trains an adapter instead of all weights.
 
     Returns:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from trainjob.frameworks.run_inputs import compute_run_digest
 from trainjob.frameworks.torchtune.pod.epochs import (
     CompleteEpoch,
-    compute_run_digest,
     find_last_complete_epoch,
     record_owner,
     state_file,

@@ -1,0 +1,98 @@
+"""Arguments of TRL that the fields of a configuration give, and those that a step sets itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FIELD_ARGUMENTS: Mapping[str, str] = {
+    "epochs": "num_train_epochs",
+    "max_steps": "max_steps",
+    "batch_size": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "learning_rate": "learning_rate",
+    "lr_scheduler_type": "lr_scheduler_type",
+    "max_length": "max_length",
+    "packing": "packing",
+    "gradient_checkpointing": "gradient_checkpointing",
+    "seed": "seed",
+    "eval_strategy": "eval_strategy",
+    "eval_steps": "eval_steps",
+    "save_strategy": "save_strategy",
+    "save_steps": "save_steps",
+    "attn_implementation": "attn_implementation",
+    "deepspeed": "deepspeed",
+    "use_vllm": "use_vllm",
+}
+"""Fields of `TRLConfig` whose values are arguments of TRL, with the arguments' names."""
+LORA_ARGUMENTS: Mapping[str, str] = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "target_modules": "lora_target_modules",
+    "modules_to_save": "lora_modules_to_save",
+    "use_dora": "use_dora",
+    "use_rslora": "use_rslora",
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
+}
+"""The same for the fields of `TRLLoraConfig`."""
+PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "bf16": {"bf16": True},
+    "fp16": {"bf16": False, "fp16": True},
+    "fp32": {"bf16": False},
+}
+"""Arguments for each value of `precision`; without any, TRL uses bf16 (trl 1.16, trainer/base_config.py)."""
+
+_DATASET_ARGUMENTS = (
+    "dataset_name",
+    "dataset_config",
+    "dataset_train_split",
+    "dataset_test_split",
+    "dataset_streaming",
+    "datasets",
+    "streaming",
+    "test_split_size",
+)
+_HUB_ARGUMENTS = (
+    "push_to_hub",
+    "hub_always_push",
+    "hub_model_id",
+    "hub_private_repo",
+    "hub_revision",
+    "hub_strategy",
+    "hub_token",
+)
+_STEP_ARGUMENTS = {
+    **dict.fromkeys(_DATASET_ARGUMENTS, "give dataset_path, and eval_dataset_path for evaluation"),
+    **dict.fromkeys(_HUB_ARGUMENTS, "use a step ExportModel with the destination hf://ORGANIZATION/NAME"),
+    "bf16": "give precision",
+    "disable_tqdm": "progress is reported as lines of the log",
+    "enable_jit_checkpoint": "after SIGTERM a checkpoint is saved, unless resume=False",
+    "fp16": "give precision",
+    "fsdp": "give fsdp=True; arguments may have fsdp_config",
+    "local_rank": "torchrun sets it",
+    "lora_task_type": "the method determines it",
+    "model_name_or_path": "give model_path",
+    "model_revision": "give the revision to InitializeModel",
+    "output_dir": "give output_path",
+    "resume_from_checkpoint": "the last complete checkpoint is resumed, unless resume=False",
+    "reward_funcs": "give reward_functions",
+    "teacher_model_name_or_path": "give teacher_path",
+    "teacher_model_revision": "give the revision to InitializeModel",
+    "use_peft": "give peft_config",
+    "vllm_mode": "vLLM runs in the training's own processes (colocate)",
+}
+
+
+def find_advice(argument: str) -> str:
+    """Return the field to use instead of an argument; empty if it is allowed."""
+    if argument in _STEP_ARGUMENTS:
+        return _STEP_ARGUMENTS[argument]
+    for field, name in FIELD_ARGUMENTS.items():
+        if name == argument:
+            return f"give {field}"
+    for field, name in LORA_ARGUMENTS.items():
+        if name == argument:
+            return f"give peft_config=TRLLoraConfig({field}=...)"
+    return ""
