@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.export_runs import make_adapter, make_epoch, make_run, safetensors, write, write_config
 from trainjob.errors import ExportError
-from trainjob.programs.export.checkpoint import find_checkpoint
+from trainjob.programs.export.torchtune_run import find_checkpoint
 
 
 def test_the_highest_epoch_number_wins(tmp_path: Path) -> None:

@@ -47,10 +47,10 @@ def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Map
         "library_name": _LIBRARIES[checkpoint.kind],
         "base_model": base,
         "datasets": [dataset] if dataset else None,
-        "tags": ["torchtune", "trainjob"],
+        "tags": [checkpoint.framework, *filter(None, [checkpoint.method]), "trainjob"],
     }
     known = {name: value for name, value in metadata.items() if name != "parameters"}
-    made = {"checkpoint": f"epoch {checkpoint.epoch}, counted from 0", "dtype": checkpoint.dtype, **known}
+    made = {"checkpoint": checkpoint.description, "dtype": checkpoint.dtype, **known}
     tables = (
         _table("Training metrics", metrics, "The last values that the training logged."),
         _table("Parameters", _mapping(metadata.get("parameters")), "The configuration of the training."),

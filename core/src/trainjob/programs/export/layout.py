@@ -3,7 +3,7 @@
 The result loads cleanly with transformers 5, and in the next TorchTune run as `checkpoint_files: [model.safetensors]`.
 A single shard therefore is `model.safetensors` without an index. Adapters beside merged weights are left out, because
 peft would apply them a second time. `torch_dtype` is the data type that was saved, while TorchTune keeps the base
-model's value.
+model's value. The folder has the same form for each framework.
 """
 
 from __future__ import annotations
@@ -11,51 +11,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError
-from trainjob.programs.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
+from trainjob.programs.export.checkpoint import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    MODEL_WEIGHTS,
+    WEIGHTS_INDEX,
+    Checkpoint,
+)
+from trainjob.programs.export.companions import MANIFEST, PENDING_MANIFEST, TOKENIZER_FILES, find_companions
 from trainjob.programs.fetch.names import check_conflicts, check_names
 
-__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "check_sources", "plan_files"]
+__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "check_sources", "is_trained_on", "plan_files"]
 
-MANIFEST = "manifest.json"
-PENDING_MANIFEST = "manifest.pending.json"
 _HASH_BLOCK = 1 << 20
-# Weights of any framework, and their indexes. They are excluded, because the base model's weights are not the result.
-_WEIGHT_SUFFIXES = tuple(
-    suffix + index
-    for suffix in (
-        ".safetensors",
-        ".bin",
-        ".pt",
-        ".pth",
-        ".h5",
-        ".msgpack",
-        ".gguf",
-        ".onnx",
-        ".onnx_data",
-        ".ot",
-        ".ckpt",
-    )
-    for index in ("", ".index.json")
-)
-_TOKENIZER_FILES = frozenset(
-    [
-        "added_tokens.json",
-        "chat_template.jinja",
-        "chat_template.json",
-        "merges.txt",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "vocab.json",
-    ]
-)
+# A repository on the Hugging Face hub, or its name alone.
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @dataclass(frozen=True)
@@ -66,11 +43,13 @@ class ExportFile:
         path: relative path in the destination, with `/`.
         source: the file to copy.
         content: the bytes, if the file is not a copy.
+        changed_from: the file from which `content` was made; None if there is none.
     """
 
     path: str
     source: Path | None = None
     content: bytes = b""
+    changed_from: Path | None = None
 
     @property
     def size(self) -> int:
@@ -100,21 +79,37 @@ def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tup
 
     Args:
         checkpoint: the checkpoint to export.
-        model: folder of the base model, for files that TorchTune does not copy, such as a tokenizer of more than 100
-            MB. It may be missing. Source: torchtune 0.6.1 `training/checkpointing/_utils.py`, copy_files.
+        model: folder of the base model, for files that the framework does not copy. It may be missing.
         base_model: origin of the base model; an adapter's configuration names it, because peft loads the base model
-            from there.
+            from there. Empty if it is not known.
 
     Raises:
         ExportError: a configuration is missing or unreadable, or the name of a file breaks a rule.
     """
-    files = {**_companions(model), **_companions(checkpoint.folder)}
+    files = find_companions(checkpoint, model)
     planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model)
     ordered = tuple(sorted(planned, key=lambda file: file.path))
     names, origin, advice = [file.path for file in ordered], "the model to export", "rename or remove the file"
     check_names(names, origin, ExportError, MANIFEST, PENDING_MANIFEST, hint=advice)
     check_conflicts(names, origin, ExportError, hint=advice)
     return ordered
+
+
+def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:
+    """Return whether weights were trained on the model in a folder, as far as their files tell.
+
+    TRL's adapters name the folder of their base model, which may be the export of an earlier training.
+
+    Raises:
+        ExportError: the adapter's configuration is unreadable.
+    """
+    if checkpoint.kind != "adapter":
+        return True
+    config = _json_object(checkpoint.folder / ADAPTER_CONFIG)
+    folder = config.get("base_model_name_or_path")
+    if not isinstance(folder, str) or not folder or _names_repository(config):
+        return True
+    return os.path.realpath(folder) == os.path.realpath(model)
 
 
 def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> None:
@@ -134,31 +129,12 @@ def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> Non
     both = [output.absolute(), model.absolute()]
     shared = Path(os.path.commonpath(both))
     allowed = [folder.resolve() for folder in (both if shared == shared.parent else [shared])]
-    for source in (file.source for file in files if file.source):
+    for source in (path for file in files if (path := file.source or file.changed_from)):
         real = source.resolve()
         if not any(folder in real.parents for folder in allowed):
             raise ExportError(
                 f"{source} is a link to {real}, outside the workspace", hint="put the file itself into the workspace"
             )
-
-
-def _companions(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that are exported with the weights, by relative path.
-
-    These are all but weights, adapters, hidden files, and the manifests of an earlier export.
-    """
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {name.as_posix(): path for name, path in found.items() if not _is_excluded(name)}
-
-
-def _is_excluded(path: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.parts)
-    return (
-        hidden
-        or path.name.startswith("adapter_")
-        or path.name.endswith(_WEIGHT_SUFFIXES)
-        or path.as_posix() in {MANIFEST, PENDING_MANIFEST}
-    )
 
 
 def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str) -> Iterator[ExportFile]:
@@ -169,20 +145,27 @@ def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str) -> Iterator[E
             yield ExportFile(name, path)
     yield _with_dtype(files["config.json"], checkpoint.dtype)
     if len(checkpoint.weights) == 1:
-        yield ExportFile("model.safetensors", checkpoint.weights[0])
+        yield ExportFile(MODEL_WEIGHTS, checkpoint.weights[0])
         return
     yield from (ExportFile(path.name, path) for path in checkpoint.weights)
     yield ExportFile(WEIGHTS_INDEX, checkpoint.folder / WEIGHTS_INDEX)
 
 
 def _adapter(checkpoint: Checkpoint, files: dict[str, Path], base_model: str) -> Iterator[ExportFile]:
-    config = _json_object(checkpoint.folder / ADAPTER_CONFIG)
-    if not config.get("base_model_name_or_path"):
+    path = checkpoint.folder / ADAPTER_CONFIG
+    config = _json_object(path)
+    if not _names_repository(config):
         config["base_model_name_or_path"] = base_model.removeprefix("hf://") or None
-    yield ExportFile(ADAPTER_CONFIG, content=_json_bytes(config))
+    yield ExportFile(ADAPTER_CONFIG, content=_json_bytes(config), changed_from=path)
     yield ExportFile(ADAPTER_WEIGHTS, checkpoint.weights[0])
-    for name in _TOKENIZER_FILES & files.keys():
+    for name in TOKENIZER_FILES & files.keys():
         yield ExportFile(name, files[name])
+
+
+def _names_repository(adapter_config: dict[str, Any]) -> bool:
+    """Return whether an adapter's configuration names a base model on the hub, and not a folder in the pod."""
+    name = adapter_config.get("base_model_name_or_path")
+    return isinstance(name, str) and bool(_HUB_NAME.fullmatch(name))
 
 
 def _with_dtype(path: Path, dtype: str) -> ExportFile:
@@ -191,7 +174,8 @@ def _with_dtype(path: Path, dtype: str) -> ExportFile:
     keys = [key for key in ("dtype", "torch_dtype") if key in config] or ["torch_dtype"]
     if not dtype or all(config.get(key) == dtype for key in keys):
         return ExportFile("config.json", path)
-    return ExportFile("config.json", content=_json_bytes({**config, **dict.fromkeys(keys, dtype)}))
+    changed = _json_bytes({**config, **dict.fromkeys(keys, dtype)})
+    return ExportFile("config.json", content=changed, changed_from=path)
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def build_content(
     Args:
         files: the plan of [trainjob.programs.export.layout][].
         checkpoint: the checkpoint that the files come from.
-        metrics: the run's metrics, see [trainjob.programs.export.run_record.read_metrics][].
+        metrics: the run's metrics.
         metadata: the caller's values (base_model, dataset, run_key, parameters, …), put into the manifest unchanged.
             Without `created`, the manifest's `created` is the time of the newest file. Exporting again then gives the
             same manifest.
@@ -83,7 +83,7 @@ def build_content(
         "kind": checkpoint.kind,
         "created": _newest_time(files),
         **metadata,
-        "checkpoint": {"epoch": checkpoint.epoch, "dtype": checkpoint.dtype},
+        "checkpoint": checkpoint.to_dict(),
         "metrics": dict(metrics),
         "files": {file.path: {"sha256": file.sha256, "size": file.size} for file in hashed},
         "totals": {"files": len(hashed), "bytes": sum(file.size for file in hashed)},

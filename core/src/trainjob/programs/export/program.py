@@ -10,21 +10,21 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.programs.export.card import with_card
-from trainjob.programs.export.checkpoint import Checkpoint, find_checkpoint
+from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.destinations import Access, Target, create_target
+from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
-from trainjob.programs.export.layout import check_sources, plan_files
+from trainjob.programs.export.layout import check_sources, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
-from trainjob.programs.export.run_record import read_metrics, read_parameters
 from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, redact_credentials
 from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
@@ -37,7 +37,7 @@ class Export:
     """The request of an export.
 
     Attributes:
-        output: folder that the TorchTune run wrote to.
+        output: folder that the run of TorchTune or TRL wrote to.
         model: folder of the base model; it may be missing.
         destination: an address, see [trainjob.programs.export.destinations][].
         access: endpoint, region and credentials of the destination.
@@ -46,6 +46,8 @@ class Export:
             dataset and model.
         registry_entry: entry in a model registry; None for no registration.
         dataset: folder of the dataset; it may be missing.
+        adapter: `merge` for the merged model of a LoRA run, or for its adapter if the run has no merged model; `keep`
+            for the adapter alone.
     """
 
     output: Path
@@ -55,6 +57,7 @@ class Export:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     registry_entry: RegistryEntry | None = None
     dataset: Path | None = None
+    adapter: str = "merge"
 
 
 def export_model(request: Export, report: Callable[[str], None] = print_line) -> Receipt:
@@ -72,10 +75,10 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
         OSError: a folder cannot be read or written.
     """
     target = create_target(request.destination, request.access)
-    checkpoint = find_checkpoint(request.output)
+    run = find_run(request.output, request.adapter)
+    checkpoint, metrics = run.checkpoint, run.metrics
     _check_no_overlap(target, request.model, checkpoint)
-    metrics = read_metrics(request.output)
-    metadata = {**_read_workspace_metadata(request), **request.metadata}
+    metadata = {**_read_workspace_metadata(request, run), **request.metadata}
     files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""))
     check_sources(files, request.output, request.model)
     content = build_content(with_card(files, checkpoint, metrics, metadata), checkpoint, metrics, metadata)
@@ -83,8 +86,10 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     if registration:
         registration.check()
     total = sum(file.size for file in content.files)
+    for note in _list_notes(run, metadata):
+        report(f"export: {note}")
     report(
-        f"export: {checkpoint.kind} of {checkpoint.folder.name} ({checkpoint.dtype or 'mixed types'}), "
+        f"export: {checkpoint.kind} of {checkpoint.name} ({checkpoint.dtype or 'mixed types'}), "
         f"{len(content.files)} files, {format_size(total)}, to {request.destination}"
     )
     progress = ExportProgress(len(content.all_files), report)
@@ -103,18 +108,26 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
         revision=revision,
         metrics=dict(metrics),
         registered=registered,
+        step=checkpoint.step,
     )
 
 
-def _read_workspace_metadata(request: Export) -> dict[str, Any]:
-    """Return the metadata in the workspace: origins and training parameters."""
+def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any]:
+    """Return the metadata in the workspace: origins, and values of the run such as its parameters."""
+    base_model = request.model if is_trained_on(run.checkpoint, request.model) else None
     known: dict[str, Any] = {}
-    for name, folder in (("base_model", request.model), ("dataset", request.dataset)):
+    for name, folder in (("base_model", base_model), ("dataset", request.dataset)):
         if folder and (record := read_record(folder)).complete:
             known[name] = record.uri
             known |= {f"{name}_revision": record.revision} if record.revision else {}
-    parameters = read_parameters(request.output)
-    return {**known, "parameters": parameters} if parameters else known
+    return {**known, **run.metadata}
+
+
+def _list_notes(run: FinishedRun, metadata: Mapping[str, Any]) -> Iterator[str]:
+    if run.note:
+        yield run.note
+    if run.checkpoint.kind == "adapter" and not metadata.get("base_model"):
+        yield "the origin of the adapter's base model is not known; add base_model to the metadata to record it"
 
 
 def _check_no_overlap(target: Target, model: Path, checkpoint: Checkpoint) -> None:
@@ -143,13 +156,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse_arguments(arguments: Sequence[str] | None) -> Export:
     parser = argparse.ArgumentParser(
-        prog="python -m trainjob.programs.export", description="Export a TorchTune run's final checkpoint."
+        prog="python -m trainjob.programs.export", description="Export the final checkpoint of a run."
     )
     parser.add_argument("--output", type=Path, default=Path("/workspace/output"), help="folder that the run wrote to")
     parser.add_argument("--model", type=Path, default=Path("/workspace/model"), help="folder of the base model")
     parser.add_argument("--dataset", type=Path, default=Path("/workspace/dataset"), help="folder of the dataset")
     forms = "/folder, s3://bucket/prefix, gs://bucket/prefix or hf://org/name[@revision][/folder]"
     parser.add_argument("--destination", required=True, help=forms)
+    parser.add_argument(
+        "--adapter", choices=("merge", "keep"), default="merge", help="of a LoRA run: merged model, or adapter alone"
+    )
     parser.add_argument("--endpoint", default="", help="URL of the object store or the hub")
     parser.add_argument("--region", default="", help="region of an S3 bucket")
     parser.add_argument("--manifest", default="{}", help="JSON object with additional values for manifest.json")
@@ -160,7 +176,14 @@ def _parse_arguments(arguments: Sequence[str] | None) -> Export:
     access = Access(given.endpoint, given.region, dict(os.environ))
     metadata, registry = _json_object("manifest", given.manifest), _json_object("registry", given.registry)
     return Export(
-        given.output, given.model, given.destination, access, metadata, _registry_entry(registry), given.dataset
+        given.output,
+        given.model,
+        given.destination,
+        access,
+        metadata,
+        _registry_entry(registry),
+        given.dataset,
+        given.adapter,
     )
 
 

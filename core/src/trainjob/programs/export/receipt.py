@@ -19,7 +19,7 @@ class Receipt:
     Attributes:
         destination: the destination's address, as given.
         kind: `model` or `adapter`.
-        epoch: the checkpoint's epoch, counted from 0.
+        epoch, step: position of the checkpoint in the training, see [trainjob.programs.export.checkpoint.Checkpoint][].
         files, bytes: number and total size in bytes of the files, without the manifest.
         sent: number of files that had to be sent; the destination already had the others with the same content.
         manifest_sha256: digest of `manifest.json`; the same for two exports of the same content.
@@ -30,7 +30,7 @@ class Receipt:
 
     destination: str
     kind: str
-    epoch: int
+    epoch: float
     files: int
     bytes: int
     sent: int
@@ -38,10 +38,11 @@ class Receipt:
     revision: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)
     registered: dict[str, str] = field(default_factory=dict)
+    step: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict of JSON values."""
-        return asdict(self)
+        """Return the fields as a dict of JSON values, without a `step` that is None."""
+        return {name: value for name, value in asdict(self).items() if name != "step" or value is not None}
 
 
 class ExportProgress:

@@ -1,0 +1,107 @@
+"""Files that are exported with the weights: configuration, tokenizer, licence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainjob.programs.export.checkpoint import Checkpoint
+
+__all__ = ["MANIFEST", "PENDING_MANIFEST", "TOKENIZER_FILES", "find_companions"]
+
+MANIFEST = "manifest.json"
+PENDING_MANIFEST = "manifest.pending.json"
+TOKENIZER_FILES = frozenset(
+    [
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "merges.txt",
+        "sentencepiece.bpe.model",
+        "special_tokens_map.json",
+        "spiece.model",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+        "vocab.txt",
+    ]
+)
+# Weights of any framework, and their indexes. They are excluded, because the base model's weights are not the result.
+_WEIGHT_SUFFIXES = tuple(
+    suffix + index
+    for suffix in (
+        ".safetensors",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".h5",
+        ".msgpack",
+        ".gguf",
+        ".onnx",
+        ".onnx_data",
+        ".ot",
+        ".ckpt",
+    )
+    for index in ("", ".index.json")
+)
+_CHAT_TEMPLATES = "additional_chat_templates"  # folder (transformers 5.23, utils/hub.py)
+# Files about the training that TRL's output folder contains beside the model: our record, the Trainer's state and
+# results, the configuration of an earlier TorchTune run.
+_ABOUT_THE_TRAINING = re.compile(r"trainjob_.*|trainer_state\.json|\w*_results\.json|torchtune_config\.yaml")
+# Files that transformers saves with every model. The base model's are not those of the result.
+_SAVED_WITH_MODEL = frozenset(["config.json", "generation_config.json"])
+
+
+def find_companions(checkpoint: Checkpoint, model: Path) -> dict[str, Path]:
+    """Return the files that are exported with the weights of a checkpoint, by relative path.
+
+    These are all but weights, adapters, hidden files, and the manifests of an earlier export.
+
+    Args:
+        checkpoint: the checkpoint.
+        model: folder of the base model, for files that the framework does not copy. It may be missing.
+    """
+    if checkpoint.framework == "trl":
+        return _find_trl_companions(checkpoint, _list_tree(model))
+    # TorchTune does not copy files of more than 100 MB, such as a tokenizer. Source: torchtune 0.6.1
+    # `training/checkpointing/_utils.py`, copy_files.
+    return {**_list_tree(model), **_list_tree(checkpoint.folder)}
+
+
+def _find_trl_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
+    """Return the files beside TRL's model, and those of the base model that transformers does not save.
+
+    The latter are, for example, the licence and TorchTune's tokenizer. Subfolders of the output folder are checkpoints,
+    logs and other runs. The tokenizer's files come from one folder, because the run may have changed the tokenizer.
+    """
+    found = _list_saved(checkpoint.folder)
+    if not TOKENIZER_FILES & found.keys():
+        found |= {name: path for name, path in of_model.items() if name in TOKENIZER_FILES}
+    others = of_model.keys() - TOKENIZER_FILES - _SAVED_WITH_MODEL
+    return {**{name: of_model[name] for name in others}, **found}
+
+
+def _list_saved(folder: Path) -> dict[str, Path]:
+    paths = [*folder.glob("*"), *(folder / _CHAT_TEMPLATES).glob("*")]
+    return {name: path for name, path in _select(folder, paths).items() if not _ABOUT_THE_TRAINING.fullmatch(name)}
+
+
+def _list_tree(folder: Path) -> dict[str, Path]:
+    return _select(folder, folder.rglob("*"))
+
+
+def _select(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
+    found = {path.relative_to(folder): path for path in paths if path.is_file()}
+    return {name.as_posix(): path for name, path in found.items() if not _is_excluded(name)}
+
+
+def _is_excluded(path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.parts)
+    return (
+        hidden
+        or path.name.startswith("adapter_")
+        or path.name.endswith(_WEIGHT_SUFFIXES)
+        or path.as_posix() in {MANIFEST, PENDING_MANIFEST}
+    )

@@ -1,0 +1,63 @@
+"""A finished training in an output folder, of any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainjob.programs.export import torchtune_run, trl_run
+from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.run_record import read_metrics, read_parameters
+from trainjob.programs.export.trl_record import get_record_time, read_trl_record
+
+__all__ = ["FinishedRun", "find_run"]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What an export takes from a run.
+
+    Attributes:
+        checkpoint: the final checkpoint.
+        metrics: the training's last metrics.
+        metadata: values for the manifest, such as `parameters`.
+        note: a line for the log, if the export is not what the request suggests; empty otherwise.
+    """
+
+    checkpoint: Checkpoint
+    metrics: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    note: str = ""
+
+
+def find_run(output: Path, adapter: str = "merge") -> FinishedRun:
+    """Return the run that last wrote to `output`.
+
+    If runs of both frameworks wrote there, the later one counts, even if it did not finish. An export then never sends
+    the model of an earlier run by mistake.
+
+    Args:
+        output: folder that the run wrote to.
+        adapter: `merge` or `keep`, see [trainjob.programs.export.program.Export][].
+
+    Raises:
+        ExportError: there is no complete checkpoint, or no adapter to keep.
+    """
+    of_trl = get_record_time(output) > torchtune_run.get_last_save(output)
+    return (_read_trl_run if of_trl else _read_torchtune_run)(output, adapter)
+
+
+def _read_trl_run(output: Path, adapter: str) -> FinishedRun:
+    record = read_trl_record(output)
+    checkpoint = trl_run.find_checkpoint(output, record, adapter)
+    unmerged = adapter == "merge" and checkpoint.kind == "adapter"
+    note = "the run has no merged model, so the adapter is exported alone" if unmerged else ""
+    return FinishedRun(checkpoint, record.metrics, record.metadata, note)
+
+
+def _read_torchtune_run(output: Path, adapter: str) -> FinishedRun:
+    checkpoint = torchtune_run.find_checkpoint(output, adapter)
+    parameters = read_parameters(output)
+    return FinishedRun(checkpoint, read_metrics(output), {"parameters": parameters} if parameters else {})

@@ -1,0 +1,132 @@
+"""The file `trainjob_run.json` that a TRL run leaves in its output folder.
+
+The training pod writes it before the first step, with `complete: false`. After all other files are on disk, it replaces
+the file with `complete: true`. Source: `trainjob.frameworks.trl.pod`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import ExportError
+from trainjob.programs.fetch.folder import Folder
+
+__all__ = ["RECORD_FILE", "TrlRecord", "get_record_time", "read_trl_record"]
+
+RECORD_FILE = "trainjob_run.json"
+_SIZE_LIMIT = 16 << 20
+
+
+@dataclass(frozen=True)
+class TrlRecord:
+    """The record of a TRL run.
+
+    Attributes:
+        complete: whether the run has finished, and all of its files are on disk.
+        method: TRL's method, such as `sft`.
+        framework_version: version of TRL.
+        model: the user's name of the model; may be empty.
+        adapter: whether the run trained an adapter (LoRA).
+        step: number of steps trained; 0 if the run is not complete.
+        epoch: number of epochs trained, which may be a fraction.
+        parameters: TRL's arguments by name, without paths in the pod.
+        metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
+    """
+
+    complete: bool
+    method: str
+    framework_version: str = ""
+    model: str = ""
+    adapter: bool = False
+    step: int = 0
+    epoch: float = 0.0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Values for the manifest: framework, method, the model's name, and the parameters."""
+        known = {
+            "framework": "trl",
+            "framework_version": self.framework_version,
+            "method": self.method,
+            "model": self.model,
+            "parameters": dict(self.parameters),
+        }
+        return {name: value for name, value in known.items() if value}
+
+
+def get_record_time(output: Path) -> float:
+    """Return when the record in `output` was written, in seconds since 1970; 0.0 if there is none."""
+    try:
+        return (output / RECORD_FILE).lstat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0
+
+
+def read_trl_record(output: Path) -> TrlRecord:
+    """Return the record of the TRL run in `output`.
+
+    Raises:
+        ExportError: the file cannot be read, is a link, or is not the record of a TRL run.
+    """
+    path = output / RECORD_FILE
+    try:
+        with Folder(output).open_for_reading(RECORD_FILE) as file:
+            content = file.read(_SIZE_LIMIT)
+    except OSError as error:
+        raise ExportError(f"{path} cannot be read: {error.strerror}", hint="it must be a file, not a link") from None
+    try:
+        return _parse(json.loads(content, parse_constant=_parse_number, parse_float=_parse_number))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ExportError(
+            f"{path} is not the record of a TRL run", hint="it was changed after the training; train again"
+        ) from None
+
+
+def _parse(found: Mapping[str, Any]) -> TrlRecord:
+    """Return the record of parsed JSON; raise ValueError, LookupError or TypeError if it is none."""
+    json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which the manifest could not contain
+    if found["framework"] != "trl":
+        raise ValueError
+    complete = found["complete"] is True
+    return TrlRecord(
+        complete=complete,
+        method=_expect(found["method"], str),
+        framework_version=_expect(found.get("framework_version", ""), str),
+        model=_expect(found.get("model", ""), str),
+        adapter=_expect(found["adapter"], bool) if complete else False,
+        step=_expect(found["step"], int) if complete else 0,
+        epoch=_expect(found["epoch"], int, float) if complete else 0.0,
+        parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),
+        metrics=_select_metrics(_expect(found.get("metrics", {}), dict)),
+    )
+
+
+def _expect(value: Any, *types: type) -> Any:
+    if type(value) not in types:  # a bool is an int, too
+        raise TypeError
+    return value
+
+
+def _parse_number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)
+
+
+def _select_parameters(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that have a value, without paths, which exist in the training's pod only."""
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and not (isinstance(value, str) and value.startswith("/"))
+    }
+
+
+def _select_metrics(found: Mapping[str, Any]) -> dict[str, int | float | str]:
+    return {name: value for name, value in found.items() if type(value) in (int, float, str)}
