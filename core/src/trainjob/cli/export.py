@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -19,6 +20,14 @@ from trainjob.status.nested_fields import get_str
 
 __all__ = ["export"]
 
+
+class Adapter(str, Enum):
+    """What to export of a LoRA training."""
+
+    MERGE = "merge"
+    KEEP = "keep"
+
+
 _JOB_AND_DESTINATION = typer.Argument(
     metavar="[NAME] DESTINATION",
     help="TrainJob of the fine-tuning, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
@@ -26,6 +35,7 @@ _JOB_AND_DESTINATION = typer.Argument(
 )
 _WORKSPACE = typer.Option(metavar="CLAIM", help="Instead of NAME: PersistentVolumeClaim that has the model.")
 _OUTPUT_PATH = typer.Option(help="With --workspace: folder of the checkpoints, below /workspace/output.")
+_ADAPTER = typer.Option(help="Of a LoRA training: merge for the merged model, keep for the adapter alone.")
 _SECRET = typer.Option(help="Secret with the credentials for the destination.")
 _ENDPOINT = typer.Option(help="URL of the object store, if it is not AWS.")
 _REGION = typer.Option(help="Region of the bucket.")
@@ -35,6 +45,7 @@ def export(
     places: Annotated[list[str], _JOB_AND_DESTINATION],  # recorded in tests/unit/recorded/values.json
     workspace: Annotated[str, _WORKSPACE] = "",
     output_path: Annotated[str, _OUTPUT_PATH] = "",
+    adapter: Annotated[Adapter, _ADAPTER] = Adapter.MERGE,
     secret: Annotated[str, _SECRET] = "",
     endpoint: Annotated[str, _ENDPOINT] = "",
     region: Annotated[str, _REGION] = "",
@@ -70,6 +81,7 @@ def export(
                     workspace=place,
                     output_path=path,
                     destination=destination,
+                    adapter=adapter.value,
                     **{name: value for name, value in given.items() if value},
                 )
             )

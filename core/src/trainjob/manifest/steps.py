@@ -78,6 +78,8 @@ def _export(step: ExportModel) -> TrainJob:
         "--model": f"{WORKSPACE}/model",
         "--dataset": f"{WORKSPACE}/dataset",
         "--destination": step.destination,
+        # Without its default, so that the manifests of requests from before this option stay the same.
+        "--adapter": step.adapter if step.adapter != "merge" else None,
         "--endpoint": step.endpoint,
         "--region": step.region,
         "--manifest": json.dumps(step.metadata, sort_keys=True) if step.metadata else None,

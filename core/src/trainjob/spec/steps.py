@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
@@ -274,6 +274,8 @@ class ExportModel(_BaseStep):
     Attributes:
         workspace: claim with `/workspace/output`.
         output_path: folder with the checkpoints below `/workspace/output`, the same as in the fine-tuning.
+        adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
+            saved no merged model; `keep` for the adapter alone.
         destination: `s3://bucket/path`, `gs://bucket/path`, `hf://organization/name`, or a path below `/workspace`.
         endpoint: URL of the object store, if it is not AWS or Google.
         region: region of an S3 bucket.
@@ -286,6 +288,7 @@ class ExportModel(_BaseStep):
     workspace: WorkspaceField
     destination: str
     output_path: str = ""
+    adapter: Literal["merge", "keep"] = "merge"
     endpoint: Endpoint | None = None
     region: Region | None = None
     image: str | None = None

@@ -232,6 +232,7 @@ class ExportModelOperator(StepOperator):
         "workspace",
         "destination",
         "output_path",
+        "adapter",
         "secret",
         "endpoint",
         "region",
@@ -251,6 +252,7 @@ class ExportModelOperator(StepOperator):
         workspace: Workspace | ExistingWorkspace | str,
         destination: str,
         output_path: str | None = None,
+        adapter: str | None = None,
         secret: Any = None,
         endpoint: str | None = None,
         region: str | None = None,
@@ -273,6 +275,8 @@ class ExportModelOperator(StepOperator):
             destination: `s3://bucket/path`, `gs://bucket/path`, `hf://org/name`, or a path below `/workspace`.
             output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
                 `output_path`.
+            adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if there is no
+                merged model; `keep` for the adapter alone. By default `merge`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             endpoint: URL of an object store other than AWS or Google.
             region: region of an S3 bucket.
@@ -295,6 +299,7 @@ class ExportModelOperator(StepOperator):
             "workspace": workspace,
             "destination": destination,
             "output_path": output_path,
+            "adapter": adapter,
             "secret": secret,
             "endpoint": endpoint,
             "region": region,

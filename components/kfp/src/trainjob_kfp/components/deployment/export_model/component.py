@@ -20,6 +20,7 @@ def export_model(
     model: dsl.Output[dsl.Model],
     destination: str = "",
     output_path: str = "",
+    adapter: str = "merge",
     secret: str = "",
     endpoint: str = "",
     region: str = "",
@@ -53,6 +54,7 @@ def export_model(
         model: Artifact of the exported model with its location, digest, size and training metrics.
         destination: s3:// or gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace; see the overview.
         output_path: Folder of the checkpoints below /workspace/output; the same as `output_path` of the fine-tuning.
+        adapter: Export of a LoRA training: `merge` for the merged model if there is one, `keep` for the adapter alone.
         secret: Name of the Kubernetes Secret with the credentials for `destination`.
         endpoint: URL of an object store other than AWS or Google.
         region: Region of an S3 bucket.
@@ -87,6 +89,7 @@ def export_model(
                 "workspace": workspace,
                 "destination": place,
                 "output_path": output_path,
+                "adapter": adapter,
                 "secret": secret,
                 "endpoint": endpoint,
                 "region": region,
