@@ -38,6 +38,7 @@ __all__ = [
     "ExportError",
     "FetchError",
     "ImageUnavailable",
+    "InstallationFailed",
     "Interrupted",
     "InvalidResponse",
     "InvalidSpec",
@@ -311,3 +312,9 @@ class ExportError(TrainJobError):
 
 class FetchError(TrainJobError):
     """A dataset or a model could not be fetched."""
+
+
+class InstallationFailed(TrainJobError):
+    """The packages of a training could not be installed in its pod."""
+
+    retryable = True

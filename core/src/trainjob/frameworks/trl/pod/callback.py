@@ -1,0 +1,110 @@
+"""Callback of transformers' Trainer: progress in the log, complete checkpoints, and a save after SIGTERM."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from trainjob.frameworks.trl.pod.run_files import mark_complete
+
+__all__ = ["RunCallback"]
+
+_TERMINATED = 128 + signal.SIGTERM  # the exit code that a shell reports for a process that SIGTERM ended
+
+
+class RunCallback(TrainerCallback):
+    """Callback for one run, in each of its processes.
+
+    transformers' own checkpoint after SIGTERM (`enable_jit_checkpoint`) is not used. It saves in the processes that got
+    the signal only, which waits forever for the others when one node of several is drained. The script then ends with
+    exit code 0 although the training is not complete (transformers 5.23, trainer_jit_checkpoint.py).
+    """
+
+    def __init__(self, output: Path, owner: str) -> None:
+        """Create a callback.
+
+        Args:
+            output: folder that the run writes to.
+            owner: digest of the run; empty for a run that cannot resume.
+        """
+        self._output = output
+        self._owner = owner
+        self._terminated = False
+        self._group: Any = None
+        self._metrics: dict[str, float] = {}
+        self._step, self._epoch = 0, 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """Return the last step, epoch and metrics, as JSON values."""
+        return {"step": self._step, "epoch": self._epoch, "metrics": self._metrics}
+
+    def on_train_begin(
+        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
+    ) -> None:
+        """Prepare the agreement of all processes on a save, and handle SIGTERM."""
+        if dist.is_initialized():
+            self._group = dist.new_group(backend="gloo")
+        if self._owner:
+            signal.signal(signal.SIGTERM, self._handle_sigterm)
+
+    def on_log(
+        self,
+        _args: TrainingArguments,
+        state: TrainerState,
+        _control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Add the position to the line that transformers prints, and remember the metrics."""
+        if logs is None:
+            return
+        self._step, self._epoch = state.global_step, round(state.epoch or 0.0, 4)
+        self._metrics |= _select_numbers(logs)
+        logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
+
+    def on_step_end(self, _args: TrainingArguments, _state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Save now if any process got SIGTERM."""
+        if self._owner and self._is_terminated_anywhere():
+            self._terminated = True
+            control.should_save = True
+
+    def on_save(self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
+        """Record that the checkpoint is complete, and end if a process got SIGTERM."""
+        if not self._owner:
+            return
+        self._wait_for_all()
+        checkpoint = self._output / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero:
+            mark_complete(checkpoint, self._owner)
+        self._wait_for_all()
+        if self._terminated:
+            if state.is_world_process_zero:
+                print(f"trl: SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
+            raise SystemExit(_TERMINATED)
+
+    def _handle_sigterm(self, *_: Any) -> None:
+        self._terminated = True
+
+    def _is_terminated_anywhere(self) -> bool:
+        if self._group is None:
+            return self._terminated
+        votes: list[Any] = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(votes, self._terminated, group=self._group)
+        return any(votes)
+
+    def _wait_for_all(self) -> None:
+        if self._group is not None:
+            dist.barrier(group=self._group)
+
+
+def _select_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a line of transformers' log."""
+    names = [name for name in logs if name not in ("epoch", "total_flos")]
+    found = {name: logs[name] for name in names if isinstance(logs[name], int | float)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}

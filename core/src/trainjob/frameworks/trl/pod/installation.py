@@ -1,0 +1,89 @@
+"""TRL of the image, or an installation of the locked packages."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from trainjob.errors import InstallationFailed, InvalidSpec, Problem
+from trainjob.frameworks.trl.pod.run_arguments import RunArguments
+
+__all__ = ["provide_trl"]
+
+_REPORTED = ("trl", "transformers", "torch", "peft", "accelerate", "datasets")
+_OUTPUT_LINES = 20  # of pip's output in an error
+
+
+def provide_trl(run: RunArguments, folder: Path) -> Path | None:
+    """Use the image's TRL, or install TRL into a folder.
+
+    The folder contains everything but torch, which must be the image's, because it has to fit the GPU's driver.
+
+    Args:
+        run: the request.
+        folder: folder for the packages; it does not exist yet.
+
+    Returns:
+        The folder to add to the module search path; None if the image contains TRL.
+
+    Raises:
+        InvalidSpec: the image contains another version of TRL.
+        InstallationFailed: pip failed; the error has the last lines of its output.
+    """
+    found = _get_version("trl")
+    if found and found != run.trl_version:
+        rule = f"the image has TRL {found}: set trl_version, or use an image with TRL {run.trl_version} or without TRL"
+        raise InvalidSpec(Problem("config.trl_version", repr(run.trl_version), rule))
+    if found:
+        print(f"trl: the image contains {_list_versions()}", flush=True)
+        return None
+    if not _get_version("torch"):
+        raise InvalidSpec(Problem("image", "the image of this pod", "it must contain torch"))
+    _install(run, folder)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    return folder
+
+
+def _install(run: RunArguments, folder: Path) -> None:
+    lock = importlib.import_module(f"trainjob.frameworks.trl.pod.lock_{run.trl_version.replace('.', '_')}")
+    folder.mkdir(parents=True)
+    requirements = folder.with_name("requirements.txt")
+    requirements.write_text("\n".join(lock.REQUIREMENTS), encoding="utf-8")
+    source = ["--index-url", run.index_url] if run.index_url else []
+    if run.wheels:
+        source = ["--no-index", "--find-links", str(run.wheels)]
+    options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--quiet"]
+    command = [sys.executable, "-m", "pip", "install", *options, *source, "--target", str(folder), "-r"]
+    print(f"trl: installing {len(lock.REQUIREMENTS)} packages with pip", flush=True)
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*command, str(requirements)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"},
+    )
+    if done.returncode:
+        lines = "\n".join(done.stdout.splitlines()[-_OUTPUT_LINES:])
+        hint = "give an image that contains TRL, a pip_index_url that the pods can reach, or wheels in the workspace"
+        raise InstallationFailed(f"pip could not install TRL {run.trl_version}:\n{lines}", hint=hint)
+    seconds = time.monotonic() - begin
+    print(f"trl: installed {', '.join(lock.REQUIREMENT_NAMES)} in {seconds:.0f} s", flush=True)
+
+
+def _list_versions() -> str:
+    return ", ".join(f"{name} {found}" for name in _REPORTED if (found := _get_version(name)))
+
+
+def _get_version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,116 @@
+"""Start of a run: rank 0 decides from which checkpoint all processes resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+from torch.distributed import TCPStore
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.run_inputs import compute_run_digest
+from trainjob.frameworks.trl.pod.run_arguments import RunArguments
+from trainjob.frameworks.trl.pod.run_files import find_last_checkpoint, read_record, remove_marks, write_record
+
+__all__ = ["Start", "agree_on_start"]
+
+_VISIBLE_WITHIN = 60.0  # seconds; a file system over the network may cache that a file does not exist
+
+
+@dataclass(frozen=True)
+class Start:
+    """The decision of rank 0.
+
+    Attributes:
+        owner: digest of the run and its inputs.
+        checkpoint: folder to resume from; empty to start from the beginning.
+        nonce: random text of this attempt, which the record in the output folder contains.
+    """
+
+    owner: str
+    checkpoint: str
+    nonce: str
+
+
+def agree_on_start(run: RunArguments) -> Start:
+    """Return the decision of rank 0, the same in all processes of a training.
+
+    The processes exchange it through torchrun's store. Each process could decide by itself, but an attempt that is
+    still ending may save a checkpoint between two decisions.
+
+    Raises:
+        InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace.
+    """
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1:
+        return _decide(run)
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    key = f"trainjob/start/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if rank == 0:
+        start = _decide(run)
+        store.set(key, json.dumps(asdict(start)))
+        return start
+    start = Start(**json.loads(store.get(key)))
+    _check_shared_workspace(run, start)
+    return start
+
+
+def _decide(run: RunArguments) -> Start:
+    """Return the checkpoint to resume from, and record this attempt."""
+    owner = compute_run_digest(run.run, run.inputs)
+    checkpoint = find_last_checkpoint(run.output, owner) if run.run else None
+    if checkpoint is None:
+        remove_marks(run.output)
+    else:
+        step = checkpoint.name.rpartition("-")[2]
+        print(f"resumed from step {step}: {checkpoint} is complete", flush=True)
+    nonce = secrets.token_hex(8)
+    write_record(run.output, {**_describe(run), "owner": owner, "attempt": nonce, "complete": False})
+    return Start(owner, str(checkpoint or ""), nonce)
+
+
+def _describe(run: RunArguments) -> dict[str, Any]:
+    return {
+        "framework": "trl",
+        "framework_version": metadata.version("trl"),
+        "method": run.method,
+        "model": run.model_name,
+        "parameters": _parse_parameters(run.trl_arguments),
+    }
+
+
+def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
+    """Return TRL's arguments by name; the items of a list follow its name as words."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            found[name] = _parse_value(value) if equals else []
+        else:
+            found[name].append(_parse_value(word))
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _check_shared_workspace(run: RunArguments, start: Start) -> None:
+    deadline = time.monotonic() + _VISIBLE_WITHIN
+    while read_record(run.output).get("attempt") != start.nonce:
+        if time.monotonic() > deadline:
+            node = os.environ.get("GROUP_RANK", "?")
+            rule = (
+                f"node {node} does not see the file that node 0 wrote to {run.output}: use a claim with ReadWriteMany"
+            )
+            raise InvalidSpec(Problem("workspace", str(run.output), rule))
+        time.sleep(0.2)
