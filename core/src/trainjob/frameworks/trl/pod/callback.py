@@ -18,7 +18,7 @@ __all__ = ["RunCallback"]
 _TERMINATED = 128 + signal.SIGTERM  # the exit code that a shell reports for a process that SIGTERM ended
 
 
-class RunCallback(TrainerCallback):
+class RunCallback(TrainerCallback):  # type: ignore[misc]
     """Callback for one run, in each of its processes.
 
     transformers' own checkpoint after SIGTERM (`enable_jit_checkpoint`) is not used. It saves in the processes that got
