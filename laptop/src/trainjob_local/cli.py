@@ -28,7 +28,7 @@ _STATE = typer.Option(
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
-    help="Python environment that replaces a container image; NAME is initializer or torchtune. May be repeated.",
+    help="Python environment that replaces a container image; NAME is initializer, torchtune or trl. May be repeated.",
 )
 _POD_ENV = typer.Option(
     "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT. May be repeated."

@@ -3,7 +3,8 @@
 The laptop cluster pulls no images. A container runs with the programs of a Python environment on this machine. These
 environments replace the images of Kubeflow Trainer and its runtimes:
 
-* `torchtune-trainer` (torch, torchtune, torchao) and `pytorch/pytorch`: an environment with torchtune.
+* `torchtune-trainer` (torch, torchtune, torchao): an environment with torchtune.
+* `pytorch/pytorch` (torch): the environment with TRL if it is given, otherwise the one with torchtune. Both have torch.
 * `dataset-initializer` and `model-initializer`: an environment with huggingface_hub and opendal, plus this package's
   `pkg.initializers`, which has the Trainer's module names, environment variables and folders.
 
@@ -29,6 +30,7 @@ _TORCHTUNE_ENV = {
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_TRL_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 _PLAIN_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
 
@@ -76,8 +78,12 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     The environments `initializer` and `torchtune` replace the Trainer's images. If one of the two is not given, this
     interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
     images do not start, and the error names the packages to install. Containers of `pytorch` images still start, in
-    this interpreter's environment. An environment with another name, such as `xgboost`, replaces images with that word
-    in their name. This interpreter's environment replaces all other images.
+    this interpreter's environment.
+
+    The environment `trl` replaces `pytorch` images and images with that word in their name. A training with TRL then
+    installs no packages, because it finds TRL in its image. Without this environment, the environment `torchtune`
+    replaces `pytorch` images. An environment with another name, such as `xgboost`, replaces images with that word in
+    their name. This interpreter's environment replaces all other images.
 
     Args:
         environments: folders of environments by name.
@@ -85,6 +91,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     given = dict(environments or {})
     initializer = given.pop("initializer", None) or _own_environment("huggingface_hub", "opendal")
     torchtune = given.pop("torchtune", None) or _own_environment("torch", "torchtune")
+    trl = given.pop("trl", None)
     here = Path(sys.prefix)
     python_path = (Path(__file__).parent / "image_files",)
     return (
@@ -105,6 +112,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
             env=_TORCHTUNE_ENV,
             missing="" if torchtune else _missing_message("torchtune", "torch torchtune torchao==0.15.0"),
         ),
+        *([Image(match=r"\b(trl|pytorch)\b", environment=trl, env=_TRL_ENV)] if trl else []),
         # Most commands in this image need no torch. A command that needs it fails with its own message.
         Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
         *(Image(match=rf"\b{re.escape(name)}\b", environment=folder, env=_PLAIN_ENV) for name, folder in given.items()),

@@ -323,6 +323,31 @@ def test_stock_images_find_their_environments(tmp_path):
     assert find_image(images, "busybox").problem() == ""
 
 
+TORCH_IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
+
+
+@pytest.mark.parametrize("image", [TORCH_IMAGE, "ghcr.io/acme/trl-trainer:1.16", "huggingface/trl", "trl:1"])
+def test_the_environment_trl_replaces_images_with_torch_and_with_trl(tmp_path, image):
+    images = default_images({"torchtune": tmp_path / "torchtune", "trl": tmp_path / "trl"})
+    found = find_image(images, image)
+    assert found.environment == tmp_path / "trl"
+    assert found.env == {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.mark.parametrize("image", ["ghcr.io/kubeflow/trainer/torchtune-trainer:v2.3.0", "acme/torchtune-trainer"])
+def test_the_environment_trl_leaves_the_trainers_image_to_the_environment_torchtune(tmp_path, image):
+    images = default_images({"torchtune": tmp_path / "torchtune", "trl": tmp_path / "trl"})
+    assert find_image(images, image).environment == tmp_path / "torchtune"
+    assert find_image(images, "acme/control").environment == Path(sys.prefix)
+
+
+def test_without_the_environment_trl_the_environment_torchtune_replaces_images_with_torch(tmp_path):
+    images = default_images({"torchtune": tmp_path / "torchtune"})
+    assert find_image(images, TORCH_IMAGE).environment == tmp_path / "torchtune"
+    assert find_image(images, "huggingface/trl").environment == Path(sys.prefix)
+    assert find_image(default_images(), TORCH_IMAGE).environment == Path(sys.prefix)
+
+
 def test_a_missing_environment_names_the_packages_to_install():
     problem = find_image(default_images(), "ghcr.io/kubeflow/trainer/torchtune-trainer").problem()
     assert "pip install torch torchtune" in problem
