@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainjob.frameworks.torchtune.log_parser import TorchTuneLogParser
+from trainjob.frameworks.trl.log_parser import TransformersLogParser
 from trainjob.status import FetchLogParser, LogParser, Progress
 
 
@@ -15,7 +16,7 @@ class JobLogParser:
 
     def __init__(self) -> None:
         """Create a parser that has seen no line."""
-        self._parsers: tuple[LogParser, ...] = (FetchLogParser(), TorchTuneLogParser())
+        self._parsers: tuple[LogParser, ...] = (FetchLogParser(), TorchTuneLogParser(), TransformersLogParser())
 
     def feed(self, line: str) -> Progress | None:
         """Return the progress that a line reports, or None if it reports nothing new."""

@@ -21,7 +21,7 @@ from trainjob.inspection.summary import Summary, summarize
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy
-from trainjob.status import Phase, Progress, Verdict
+from trainjob.status import Phase, Progress, Verdict, read_trainer_status
 from trainjob.status.nested_fields import get_int, get_str, true_conditions
 from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
 from trainjob.status.verdict import INITIALIZERS
@@ -40,7 +40,7 @@ class LiveStatus:
         summary: its summary, with the reason why it does not start.
         ranks_ready: number of training pods that are ready or have succeeded.
         ranks: number of training pods, or of requested nodes if no pod exists; 0 if neither is known.
-        progress: the last progress that its log reported.
+        progress: the last progress that its log reported, or its trainer if the log has none (`status.trainerStatus`).
     """
 
     summary: Summary
@@ -53,7 +53,8 @@ class LiveStatus:
         """Progress in percent (0-100) from its log or its trainer's report; None if unknown."""
         if self.summary.phase is Phase.COMPLETE:
             return 100.0
-        return self.progress.percent if self.progress else self.summary.percent
+        known = self.progress.percent if self.progress else None
+        return self.summary.percent if known is None else known
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -118,7 +119,7 @@ class _WatchedJob:
             summary = replace(summary, reason="", message="")
         training = [pod for pod in pods if step_of(pod) not in INITIALIZERS]
         ranks = len(training) or get_int(job, "spec", "trainer", "numNodes")
-        return LiveStatus(summary, sum(map(_is_ready, training)), ranks, self.progress)
+        return LiveStatus(summary, sum(map(_is_ready, training)), ranks, self.progress or read_trainer_status(job))
 
 
 class _WatchState:

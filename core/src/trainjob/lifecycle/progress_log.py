@@ -36,7 +36,7 @@ class ProgressLog:
             log: receives the log lines of containers instead of `write`, and limits how many wait to be written.
         """
         self._reference, self._write, self._clock, self._log_channel = reference, write, clock, log
-        self._logged_at, self._logged_percent = -_MAX_SECONDS, -_PERCENT_STEP
+        self._logged_at, self._logged_percent, self._logged_text = -_MAX_SECONDS, -_PERCENT_STEP, ""
 
     @property
     def listener(self) -> Listener:
@@ -64,11 +64,14 @@ class ProgressLog:
     def log_progress(self, progress: Progress) -> None:
         """Write progress after each 5 % or each minute, whichever comes first.
 
-        It is written at most once a second, except 100 %, which is always written.
+        It is written at most once a second, except 100 %, which is always written. The same text is written once: a
+        trainer may report further metrics of the last step.
         """
-        now, percent = self._clock(), progress.percent or 0.0
+        now, percent, text = self._clock(), progress.percent or 0.0, str(progress)
+        if text == self._logged_text:
+            return
         passed = now - self._logged_at
         due = percent - self._logged_percent >= _PERCENT_STEP or passed >= _MAX_SECONDS
         if (due and passed >= _MIN_SECONDS) or percent == 100.0:
-            self._logged_at, self._logged_percent = now, percent
-            self._write(f"TrainJob {self._reference}: {progress}")
+            self._logged_at, self._logged_percent, self._logged_text = now, percent, text
+            self._write(f"TrainJob {self._reference}: {text}")

@@ -10,6 +10,7 @@ from trainjob.status.outcome import Outcome, build_outcome
 from trainjob.status.pods import ContainerFailure, find_failures, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
+from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.verdict import Phase, Verdict, derive_verdict
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "get_model_facts",
     "parse_step_result",
     "pending_reasons",
+    "read_trainer_status",
 ]

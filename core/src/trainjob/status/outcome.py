@@ -117,6 +117,8 @@ class Outcome:
         values = asdict(self)
         values["phase"], values["category"] = self.phase.value, self.category.value
         values["events"], values["log_tail"] = list(self.events), list(self.log_tail)
+        if self.progress:
+            values["progress"] = {**self.progress.to_dict(), "unit": self.progress.unit}
         return values
 
     @classmethod
@@ -140,7 +142,7 @@ class Outcome:
         known["phase"], known["category"] = Phase(known["phase"]), Category(known["category"])
         known["events"], known["log_tail"] = tuple(known.get("events", ())), tuple(known.get("log_tail", ()))
         if known.get("progress"):
-            known["progress"] = Progress(**known["progress"])
+            known["progress"] = Progress.from_dict(known["progress"])
         return cls(**known)
 
 

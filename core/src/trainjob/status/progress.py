@@ -1,16 +1,22 @@
-"""Progress of a job as its log reports it, and the parser for the log of a fetch."""
+"""Progress of a job as its log or its trainer reports it, and the parser for the log of a fetch."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
+
+from trainjob.status.nested_fields import get_mapping
 
 # A line can have any text. Each part of the pattern has a limit and can start at one place only, so that the time to
 # match a line grows linearly with its length.
 # The format of trainjob.programs.fetch is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
 # parentheses.
 _FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)")
+_NUMBER = re.compile(r"[-+]?[0-9.]{1,32}(?:[eE][-+]?[0-9]{1,4})?")
+_MAX_METRICS, _MAX_NAME_LENGTH = 128, 100
 
 
 @dataclass(frozen=True)
@@ -18,12 +24,16 @@ class Progress:
     """Progress of a training or of a fetch at one moment.
 
     Attributes:
-        step: optimizer steps done.
+        step: optimizer steps done; 0 if none is done or the number is not known.
         total: optimizer steps in the whole training; None until it is known.
         epoch: current epoch, counted from 1; None if the log does not report it.
         epochs: epochs in the whole training; None until it is known.
-        loss: training loss at this step; None if it is not a finite number.
+        loss: newest training loss; None if it is not a finite number.
         unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch.
+        metrics: newest values of the other metrics by the trainer's names, such as `learning_rate` or `eval_loss`;
+            finite numbers only.
+        carried: names of `loss` and metrics whose values are not known to be those of this step, because an earlier
+            log line reported them. It is not stored.
     """
 
     step: int
@@ -32,23 +42,88 @@ class Progress:
     epochs: int | None = None
     loss: float | None = None
     unit: str = "step"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    carried: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def percent(self) -> float | None:
         """Percentage from 0 to 100; None while the total is not known."""
         return min(100.0, 100.0 * self.step / self.total) if self.total else None
 
+    def value_at_step(self, name: str) -> float | None:
+        """Return the loss or another metric if it is the value of this step; None otherwise."""
+        if name in self.carried:
+            return None
+        return self.loss if name == "loss" else self.metrics.get(name)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the progress as JSON values; `unit` is left out if it is `step`."""
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("unit", "step")}
+        """Return the progress as JSON values; `unit` is left out if it is `step`, `metrics` if there are none."""
+        values = asdict(self)
+        del values["carried"]
+        if self.unit == "step":
+            del values["unit"]
+        if not self.metrics:
+            del values["metrics"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
+        """Create a progress from the result of [to_dict][], of any release; unknown keys are ignored."""
+        known = {name: values[name] for name in _STORED if name in values}
+        metrics = {name: value for name, value in get_mapping(known, "metrics").items() if _is_finite(value)}
+        return cls(**{**known, "metrics": metrics})
 
     def __str__(self) -> str:
         if self.unit == "percent":
             return f"{self.step} % fetched"
         percent = "" if self.percent is None else f" ({self.percent:.0f} %)"
-        epoch = "" if self.epoch is None else f", epoch {self.epoch}/{self.epochs or '?'}"
-        loss = "" if self.loss is None else f", loss {self.loss:.4g}"
-        return f"step {self.step}/{self.total or '?'}{percent}{epoch}{loss}"
+        parts = [f"step {self.step}/{self.total or '?'}{percent}"]
+        if self.epoch is not None:
+            parts = parts if self.step or self.total else []
+            parts.append(f"epoch {self.epoch}/{self.epochs or '?'}")
+        named = {"loss": self.loss, "reward": self.metrics.get("reward")}
+        parts += [f"{name} {value:.4g}" for name, value in named.items() if value is not None]
+        return ", ".join(parts)
+
+
+_STORED = tuple(one.name for one in fields(Progress) if one.name != "carried")
+
+
+def update_metrics(metrics: Mapping[str, float], new: Mapping[str, float | None]) -> dict[str, float]:
+    """Return metrics with new values, in bounded size.
+
+    At most 128 metrics with names of at most 100 characters are kept; further names are left out.
+
+    Args:
+        metrics: the metrics so far.
+        new: new values by name; None removes a metric, because its newest value is not a finite number.
+    """
+    updated = {name: value for name, value in metrics.items() if new.get(name, value) is not None}
+    for name, value in new.items():
+        if value is not None and len(name) <= _MAX_NAME_LENGTH and (name in updated or len(updated) < _MAX_METRICS):
+            updated[name] = value
+    return updated
+
+
+def parse_finite(text: str) -> float | None:
+    """Return the number in a text; None if it is not a finite number in decimal notation."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def round_up_epoch(epoch: float, epochs: int | None) -> int:
+    """Return the current epoch, counted from 1, of a trainer that counts fractions of epochs from 0."""
+    current = max(1, math.ceil(epoch))
+    return min(current, epochs) if epochs else current
 
 
 class LogParser(Protocol):

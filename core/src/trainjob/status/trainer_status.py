@@ -1,0 +1,51 @@
+"""Progress that a trainer reports in the TrainJob's status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainjob.status.nested_fields import get_list, get_str
+from trainjob.status.progress import Progress, parse_finite, round_up_epoch, update_metrics
+
+_MAX_COUNT = 10.0**15  # a larger number of steps or epochs is not valid
+
+
+def read_trainer_status(job: Mapping[str, Any]) -> Progress | None:
+    """Return the progress in `status.trainerStatus` of a TrainJob; None if it has neither steps nor metrics.
+
+    Trainer 2.2 and later have this status with the feature gate TrainJobRuntimeStatus. transformers' KubeflowCallback
+    (5.23) reports `current_step`, `total_steps`, `current_epoch` and the values of its log; after the training, only
+    these values.
+    """
+    metrics = update_metrics({}, dict(_reported_metrics(job)))
+    step, total = _take_count(metrics, "current_step", "step"), _take_count(metrics, "total_steps", "max_steps")
+    epoch, epochs = _take(metrics, "current_epoch", "epoch"), _take_count(metrics, "num_train_epochs")
+    loss = metrics.pop("loss", None)
+    if step is None and loss is None and not metrics:
+        return None
+    return Progress(
+        step=step or 0,
+        total=total or None,
+        epoch=None if epoch is None or not 0 <= epoch <= _MAX_COUNT else round_up_epoch(epoch, epochs),
+        epochs=epochs or None,
+        loss=loss,
+        metrics=metrics,
+    )
+
+
+def _reported_metrics(job: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    for metric in get_list(job, "status", "trainerStatus", "metrics"):
+        if name := get_str(metric, "name"):
+            yield name, parse_finite(get_str(metric, "value"))
+
+
+def _take(metrics: dict[str, float], *names: str) -> float | None:
+    """Remove metrics, and return the value of the first of the names that is present."""
+    values = [metrics.pop(name) for name in names if name in metrics]
+    return values[0] if values else None
+
+
+def _take_count(metrics: dict[str, float], *names: str) -> int | None:
+    value = _take(metrics, *names)
+    return int(value) if value is not None and 0 <= value <= _MAX_COUNT else None
