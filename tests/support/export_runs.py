@@ -1,4 +1,4 @@
-"""Output folders like those of TorchTune 0.6.1, with weights of a few bytes."""
+"""Output folders like those of TorchTune 0.6.1 and TRL 1.16, with weights of a few bytes."""
 
 from __future__ import annotations
 
@@ -94,6 +94,79 @@ def write_config(
     write(path, "\n".join(lines) + "\n")
     if modified_at:
         os.utime(path, (modified_at, modified_at))
+
+
+def make_trl_run(
+    output: Path,
+    *,
+    adapter: bool = False,
+    merged: bool = False,
+    shards: int = 1,
+    base: str = "/workspace/model",
+    **record: object,
+) -> Path:
+    """Create the output of a finished TRL run, with checkpoints and files about the training.
+
+    Args:
+        output: the output folder.
+        adapter: whether the run trained an adapter instead of all weights.
+        merged: whether an adapter run saved the merged model, too.
+        shards: number of weights files of the model.
+        base: base model that the adapter names.
+        **record: values of `trainjob_run.json` that replace the usual ones.
+    """
+    for step in (20, 44):
+        write(output / f"checkpoint-{step}" / "model.safetensors", safetensors({"w": b"step"}))
+        write(output / f"checkpoint-{step}" / "optimizer.pt", "optimizer")
+    for name in ("runs/events.out.tfevents", "logs/rank-0.txt", "other-run/config.json", "completions/1.parquet"):
+        write(output / name, "about the training")
+    for name in ("training_args.bin", "trainer_state.json", "train_results.json", "README.md"):
+        write(output / name, "about the training")
+    if adapter:
+        write(output / "adapter_model.safetensors", safetensors({"lora": b"lora" * 4}))
+        write(output / "adapter_config.json", json.dumps({"r": 8, "base_model_name_or_path": base}))
+        _write_trl_tokenizer(output)
+    if not adapter or merged:
+        make_trl_model(output / "merged" if adapter else output, shards=shards)
+    write_trl_record(output, adapter=adapter, **record)
+    return output
+
+
+def make_trl_model(folder: Path, *, shards: int = 1) -> None:
+    """Create a model as `save_pretrained` of transformers 5 writes it."""
+    write(folder / "config.json", json.dumps({"model_type": "llama", "dtype": "float32"}))
+    write(folder / "generation_config.json", "saved generation_config.json")
+    _write_trl_tokenizer(folder)
+    if shards == 1:
+        write(folder / "model.safetensors", safetensors({"w": b"tune" * 4}))
+        return
+    names = [f"model-{shard:05}-of-{shards:05}.safetensors" for shard in range(1, shards + 1)]
+    for name in names:
+        write(folder / name, safetensors({name: b"tune" * 4}))
+    index = {"metadata": {}, "weight_map": {name: name for name in names}}
+    write(folder / "model.safetensors.index.json", json.dumps(index))
+
+
+def _write_trl_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        write(folder / name, f"saved {name}")
+
+
+def write_trl_record(output: Path, **values: object) -> None:
+    usual = {
+        "framework": "trl",
+        "framework_version": "1.16.0",
+        "method": "sft",
+        "model": "tiny",
+        "owner": "c0ffee",
+        "complete": True,
+        "parameters": {"learning_rate": 2e-5, "max_length": None, "model_name_or_path": "/workspace/model"},
+        "metrics": {"loss": 0.56, "train_runtime": 9.8},
+        "step": 44,
+        "epoch": 4.0,
+        "adapter": False,
+    }
+    write(output / "trainjob_run.json", json.dumps({**usual, **values}))
 
 
 def write(path: Path, content: str | bytes) -> None:
