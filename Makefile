@@ -9,17 +9,19 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock clean
+.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock trl clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster
-	@$(call IN,core)/python examples/demo.py airflow
+FRAMEWORK ?= torchtune
+DEMO := $(LAPTOP) $(if $(filter trl,$(FRAMEWORK)),.venv/trl/.ready)
+demo: $(DEMO) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster; FRAMEWORK=trl uses TRL
+	@$(call IN,core)/python examples/demo.py airflow --framework $(FRAMEWORK)
 
-demo-kfp: $(LAPTOP) .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
-	@$(call IN,core)/python examples/demo.py kfp
+demo-kfp: $(DEMO) .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
+	@$(call IN,core)/python examples/demo.py kfp --framework $(FRAMEWORK)
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core
@@ -48,8 +50,9 @@ e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready contr
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
 
-slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point
+slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point
 	$(call IN,core)/pytest tests/integration/torchtune
+	$(call IN,core)/pytest tests/integration/trl
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
@@ -123,6 +126,10 @@ lock: $(UV) ## update requirements/*.txt from requirements/*.in
 	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
+
+trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL in requirements/trl.txt
+	$(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
+	$(call IN,trl)/python tools/trl/package_lock.py $(UV) requirements/trl.txt core/src/trainjob/frameworks/trl/pod
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache

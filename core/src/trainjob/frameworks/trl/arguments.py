@@ -16,6 +16,7 @@ from trainjob.spec.volumes import WORKSPACE
 # A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
 # exists while another is being saved.
 _KEPT_CHECKPOINTS = 2
+_FLAGS = ("fsdp",)  # without a value it is true; the text true is refused (transformers 5.23, training_args.py)
 
 
 def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list[str]:
@@ -68,7 +69,9 @@ def _to_words(values: Mapping[str, Any]) -> Iterator[str]:
     A value is in the same word as its name, so that it may start with `-`. Items of a list follow as words.
     """
     for name, value in values.items():
-        if isinstance(value, list | tuple):
+        if name in _FLAGS:
+            yield f"--{name}"
+        elif isinstance(value, list | tuple):
             yield f"--{name}"
             yield from (escape_expansion(_to_text(item)) for item in value)
         else:

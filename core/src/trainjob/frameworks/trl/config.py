@@ -160,7 +160,7 @@ class TRLConfig(FrameworkConfig):
             **precision,
             **(self.peft_config.to_arguments() if self.peft_config else {}),
             **({"lora_task_type": "SEQ_CLS"} if self.peft_config and self.method == "reward" else {}),
-            **({"fsdp": "true"} if self.fsdp else {}),
+            **({"fsdp": True} if self.fsdp else {}),
             **({"vllm_mode": "colocate"} if self.use_vllm else {}),
             **self.arguments,
         }

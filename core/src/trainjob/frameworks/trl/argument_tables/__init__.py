@@ -1,1 +1,1 @@
-"""Arguments of TRL's scripts, one module for each version of TRL; tools/trl_arguments/generate.py writes them."""
+"""Arguments of TRL's scripts, one module for each version of TRL; tools/trl/argument_table.py writes them."""

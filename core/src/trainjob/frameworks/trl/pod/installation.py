@@ -74,8 +74,8 @@ def _install(run: RunArguments, folder: Path) -> None:
         lines = "\n".join(done.stdout.splitlines()[-_OUTPUT_LINES:])
         hint = "give an image that contains TRL, a pip_index_url that the pods can reach, or wheels in the workspace"
         raise InstallationFailed(f"pip could not install TRL {run.trl_version}:\n{lines}", hint=hint)
-    seconds = time.monotonic() - begin
-    print(f"trl: installed {', '.join(lock.REQUIREMENT_NAMES)} in {seconds:.0f} s", flush=True)
+    seconds, names = time.monotonic() - begin, sorted(path.stem for path in folder.glob("*.dist-info"))
+    print(f"trl: installed {', '.join(names)} in {seconds:.0f} s", flush=True)
 
 
 def _list_versions() -> str:

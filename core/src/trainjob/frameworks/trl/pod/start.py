@@ -85,15 +85,18 @@ def _describe(run: RunArguments) -> dict[str, Any]:
 
 
 def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
-    """Return TRL's arguments by name; the items of a list follow its name as words."""
+    """Return TRL's arguments by name.
+
+    The items of a list follow its name as words. A name alone means true.
+    """
     found: dict[str, Any] = {}
     name = ""
     for word in words:
         if word.startswith("--"):
             name, equals, value = word.removeprefix("--").partition("=")
-            found[name] = _parse_value(value) if equals else []
+            found[name] = _parse_value(value) if equals else True
         else:
-            found[name].append(_parse_value(word))
+            found[name] = [*(found[name] if isinstance(found[name], list) else []), _parse_value(word)]
     return found
 
 

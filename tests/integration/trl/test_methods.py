@@ -1,0 +1,65 @@
+"""Every method of TRL trains on the laptop cluster, on one process, several processes and several nodes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tests.integration.trl.tiny_trl import METHOD_FIELDS, STEP_FIELDS, tiny_config
+from trainjob import TRLLoraConfig
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(300)]
+
+STEPS = 6
+SHAPES = {
+    "two processes": {"num_proc_per_node": 2},
+    "two nodes": {"num_nodes": 2},
+    "FSDP": {"num_proc_per_node": 2, "fsdp": True},
+}
+
+
+def read_record(workspace, name):
+    return json.loads((workspace / "output" / name / "trainjob_run.json").read_text())
+
+
+@pytest.mark.parametrize("method", METHOD_FIELDS)
+def test_a_method_trains_to_the_last_step(run_training, workspace, method, evidence):
+    outcome, lines = run_training("run", tiny_config(method, max_steps=STEPS), **STEP_FIELDS.get(method, {}))
+    outcome.raise_for_failure()
+    assert (outcome.progress.step, outcome.progress.total) == (STEPS, STEPS)
+    record = read_record(workspace, "run")
+    assert (record["complete"], record["method"], record["step"]) == (True, method, STEPS)
+    assert all(math.isfinite(value) for value in record["metrics"].values())
+    assert (workspace / "output" / "run" / "model.safetensors").is_file()
+    assert [line for line in lines if line.startswith("trl: the image contains trl 1.16.0, transformers 5.23.0")]
+    evidence("features", row=f"trl {method}", cell="real run")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_several_processes_train_one_model(run_training, workspace, shape):
+    """The ranks share the data: an epoch of 340 rows with batches of 8 has 43 steps on one process, 22 on two."""
+    outcome, lines = run_training("run", tiny_config(epochs=1, **SHAPES[shape]))
+    outcome.raise_for_failure()
+    assert outcome.progress.total == 22
+    assert len([line for line in lines if line.startswith("trl: the training is complete")]) == 1
+    assert read_record(workspace, "run")["metrics"]["loss"] < 1.0
+
+
+def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace):
+    lora = TRLLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
+    outcome, _ = run_training("run", tiny_config(max_steps=STEPS, peft_config=lora))
+    outcome.raise_for_failure()
+    output = workspace / "output" / "run"
+    assert json.loads((output / "adapter_config.json").read_text())["r"] == 4
+    assert (output / "adapter_model.safetensors").is_file()
+    assert (output / "merged" / "model.safetensors").is_file()
+    assert read_record(workspace, "run")["adapter"] is True
+
+
+def test_evaluation_is_reported(run_training, workspace):
+    config = tiny_config(max_steps=STEPS, eval_dataset_path="heldout", eval_strategy="steps", eval_steps=3)
+    outcome, _ = run_training("run", config)
+    outcome.raise_for_failure()
+    assert read_record(workspace, "run")["metrics"]["eval_loss"] > 0

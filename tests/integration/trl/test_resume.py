@@ -1,0 +1,133 @@
+"""A training that is killed or terminated resumes in its next attempt, and ends with the same weights."""
+
+from __future__ import annotations
+
+import filecmp
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.integration.trl.tiny_trl import tiny_config
+from trainjob import TRLLoraConfig, wait
+from trainjob.lifecycle import Listener
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
+# with KILL_AT.
+KILLER_PROGRAM = """
+import os, signal, sys
+
+def kill(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
+        try:
+            os.close(os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+"""
+STEPS, SAVE_STEPS = 12, 4
+# Where a training is killed -> the step from which the next attempt resumes; 0 means from the beginning.
+KILLS = {
+    "trainjob_run.json.new": 0,
+    "checkpoint-4/config.json": 0,
+    "checkpoint-8/trainer_state.json": 4,
+    "checkpoint-8/trainjob_complete.new": 4,
+    "checkpoint-12/generation_config.json": 8,
+    "OUTPUT/config.json": 12,
+}
+LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": 12}
+WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "merged/model.safetensors")
+LORA = TRLLoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "v_proj"))
+
+
+@pytest.fixture
+def killing_environment(tmp_path):
+    """Return the environment of a training that is killed once."""
+    folder = tmp_path / "killer"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(KILLER_PROGRAM)
+    return {"PYTHONPATH": str(folder), "KILLED": str(tmp_path / "killed")}
+
+
+def config_for(*, lora: bool, **fields):
+    return tiny_config(
+        max_steps=STEPS, save_strategy="steps", save_steps=SAVE_STEPS, peft_config=LORA if lora else None, **fields
+    )
+
+
+def resumed_steps(lines: list[str]) -> list[int]:
+    return [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("resumed from step ")]
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    """Compare bit for bit: trainings in one CPU process without dropout are deterministic."""
+    names = [name for name in WEIGHTS if (one / name).exists()]
+    assert names
+    assert filecmp.cmpfiles(one, other, names, shallow=False) == (names, [], [])
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
+    run_training, workspace, killing_environment, lora, evidence
+):
+    outputs = workspace / "output"
+    outcome, lines = run_training("unbroken", config_for(lora=lora))
+    outcome.raise_for_failure()
+    assert resumed_steps(lines) == []
+    for number, (kill_at, step) in enumerate((LORA_KILLS if lora else KILLS).items()):
+        name, killed = f"broken-{number}", Path(killing_environment["KILLED"])
+        environment = {**killing_environment, "KILL_AT": kill_at.replace("OUTPUT", name)}
+        outcome, _ = run_training(name, config_for(lora=lora), env=environment)
+        assert (outcome.phase.value, killed.exists()) == ("Failed", True), kill_at
+        outcome, lines = run_training(name, config_for(lora=lora), env=environment)
+        outcome.raise_for_failure()
+        assert resumed_steps(lines) == ([step] if step else []), kill_at
+        assert_same_weights(outputs / "unbroken", outputs / name)
+        killed.unlink()
+    evidence("features", row="trl resume", cell="real run")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_drained_pod_saves_first(cluster, laptop, submit_training, run_training, workspace, nodes):
+    """With two nodes, only the second one's pod gets SIGTERM; both save at the same step and end."""
+    config = tiny_config(epochs=40, batch_size=4, save_strategy="epoch", num_nodes=nodes)
+    reference = submit_training("run", config)
+    lines: list[str] = []
+    begun = threading.Event()
+
+    def follow(line):
+        lines.append(line.text)
+        if "'step': 20," in line.text:
+            begun.set()
+
+    waiting = threading.Thread(target=wait, args=(cluster, reference), kwargs={"listener": Listener(on_log=follow)})
+    waiting.start()
+    assert begun.wait(120)
+    drain(laptop, reference, nodes - 1)
+    waiting.join(120)
+    assert not waiting.is_alive()
+    [saved] = [line for line in lines if line.startswith("trl: SIGTERM: ")]
+    step = int(saved.split("checkpoint-")[1].split()[0])
+    assert step % 86 or nodes == 2  # between two epochs, in which nothing else is saved
+    outcome, lines = run_training("run", config)
+    outcome.raise_for_failure()
+    assert resumed_steps(lines) == [step]
+
+
+def drain(laptop, reference, node: int) -> None:
+    """Delete one pod of a TrainJob, as `kubectl drain` does."""
+    from kubernetes import client
+    from kubernetes import config as configuration
+
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        pods = client.CoreV1Api(api)
+        [name] = [
+            pod.metadata.name
+            for pod in pods.list_namespaced_pod(reference.namespace).items
+            if pod.metadata.name.startswith(f"{reference.name}-node-0-{node}-")
+        ]
+        pods.delete_namespaced_pod(name, reference.namespace)
