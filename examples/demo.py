@@ -1,6 +1,6 @@
 """Run a chain of TrainJobs on a laptop cluster, from an Airflow DAG or a KFP pipeline.
 
-    demo.py airflow|kfp
+    demo.py airflow|kfp [--framework torchtune|trl]
 
 The demo creates a tiny model and a data set of support tickets, and serves them from a Hugging Face stub on loopback.
 It starts a laptop cluster, and the workflow engine in its own environment. It shows the progress of the TrainJobs. Then
@@ -32,6 +32,8 @@ from trainjob_local.demo.hub import HubServer
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "demo"
 ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+TRL_ENVIRONMENTS = {**ENVIRONMENTS, "trl": ROOT / ".venv" / "trl"}
+EXAMPLES = {"torchtune": "tickets_llm", "trl": "trl_sft"}  # the DAG and the pipeline of each framework
 TICKETS = ROOT / "examples" / "tickets"
 RUN = "demo"
 
@@ -75,7 +77,7 @@ class Scorer:
         self._errors.close()
 
 
-def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
+def airflow_command(dag: str, kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
     """Return the command `airflow dags test` and its environment, with a separate database."""
     home = CACHE / "airflow"
     extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
@@ -95,13 +97,13 @@ def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
         if log.returncode:
             raise SystemExit(f"airflow db migrate failed:\n{log.stdout}{log.stderr}")
         (home / "ready").touch()
-    return [program, "dags", "test", "tickets_llm"], environment
+    return [program, "dags", "test", dag], environment
 
 
-def kfp_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
+def kfp_command(pipeline: str, kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs the pipeline under `kfp.local`, and its environment."""
     environment = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": RUN}
-    return [python_path("kfp"), str(ROOT / "examples" / "kfp" / "tickets_llm.py"), "run"], environment
+    return [python_path("kfp"), str(ROOT / "examples" / "kfp" / f"{pipeline}.py"), "run"], environment
 
 
 def create_claim(cluster: Cluster) -> None:
@@ -126,11 +128,18 @@ def run_process(command: list[str], environment: dict[str, str], log: Path) -> I
         process.wait()
 
 
-def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
-    """Run the workflow to its end, and show its TrainJobs meanwhile."""
+def run_chain(engine: str, example: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
+    """Run the workflow to its end, and show its TrainJobs meanwhile.
+
+    Args:
+        engine: `airflow` or `kfp`.
+        example: name of the DAG or the pipeline.
+        cluster: client of the laptop cluster.
+        kubeconfig: the cluster's kubeconfig.
+    """
     if engine == "kfp":
         create_claim(cluster)
-    command, environment = (airflow_command if engine == "airflow" else kfp_command)(kubeconfig)
+    command, environment = (airflow_command if engine == "airflow" else kfp_command)(example, kubeconfig)
     log = CACHE / f"{engine}.log"
     print(f"running {' '.join(Path(word).name for word in command)} (its log: {log.relative_to(ROOT)})", flush=True)
     with ChainView(cluster, "default") as view, run_process(command, environment, log) as process:
@@ -167,7 +176,10 @@ def exclusive_lock(lock: Path) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", choices=["airflow", "kfp"])
-    engine = parser.parse_args().engine
+    parser.add_argument("--framework", choices=list(EXAMPLES), default="torchtune", help="Default: torchtune.")
+    given = parser.parse_args()
+    engine, framework = given.engine, given.framework
+    environments = TRL_ENVIRONMENTS if framework == "trl" else ENVIRONMENTS
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore SIGINT
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -185,12 +197,12 @@ def main() -> None:
         stack.callback(scorer.stop)
         server = stack.enter_context(HubServer(hub))
         laptop = stack.enter_context(
-            LocalCluster(state, environments=ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url})
+            LocalCluster(state, environments=environments, pod_env={"HF_ENDPOINT": server.url})
         )
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         stack.callback(cluster.close)
         begun = time.monotonic()
-        view = run_chain(engine, cluster, Path(laptop.kubeconfig))
+        view = run_chain(engine, EXAMPLES[framework], cluster, Path(laptop.kubeconfig))
         seconds = time.monotonic() - begun
         export = find_export_folder(cluster, view, state)
         for name, taken in view.wall_times():

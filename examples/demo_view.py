@@ -1,6 +1,6 @@
 """Live view of a namespace's TrainJobs.
 
-It has one line for each step, with a progress bar while TorchTune trains.
+It has one line for each step, with a progress bar of the training.
 """
 
 from __future__ import annotations

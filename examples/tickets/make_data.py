@@ -1,10 +1,13 @@
 """Write the demo's data set: support tickets, and the queue to which each ticket belongs.
 
-    python make_data.py ROOT      ROOT/datasets/demo/tickets/{data,heldout,pairs}/*.parquet
+    python make_data.py ROOT      ROOT/datasets/demo/tickets/{data,heldout,pairs,chats}/*.parquet
 
 40 keywords x 10 sentences = 400 rows with the columns `input` and `output`. 60 rows are held out. The training rows
-contain every keyword and every sentence, but not these 60 pairs. For each training row, `pairs` has the conversation
-with its answer (`chosen`), and a conversation with a useless answer (`rejected`).
+contain every keyword and every sentence, but not these 60 pairs. For each training row, two folders have conversations:
+
+* `pairs`: one with the answer (`chosen`), and one with a useless answer (`rejected`).
+* `chats`: the ticket as the message of a user (`prompt`), the answer as a message of the assistant (`completion`), and
+  the answer as text (`answer`).
 """
 
 from __future__ import annotations
@@ -54,7 +57,12 @@ def preference_pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], lis
     return good, bad
 
 
-def write(folder: Path, split: str, rows: list[Any], columns: tuple[str, str] = ("input", "output")) -> None:
+def make_chat(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]], str]:
+    """Return the ticket and the answer as messages, and the answer as text."""
+    return [{"role": "user", "content": ticket}], [{"role": "assistant", "content": answer}], answer
+
+
+def write(folder: Path, split: str, rows: list[Any], columns: tuple[str, ...] = ("input", "output")) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -71,6 +79,8 @@ def main(root: Path) -> None:
     write(dataset / "data", "train", rows[HELD_OUT:])
     write(dataset / "heldout", "test", rows[:HELD_OUT])
     write(dataset / "pairs", "train", [preference_pair(*row) for row in rows[HELD_OUT:]], ("chosen", "rejected"))
+    chats = [make_chat(*row) for row in rows[HELD_OUT:]]
+    write(dataset / "chats", "train", chats, ("prompt", "completion", "answer"))
 
 
 if __name__ == "__main__":
