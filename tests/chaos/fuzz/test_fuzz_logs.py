@@ -19,6 +19,14 @@ PIECES = [
     "1|2|Loss: 0.5: 12%|###  | 5/42 [00:01<00:02]",
     "Step 6 | loss:2.42 lr:0.003",
     "epochs: 3",
+    "{'loss': '0.5', 'learning_rate': '0.1', 'epoch': '0.5'}",
+    "{'loss': '0.4', 'learning_rate': '0.1', 'epoch': '1', 'step': 9, 'max_steps': 18}",
+    "{'eval_runtime': '0.5', 'epoch': '1'}",
+    " 50%|###   | 9/18 [00:01<00:02]",
+    "{'",
+    "': '",
+    "', '",
+    "'}",
     "|",
     "Loss: ",
     "loss:",
@@ -41,20 +49,22 @@ LINES = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map(
 
 @fuzz("log lines: JobLogParser", 500, lines=st.lists(LINES, max_size=5))
 def test_progress_in_any_lines_is_valid(lines):
-    reader, last = JobLogParser(), 0
+    reader, last, any_found = JobLogParser(), 0, False
     for line in lines:
         if found := reader.feed(line):
-            assert found.step > last
+            assert found.step >= last
             assert found.loss is None or math.isfinite(found.loss)
+            assert all(map(math.isfinite, found.metrics.values()))
             assert str(found)
             json.dumps(found.to_dict(), allow_nan=False)
-            last = found.step
-    return "progress" if last else "nothing"
+            last, any_found = found.step, True
+    return "progress" if any_found else "nothing"
 
 
 def test_progress_in_normal_lines_is_found():
     assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
     assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
+    assert JobLogParser().feed(PIECES[4]) == Progress(9, 18, 1, None, 0.4, metrics={"learning_rate": 0.1})
 
 
 RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3, "bytes": 5, "metrics": {"loss": 0.5}}

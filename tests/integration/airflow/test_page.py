@@ -180,15 +180,16 @@ def test_events_of_the_trainjob_and_warnings_of_its_pods_are_shown(client_of_tea
     assert (found["pod-warning"]["type"], found["pod-warning"]["count"]) == ("Warning", 3)
 
 
-def test_the_log_has_lines_progress_and_losses_and_masks_airflows_secrets(client_of_team, jobs):
+def test_the_log_has_lines_progress_and_a_curve_and_masks_airflows_secrets(client_of_team, jobs):
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}/log"
 
     def find_log():
         found = client_of_team("red", path).json()
-        return found if len(found["losses"]) == 6 and "password" in found["lines"][-1] else None
+        return found if len(found["points"]) == 6 and "password" in found["lines"][-1] else None
 
     found = wait_until(find_log)
-    assert found["losses"] == [[n, 2 + n / 10] for n in range(1, 7)]
+    assert found["points"] == [[n, 2 + n / 10] for n in range(1, 7)]
+    assert (found["curve"], found["evaluation_points"]) == ("loss", [])
     assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
 

@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.polling import wait_until
 from trainjob.errors import ClusterUnreachable
-from trainjob.lifecycle import run_key_of
+from trainjob.lifecycle import RunKey, run_key_of
 from trainjob.status import Progress
-from trainjob_airflow.plugins import shared_query
-from trainjob_airflow.plugins.log_tails import LogTails, LossCurve
-from trainjob_airflow.plugins.rows import event_rows, rank_rows
+from trainjob_airflow.plugins import api, shared_query
+from trainjob_airflow.plugins.log_tails import LogTails, MetricCurve
+from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import SharedQuery
 
 
@@ -94,7 +94,7 @@ def test_an_error_of_a_query_is_raised_until_the_next_query():
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 999, 1001, 50_000])
 def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
-    curve = LossCurve()
+    curve = MetricCurve("loss")
     for step in range(1, steps + 1):
         curve.add(Progress(step, loss=1 / step))
     points = curve.points
@@ -104,6 +104,35 @@ def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
         assert (points[0], points[-1]) == ((1, 1.0), (steps, 1 / steps))
     curve.add(Progress(steps + 1, loss=None))
     assert curve.points == points
+
+
+def test_a_curve_has_each_step_once_and_no_values_of_earlier_steps():
+    curve = MetricCurve("eval_loss")
+    for step, value, carried in ((5, 1.0, ()), (5, 1.0, ()), (7, 1.0, ("eval_loss",)), (10, 0.5, ())):
+        curve.add(Progress(step, metrics={"eval_loss": value}, carried=frozenset(carried)))
+    assert curve.points == [(5, 1.0), (10, 0.5)]
+
+
+def test_the_progress_that_the_trainer_reports_is_shown_if_the_task_has_none():
+    metrics = [{"name": name, "value": value} for name, value in (("current_step", "5"), ("total_steps", "10"))]
+    metrics.append({"name": "reward", "value": "0.5"})
+    metadata = {"name": "tune", "namespace": "ml", "uid": "u"}
+    job = {"metadata": metadata, "status": {"trainerStatus": {"progressPercentage": 49, "metrics": metrics}}}
+    row = {**job_row(job, RunKey("airflow", "dag", "task", "run"), connection="c"), "newest": True}
+    shown = api._with_progress(row, {"phase": "Running", "step": None, "percent": None}, True)
+    assert "trainer_status" not in shown
+    assert {name: shown["progress"][name] for name in ("phase", "step", "total", "percent")} == {
+        "phase": "Running",
+        "step": 5,
+        "total": 10,
+        "percent": 49,
+    }
+    assert api._without_metrics(shown)["progress"]["metrics"] == {"reward": 0.5}
+    assert api._with_progress(row, {"step": 7, "percent": 70.0}, True)["progress"] == {"step": 7, "percent": 70.0}
+    assert api._with_progress(row, {}, False)["progress"] is None
+    silent = {**row, "trainer_status": {}}
+    assert api._with_progress(silent, {"step": 7}, True)["progress"] == {"step": 7}
+    assert api._with_progress({**silent, "newest": False}, {"step": 7}, True)["progress"] is None
 
 
 def test_following_ends_for_a_log_without_requests(cluster):

@@ -12,7 +12,7 @@ from trainjob import CustomTrainerContainer
 from trainjob.client import LogLine, LogWriter
 from trainjob.lifecycle import JobReference
 from trainjob.programs.export import Receipt
-from trainjob.status import Outcome, Phase, Verdict
+from trainjob.status import Outcome, Phase, Progress, Verdict
 from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
 from trainjob_airflow.links.trainjob import build_link_addresses
@@ -77,6 +77,24 @@ def test_the_last_line_of_an_export_is_its_digest_and_metrics(log):
         "metrics": {"loss": 0.5},
     }
     assert operator.extra_values(outcome, {}) == {"location": "s3://b/m"}
+
+
+def test_the_xcom_has_metrics_if_there_are_any(log):
+    progress = TaskProgress(reference(), log)
+    progress.listener.on_progress(Progress(step=1, total=4, loss=0.5))
+    assert "metrics" not in progress.xcom_value()
+    progress.listener.on_progress(Progress(step=2, total=4, loss=0.5, metrics={"reward": 1.5}))
+    assert progress.xcom_value() == {
+        "phase": "",
+        "reason": "",
+        "percent": 50.0,
+        "step": 2,
+        "total": 4,
+        "epoch": None,
+        "epochs": None,
+        "loss": 0.5,
+        "metrics": {"reward": 1.5},
+    }
 
 
 def test_a_failed_write_of_the_progress_does_not_end_the_wait(log):

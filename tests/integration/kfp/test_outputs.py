@@ -41,7 +41,8 @@ RECEIPT = {
 
 def make_log_summary(*lines, points=()):
     summary = LogSummary()
-    summary.points.extend(points)
+    for point in points:
+        summary.points.append(point)
     for line in lines:
         summary.read_line(LogLine("node-0", line))
     return summary
@@ -67,6 +68,14 @@ def test_metrics_are_those_of_the_training():
     assert metrics.metadata == {"loss": 0.5, "first_loss": 3.0, "steps": 8.0, "epochs": 2.0, "seconds": 90.0}
 
 
+def test_the_trainers_other_metrics_have_valid_names():
+    metrics, reported = dsl.Metrics(), {"rewards/chosen": 0.5, "eval_loss": 0.25, "steps": 99.0, "x" * 100: 1.0}
+    last = Progress(step=8, loss=0.5, metrics=reported)
+    log_training_metrics(replace(COMPLETE, progress=last), make_log_summary(points=[last]), metrics)
+    own = {"loss": 0.5, "first_loss": 0.5, "steps": 8.0, "seconds": 90.0}
+    assert metrics.metadata == {**own, "rewards_chosen": 0.5, "eval_loss": 0.25, "x" * 64: 1.0}
+
+
 def test_a_training_without_progress_has_no_metrics():
     metrics = dsl.Metrics()
     log_training_metrics(replace(COMPLETE, finished=""), make_log_summary(), metrics)
@@ -84,6 +93,9 @@ def test_the_page_has_the_curve_or_the_reason_for_its_absence(tmp_path):
     write_loss_curve(replace(COMPLETE, progress=POINTS[-1]), make_log_summary(points=POINTS), str(page))
     assert "Training loss of tune" in page.read_text()
     assert "<polyline" in page.read_text()
+    rewarded = [Progress(step=step, loss=0.0, metrics={"reward": step / 2}) for step in (1, 2)]
+    write_loss_curve(COMPLETE, make_log_summary(points=rewarded), str(page))
+    assert "Training reward of tune" in page.read_text()
     write_loss_curve(COMPLETE, make_log_summary(), str(page))
     assert "its pods were deleted" in page.read_text()
 

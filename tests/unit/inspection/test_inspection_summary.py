@@ -9,11 +9,12 @@ from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, sp
 from trainjob.inspection.summary import summarize
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import Phase
+from trainjob.status import Phase, read_trainer_status
 
 _NAMES = (
     "metadata spec status labels annotations conditions jobsStatus trainer image command args env numNodes name type "
-    "status reason lastTransitionTime containerStatuses state terminated exitCode count involvedObject items"
+    "status reason lastTransitionTime containerStatuses state terminated exitCode count involvedObject items "
+    "trainerStatus metrics value current_step loss"
 )
 _TEXTS = st.sampled_from([*_NAMES.split(), "", "True", "Complete", "Failed", "2026-01-01T00:00:00Z", labels.RUN_KEY])
 _PLAIN = st.none() | st.booleans() | st.integers(-3, 300) | _TEXTS
@@ -26,6 +27,7 @@ _OBJECTS = st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), _ANY
 @given(_OBJECTS, st.lists(_OBJECTS, max_size=2))
 def test_objects_with_any_content_are_summarized_without_an_exception(job, others):
     assert summarize(job, others).to_dict()["phase"] in [phase.value for phase in Phase]
+    assert read_trainer_status(job) is None or read_trainer_status(job).step >= 0
     assert isinstance(spec_facts(job), dict)
     assert isinstance(step_facts(job), list)
     assert len(pod_facts(others)) == len(others)

@@ -47,6 +47,15 @@ def test_a_slow_training_logs_one_line_for_each_five_percent(log):
     assert 19 <= len(log.lines) <= 22
 
 
+def test_the_same_progress_is_logged_once(log):
+    """A trainer may report its last step several times: with its loss, after an evaluation, and at the end."""
+    for metrics in ({}, {"eval_loss": 0.5}, {"eval_loss": 0.5, "train_runtime": 9.0}):
+        log.progress_log.log_progress(Progress(step=20, total=20, metrics=metrics))
+    assert len(log.lines) == 1
+    log.progress_log.log_progress(Progress(step=20, total=20, loss=0.25))
+    assert len(log.lines) == 2
+
+
 def test_a_training_of_unknown_length_logs_one_line_per_minute(log):
     for step in range(1, 31):
         log.progress(step, None, seconds=20.0)

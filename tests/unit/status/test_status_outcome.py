@@ -152,6 +152,29 @@ def test_an_outcome_is_the_same_after_conversion_to_json():
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 
 
+def test_an_outcome_has_the_metrics_of_its_progress_if_there_are_any():
+    progress = Progress(step=3, loss=0.5, metrics={"reward": 1.5}, carried=frozenset({"loss"}))
+    values = json.loads(json.dumps(build_outcome(JOB, derive_verdict(JOB), progress=progress).to_dict()))
+    without_totals = dict.fromkeys(("total", "epoch", "epochs"))
+    stored = {"step": 3, **without_totals, "loss": 0.5, "unit": "step"}
+    assert values["progress"] == {**stored, "metrics": {"reward": 1.5}}
+    assert Outcome.from_dict(values).progress == Progress(step=3, loss=0.5, metrics={"reward": 1.5})
+    assert build_outcome(JOB, derive_verdict(JOB), progress=Progress(3, loss=0.5)).to_dict()["progress"] == stored
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0.5}, Progress(3, 9, 1, 3, 0.5)),  # before 2.0
+        ({"step": 3, "metrics": {"a": 1.5, "b": "x", "c": True}, "later": 1}, Progress(3, metrics={"a": 1.5})),
+        ({"step": 3, "metrics": None, "carried": ["loss"]}, Progress(3)),
+    ],
+)
+def test_an_outcome_of_another_release_is_read(stored, expected):
+    values = {**build_outcome(JOB, derive_verdict(JOB)).to_dict(), "progress": stored}
+    assert Outcome.from_dict(values).progress == expected
+
+
 def test_pending_reasons_leave_out_normal_states():
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
     creating = {"waiting": {"reason": "ContainerCreating"}}

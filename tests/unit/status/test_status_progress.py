@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.status import Progress
+from trainjob.status import Progress, read_trainer_status
 
 FRAME = "2|84|Loss: 0.2017218917608261: 100%|██████████| 42/42 [00:00<00:00, 78.82it/s]"
 
@@ -48,6 +48,42 @@ def test_metric_lines_and_a_loss_that_is_not_finite():
 
 def test_other_lines_have_no_progress():
     assert parse_progress("INFO:torchtune.utils._logging:Model is initialized", "", "Loss: 3", "epochs: many") == []
+
+
+def test_the_text_has_the_reward_and_only_known_numbers():
+    assert str(Progress(step=0)) == "step 0/?"
+    assert str(Progress(step=0, epoch=2, loss=0.5)) == "epoch 2/?, loss 0.5"
+    assert str(Progress(step=0, total=8, epoch=1)) == "step 0/8 (0 %), epoch 1/?"
+    assert str(Progress(step=4, metrics={"reward": 0.25, "learning_rate": 1.0})) == "step 4/?, reward 0.25"
+
+
+def test_a_value_of_an_earlier_step_is_not_the_value_at_this_step():
+    progress = Progress(step=4, loss=0.5, metrics={"reward": 1.0, "kl": 2.0}, carried=frozenset({"loss", "kl"}))
+    assert [progress.value_at_step(name) for name in ("loss", "reward", "kl", "other")] == [None, 1.0, None, None]
+    assert Progress(step=4, loss=0.5).value_at_step("loss") == 0.5
+
+
+def trainer_status(percent=50, **metrics):
+    listed = [{"name": name, "value": value} for name, value in metrics.items()]
+    return {"status": {"trainerStatus": {"progressPercentage": percent, "metrics": listed}}}
+
+
+def test_the_status_that_the_trainer_reports_is_progress():
+    """The metrics are those of transformers' KubeflowCallback (5.23)."""
+    numbers = {"loss": "0.5612", "learning_rate": "0.003", "epoch": "0.909", "current_epoch": "1.36"}
+    found = read_trainer_status(trainer_status(**numbers, current_step="15", total_steps="44", grad_norm="nan"))
+    assert found == Progress(15, 44, 2, None, 0.5612, metrics={"learning_rate": 0.003})
+    end = read_trainer_status(trainer_status(100, loss="0.25", epoch="4.0", step="44", max_steps="44"))
+    assert end == Progress(44, 44, 4, None, 0.25)
+    assert read_trainer_status(trainer_status(0, total_steps="44")) is None
+    assert read_trainer_status(trainer_status(30)) is None
+    assert read_trainer_status({}) is None
+
+
+def test_invalid_values_that_the_trainer_reports_are_left_out():
+    found = read_trainer_status(trainer_status(current_step="-3", total_steps="1e300", current_epoch="x", loss="0.5"))
+    assert found == Progress(step=0, loss=0.5)
+    assert read_trainer_status({"status": {"trainerStatus": {"metrics": [{"name": 3, "value": 4}, "x", {}]}}}) is None
 
 
 def test_a_fetch_reports_the_percentage_of_bytes():

@@ -1,4 +1,4 @@
-"""HTML page with the loss of a training by step.
+"""HTML page with the loss or the reward of a training by step.
 
 The page has one SVG and no script, loads nothing, and is readable in light and dark mode.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainjob.status import Progress
 
@@ -16,6 +16,8 @@ MAX_POINTS = 500
 _WIDTH, _HEIGHT = 720.0, 360.0
 _MIN_DISTANCE = 1e-300  # minimum distance of two values; a smaller one cannot be divided
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 16.0, 16.0, 44.0
+_NAMES = ("loss", "reward", "eval_loss", "eval_reward")
+_Point = tuple[int, float]  # step and value
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{title}</title>
@@ -26,8 +28,10 @@ svg {{ max-width: 100%; height: auto; }}
 text {{ fill: currentColor; font-size: 12px; }}
 .axis {{ stroke: currentColor; }}
 .grid {{ stroke: currentColor; stroke-opacity: 0.2; }}
-.loss {{ fill: none; stroke: #3b82f6; stroke-width: 2; }}
-.point {{ fill: #3b82f6; }}
+.curve {{ fill: none; stroke: #3b82f6; stroke-width: 2; }}
+.curve-end {{ fill: #3b82f6; }}
+.evaluation-end {{ fill: #f59e0b; }}
+.evaluation {{ fill: none; stroke: #f59e0b; stroke-width: 2; stroke-dasharray: 6 4; }}
 </style></head>
 <body>
 <h1>{title}</h1>
@@ -37,17 +41,54 @@ text {{ fill: currentColor; font-size: 12px; }}
 """
 
 
-def render_loss_curve(points: Sequence[Progress], title: str = "Training loss", note: str = "") -> str:
-    """Return the page with the loss curve.
+class Curves:
+    """Loss and reward of a training by step, and those of its evaluations.
+
+    Attributes:
+        count: number of the progress reports that were added.
+    """
+
+    def __init__(self, points: Iterable[Progress] = ()) -> None:
+        """Create curves from progress of a training in any order."""
+        self.count = 0
+        self._values: dict[str, dict[int, float]] = {name: {} for name in _NAMES}
+        for point in points:
+            self.append(point)
+
+    def append(self, point: Progress) -> None:
+        """Add the values of one progress that are finite and known to be those of its step."""
+        self.count += 1
+        for name, values in self._values.items():
+            value = point.value_at_step(name)
+            if value is not None and math.isfinite(value):
+                values[point.step] = value
+
+    @property
+    def name(self) -> str:
+        """Name of the main curve: `reward` if it is known, because the loss of such a training is not meaningful."""
+        return "reward" if self._values["reward"] else "loss"
+
+    def values(self, name: str) -> Mapping[int, float]:
+        """Return the values of `loss`, `reward`, `eval_loss` or `eval_reward` by step, in the order of the log."""
+        return self._values[name]
+
+
+def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = "") -> str:
+    """Return the page with the curve of the loss or the reward, and a second curve of the evaluations if there are any.
 
     Args:
-        points: progress of the training in any order; points without a finite loss are left out.
+        curves: values of the training.
         title: heading above the curve.
         note: text below the curve, such as the reason for an empty curve.
     """
-    losses = {point.step: point.loss for point in points if point.loss is not None and math.isfinite(point.loss)}
-    curve = downsample(sorted(losses.items()))
-    parts = [_render_svg(curve), _format_summary(curve)] if curve else ["<p>No loss was reported.</p>"]
+    curve = downsample(sorted(curves.values(curves.name).items()))
+    evaluation = downsample(sorted(curves.values(f"eval_{curves.name}").items()))
+    parts = ["<p>No loss was reported.</p>"]
+    if curve:
+        summary = _format_summary(curves.name.capitalize(), curves.name, curve)
+        parts = [_render_svg(curves.name, curve, evaluation), summary]
+    if curve and evaluation:
+        parts.append(_format_summary(f"Evaluation {curves.name} (dashed)", curves.name, evaluation))
     parts += [f"<p>{html.escape(note)}</p>"] if note else []
     return _PAGE.format(title=html.escape(title), content="\n".join(parts))
 
@@ -67,7 +108,7 @@ def downsample(curve: Sequence[tuple[int, float]], max_points: int = MAX_POINTS)
     kept = {curve[0], curve[-1]}
     for number in range(sections):
         section = inner[len(inner) * number // sections : len(inner) * (number + 1) // sections]
-        kept |= {min(section, key=_loss), max(section, key=_loss)}
+        kept |= {min(section, key=_value), max(section, key=_value)}
     return sorted(kept)
 
 
@@ -85,32 +126,43 @@ def compute_ticks(lowest: float, highest: float, target_count: int = 5) -> list[
     return [number * distance for number in range(first, last + 1)]
 
 
-def _render_svg(curve: Sequence[tuple[int, float]]) -> str:
-    losses = [loss for _, loss in curve]
-    steps, heights = _Axis(curve[0][0], curve[-1][0]), _Axis(min(losses), max(losses))
+def _render_svg(name: str, curve: Sequence[_Point], evaluation: Sequence[_Point]) -> str:
+    values = [value for _, value in (*curve, *evaluation)]
+    all_steps = [step for step, _ in (*curve, *evaluation)]
+    steps, heights = _Axis(min(all_steps), max(all_steps)), _Axis(min(values), max(values))
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    places = [
-        (
-            _LEFT + steps.relative_position(step) * (right - _LEFT),
-            bottom - heights.relative_position(loss) * (bottom - _TOP),
-        )
-        for step, loss in curve
-    ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    drawn = [f'<polyline class="loss" points="{line}"/>'] if len(places) > 1 else []
-    drawn += [f'<circle class="point" cx="{places[-1][0]:.1f}" cy="{places[-1][1]:.1f}" r="3"/>']
+
+    def place(points: Sequence[_Point]) -> list[tuple[float, float]]:
+        return [
+            (
+                _LEFT + steps.relative_position(step) * (right - _LEFT),
+                bottom - heights.relative_position(value) * (bottom - _TOP),
+            )
+            for step, value in points
+        ]
+
     return "\n".join(
         [
-            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}" role="img" aria-label="loss by step">',
-            *_render_loss_axis(heights, right, bottom),
+            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}"'
+            f' role="img" aria-label="{name} by step">',
+            *_render_value_axis(heights, right, bottom),
             *_render_step_axis(steps, right, bottom),
-            *drawn,
+            *_render_line("evaluation", place(evaluation)),
+            *_render_line("curve", place(curve)),
             "</svg>",
         ]
     )
 
 
-def _render_loss_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
+def _render_line(style: str, places: Sequence[tuple[float, float]]) -> Iterator[str]:
+    if len(places) > 1:
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        yield f'<polyline class="{style}" points="{line}"/>'
+    for x, y in places[-1:]:
+        yield f'<circle class="{style}-end" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+
+
+def _render_value_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
     for value in compute_ticks(axis.lowest, axis.highest):
         y = bottom - axis.relative_position(value) * (bottom - _TOP)
         yield f'<line class="grid" x1="{_LEFT:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>'
@@ -143,12 +195,13 @@ class _Axis:
         return (value / 2 - self.lowest / 2) / half if half > 0 else 0.5
 
 
-def _format_summary(curve: Sequence[tuple[int, float]]) -> str:
-    (first, first_loss), (last, last_loss) = curve[0], curve[-1]
-    lowest_step, lowest_loss = min(curve, key=_loss)
-    ends = f"Loss {first_loss:.4g} at step {first}, {last_loss:.4g} at step {last}"
-    return f"<p>{ends}; lowest loss {lowest_loss:.4g} at step {lowest_step}.</p>"
+def _format_summary(label: str, name: str, curve: Sequence[_Point]) -> str:
+    (first, first_value), (last, last_value) = curve[0], curve[-1]
+    word, choose = ("highest", max) if name == "reward" else ("lowest", min)
+    step, value = choose(curve, key=_value)
+    ends = f"{label} {first_value:.4g} at step {first}, {last_value:.4g} at step {last}"
+    return f"<p>{ends}; {word} {name} {value:.4g} at step {step}.</p>"
 
 
-def _loss(point: tuple[int, float]) -> float:
+def _value(point: _Point) -> float:
     return point[1]

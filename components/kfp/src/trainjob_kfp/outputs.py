@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,8 +11,11 @@ from typing import Any, NamedTuple, Protocol
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Workspace
-from trainjob.status import Outcome, Progress, parse_step_result
-from trainjob_kfp.loss_curve import render_loss_curve
+from trainjob.status import Outcome, parse_step_result
+from trainjob_kfp.loss_curve import Curves, render_loss_curve
+
+_MAX_METRIC_NAME_LENGTH = 64
+_NO_METRIC_CHARACTER = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class Outputs(NamedTuple):
@@ -49,14 +53,14 @@ class LogSummary:
     It is filled while `launch` follows the log.
 
     Attributes:
-        points: progress in the order of the log, oldest first.
+        points: loss and other curves of the training; `points.append` adds a progress.
         step_result: receipt of an export, or `{"result": value}` with the value that a function returned; empty if the
             log has neither.
     """
 
     def __init__(self) -> None:
         """Create an empty record."""
-        self.points: list[Progress] = []
+        self.points = Curves()
         self.step_result: dict[str, Any] = {}
 
     def read_line(self, line: LogLine) -> None:
@@ -76,16 +80,18 @@ def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace 
 
 
 def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Metrics) -> None:
-    """Record steps, epochs, first and last loss, and duration of a training as metrics.
+    """Record steps, epochs, first and last loss, duration and the trainer's other metrics of a training.
 
-    Values that are not known are left out. The duration is in seconds and covers the whole TrainJob.
+    Values that are not known are left out. The duration is in seconds and covers the whole TrainJob. The names of the
+    trainer's metrics have `_` in place of other characters than letters, digits, `_` and `-`: `rewards/chosen` becomes
+    `rewards_chosen`.
     """
     last = outcome.progress
-    losses = [point.loss for point in log_summary.points if point.loss is not None]
     known = {
+        **(_by_metric_name(last.metrics) if last else {}),
         "loss": last.loss if last else None,
-        "first_loss": losses[0] if losses else None,
-        "steps": last.step if last else None,
+        "first_loss": next(iter(log_summary.points.values("loss").values()), None),
+        "steps": last.step or None if last else None,
         "epochs": last.epoch if last else None,
         "seconds": outcome.seconds,
     }
@@ -95,15 +101,21 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
 
 
 def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> None:
-    """Write the page with the loss curve to a file.
+    """Write the page with the curve of the loss, or of the reward if the training reports it, to a file.
 
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.
     """
-    is_empty = not log_summary.points and outcome.progress is None
+    curves = log_summary.points
+    is_empty = not curves.count and outcome.progress is None
     note = "The log has no progress: its pods were deleted, or the image writes no progress bar." if is_empty else ""
-    page = render_loss_curve(log_summary.points, f"Training loss of {outcome.job}", note)
+    page = render_loss_curve(curves, f"Training {curves.name} of {outcome.job}", note)
     Path(path).write_text(page, encoding="utf-8")
+
+
+def _by_metric_name(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics by names without special characters."""
+    return {_NO_METRIC_CHARACTER.sub("_", name)[:_MAX_METRIC_NAME_LENGTH]: value for name, value in metrics.items()}
 
 
 def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Metrics) -> tuple[float, bool]:

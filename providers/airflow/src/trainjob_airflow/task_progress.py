@@ -87,7 +87,8 @@ def _build_xcom_value(phase: str, reason: str, progress: Progress | None) -> dic
     numbers = progress.to_dict() if progress else {}
     percent = None if progress is None or progress.percent is None else round(progress.percent, 1)
     names = ("step", "total", "epoch", "epochs", "loss")
-    return {"phase": phase, "reason": reason, "percent": percent, **{name: numbers.get(name) for name in names}}
+    value = {"phase": phase, "reason": reason, "percent": percent, **{name: numbers.get(name) for name in names}}
+    return {**value, "metrics": numbers["metrics"]} if "metrics" in numbers else value
 
 
 @contextlib.asynccontextmanager

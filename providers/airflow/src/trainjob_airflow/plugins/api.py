@@ -85,7 +85,8 @@ def list_trainjobs(
     rows = [row for row in rows if row["dag"] in allowed]
     rows.sort(key=lambda row: row["created"], reverse=True)
     rows.sort(key=lambda row: row["finished"])
-    return {"trainjobs": _add_progress(user, rows[:_MAX_ROWS]), "total": len(rows), "problems": problems}
+    shown = [_without_metrics(row) for row in _add_progress(user, rows[:_MAX_ROWS])]
+    return {"trainjobs": shown, "total": len(rows), "problems": problems}
 
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str)
 
 
 def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
-    """Return the last log lines, the progress and the loss curve of a TrainJob.
+    """Return the last log lines, the progress and the curve of the loss or the reward of a TrainJob.
 
     The user must be allowed to read the log of its task.
     """
@@ -139,13 +140,31 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
 
 
 def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with the progress of their tasks.
+    """Return the rows with the progress of their tasks, or that of the trainer if the task has none.
 
-    Only the newest attempt of a task gets it, because the progress is that of the newest attempt.
+    Only the newest attempt of a task gets the task's progress, because it is that of the newest attempt.
     """
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
     progress = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
-    return [{**row, "progress": progress.get(get_instance_key(row)) if row["newest"] else None} for row in rows]
+    return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
+
+
+def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowed: bool) -> dict[str, Any]:
+    """Return a row with `progress`: that of the task if it has any numbers, or that of the trainer."""
+    shown = {name: value for name, value in row.items() if name != "trainer_status"}
+    known = task_progress if row["newest"] else {}
+    if is_allowed and not known.get("step"):
+        known = {**known, **row["trainer_status"]}
+    return {**shown, "progress": known or None}
+
+
+def _without_metrics(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row for the list, which shows only the reward among the metrics."""
+    progress = row["progress"]
+    if not progress or "metrics" not in progress:
+        return row
+    reward = {"reward": progress["metrics"]["reward"]} if "reward" in progress["metrics"] else {}
+    return {**row, "progress": {**progress, "metrics": reward}}
 
 
 def _ended_long_ago(row: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Logs of the TrainJobs that users view on the page: the last lines, and the loss by step.
+"""Logs of the TrainJobs that users view on the page: the last lines, and the loss or the reward by step.
 
-A log is followed while the page requests it. It is read from its beginning, because the loss curve begins there. It is
+A log is followed while the page requests it. It is read from its beginning, because the curve begins there. It is
 kept in bounded memory, and following ends 30 s after its last request.
 """
 
@@ -27,22 +27,32 @@ _MAX_JOBS = 32
 _IDLE_SECONDS = 30.0
 
 
-class LossCurve:
-    """Loss by step, in at most 1,000 points.
+_CURVES = ("loss", "reward", "eval_loss", "eval_reward")
+
+
+class MetricCurve:
+    """Loss or another metric by step, in at most 1,000 points.
 
     Beyond that number, every second point is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        """Create an empty curve.
+
+        Args:
+            name: `loss`, or the name of the metric.
+        """
+        self._name = name
         self._points: list[tuple[int, float]] = []
         self._newest: tuple[int, float] | None = None
         self._stride, self._count = 1, 0
 
     def add(self, progress: Progress) -> None:
-        """Add one point, unless the progress has no loss."""
-        if progress.loss is None:
+        """Add one point, unless the progress has no value of its step."""
+        value = progress.value_at_step(self._name)
+        if value is None or (self._newest is not None and self._newest[0] >= progress.step):
             return
-        self._newest = (progress.step, progress.loss)
+        self._newest = (progress.step, value)
         if self._count % self._stride == 0:
             self._points.append(self._newest)
         self._count += 1
@@ -51,7 +61,7 @@ class LossCurve:
 
     @property
     def points(self) -> list[tuple[int, float]]:
-        """Pairs of step and loss, in the order of the steps, always with the newest pair."""
+        """Pairs of step and value, in the order of the steps, always with the newest pair."""
         if self._newest is None or self._newest == self._points[-1]:
             return list(self._points)
         return [*self._points, self._newest]
@@ -63,14 +73,16 @@ class LogTail:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._lock = threading.Lock()
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
-        self._log_parser, self._curve = JobLogParser(), LossCurve()
+        self._log_parser = JobLogParser()
+        self._curves = {name: MetricCurve(name) for name in _CURVES}
         self._newest: Progress | None = None
         self._follower = LogFollower(cluster, namespace, self._add_line)
 
     def snapshot(self, pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the lines, losses and progress that are known by now.
+        """Return the lines, curves and progress that are known by now.
 
-        Threads continue to read the logs in the background.
+        `curve` is the name of the main curve: `reward` if the training reports it, because the loss of such a training
+        is not meaningful, and `loss` otherwise. Threads continue to read the logs in the background.
 
         Args:
             pods: the TrainJob's pods in their present state.
@@ -81,7 +93,14 @@ class LogTail:
         with self._lock:
             newest = self._newest
             progress = {**newest.to_dict(), "percent": newest.percent} if newest else None
-            return {"lines": list(self._lines), "losses": self._curve.points, "progress": progress}
+            name = "reward" if self._curves["reward"].points else "loss"
+            return {
+                "lines": list(self._lines),
+                "curve": name,
+                "points": self._curves[name].points,
+                "evaluation_points": self._curves[f"eval_{name}"].points,
+                "progress": progress,
+            }
 
     def stop(self) -> None:
         """Stop reading at once."""
@@ -91,7 +110,8 @@ class LogTail:
         with self._lock:
             if progress := self._log_parser.feed(line.text):
                 self._newest = progress
-                self._curve.add(progress)
+                for curve in self._curves.values():
+                    curve.add(progress)
             if not line.frame:
                 self._lines.append(str(line)[:_MAX_LINE_LENGTH])
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainjob.client import event_time
+from trainjob.inspection.summary import reported_percent
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import Phase, Verdict, derive_verdict, find_failures, pending_reasons
+from trainjob.status import Phase, Verdict, derive_verdict, find_failures, pending_reasons, read_trainer_status
 from trainjob.status.pods import rank_of, step_of
 from trainjob.status.verdict import QUEUE_LABEL
 
@@ -57,7 +58,17 @@ def job_row(
         "queue": (meta.get("labels") or {}).get(QUEUE_LABEL, ""),
         "created": meta.get("creationTimestamp", ""),
         "ended": _ended_at(job) if verdict.phase.finished else "",
+        "trainer_status": _trainer_status(job),
     }
+
+
+def _trainer_status(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the progress that the trainer itself reports, in the form of the XCom `progress`."""
+    progress, percent = read_trainer_status(job), reported_percent(job)
+    numbers = progress.to_dict() if progress else {}
+    if percent is None and progress is not None:
+        percent = progress.percent
+    return numbers if percent is None else {**numbers, "percent": percent}
 
 
 def _parse_attempt(text: str | None) -> int:

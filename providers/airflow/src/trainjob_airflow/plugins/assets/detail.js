@@ -1,10 +1,10 @@
-// The details of one TrainJob: phase, ranks, loss, events and log.
+// The details of one TrainJob: phase, ranks, loss or reward, other metrics, events and log.
 
-import { lossCurve } from "./curve.js";
+import { metricCurve } from "./curve.js";
 import { airflowLink, bar, make, phaseOf, short, span, table } from "./elements.js";
 
 const panel = document.getElementById("detail");
-const parts = ["head", "facts", "curve", "ranks", "events", "log"];
+const parts = ["head", "facts", "curve", "metrics", "ranks", "events", "log"];
 
 function part(name, ...children) {
   panel.querySelector(`[data-part=${name}]`).replaceChildren(...children);
@@ -33,11 +33,33 @@ function facts(job, progress) {
     ["Step", job.step],
     ["Reason", job.reason],
     ["Duration", `${span(job.created, job.ended)}${job.finished ? "" : " so far"}`],
-    ["Progress", shown.step ? `step ${shown.step} of ${shown.total ?? "?"}${shown.epoch ? `, epoch ${shown.epoch} of ${shown.epochs ?? "?"}` : ""}` : ""],
+    ["Progress", progressText(shown)],
     ["Loss", short(shown.loss)],
   ];
   const present = lines.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return make("dl", {}, ...present.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  return list(present);
+}
+
+function list(rows) {
+  return make("dl", {}, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
+
+function metrics(progress) {
+  const rows = Object.entries(progress?.metrics ?? {}).sort(([one], [other]) => one.localeCompare(other));
+  return rows.length ? [make("h2", {}, "Metrics"), list(rows.map(([name, value]) => [name, short(value)]))] : [];
+}
+
+function progressText(shown) {
+  const step = shown.step ? `step ${shown.step} of ${shown.total ?? "?"}` : "";
+  const epoch = shown.epoch ? `epoch ${shown.epoch} of ${shown.epochs ?? "?"}` : "";
+  return [step, epoch].filter(Boolean).join(", ");
+}
+
+/** Return the heading and the curve of the loss, or of the reward if the training reports it. */
+function curve(log) {
+  const title = { loss: "Loss", reward: "Reward" }[log.curve];
+  const evaluated = log.evaluation_points.length > 1 ? " (dashed: evaluation)" : "";
+  return [make("h2", {}, `${title}${evaluated}`), metricCurve(log.curve, log.points, log.evaluation_points)];
 }
 
 function ranks(detail) {
@@ -65,9 +87,10 @@ export function show(detail, log) {
   const job = detail.trainjob, progress = log.progress ?? job.progress;
   part("head", make("header", {}, make("h1", {}, job.name), phaseOf(job)), bar(job.phase === "Complete" ? 100 : progress?.percent));
   part("facts", facts(job, progress));
+  part("metrics", ...metrics(progress));
   part("ranks", ...ranks(detail));
   part("events", ...events(detail));
-  if (log.losses?.length > 1) part("curve", make("h2", {}, "Loss"), lossCurve(log.losses));
+  if (log.points?.length > 1) part("curve", ...curve(log));
   showLog(log);
 }
 

@@ -34,7 +34,7 @@ function row(job) {
     make("td", {}, name, make("small", {}, [job.namespace, job.queue].filter(Boolean).join(", queue "))),
     make("td", {}, task, make("small", {}, job.run)),
     make("td", {}, bar(job.phase === "Complete" ? 100 : progress.percent), make("small", {}, progress.step ? `${progress.step} / ${progress.total ?? "?"}` : "")),
-    make("td", {}, short(progress.loss)),
+    make("td", {}, progress.metrics?.reward === undefined ? short(progress.loss) : `reward ${short(progress.metrics.reward)}`),
     make("td", {}, span(job.created, job.ended)));
   element.addEventListener("click", () => select(keyOf(job)));
   return element;
