@@ -52,12 +52,15 @@ def test_the_model_of_a_named_trainjob_is_exported(trained_job, trainjob, worksp
 def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
     with bare_apiserver(tmp_path) as api_server:
         given = ("--workspace", "models", "--output-path", "mine", "s3://bucket/model", "--secret", "s3", "-o", "yaml")
+        kept = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given, "--adapter", "keep")
         done = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given)
         nothing = trainjob("--kubeconfig", api_server.kubeconfig, "export", "s3://bucket/model")
     assert done.returncode == 0, done.stderr
     [sent] = yaml.safe_load_all(done.stdout)
     assert sent["metadata"]["annotations"]["trainjob.dev/model"] == "s3://bucket/model"
     assert "models" in json.dumps(sent["spec"])
+    [adapter] = yaml.safe_load_all(kept.stdout)
+    assert adapter["spec"]["trainer"]["args"] == [*sent["spec"]["trainer"]["args"], "--adapter", "keep"]
     assert (
         api_server.server.request_counts["create trainjobs"] == api_server.server.request_counts["post trainjobs"] == 0
     )

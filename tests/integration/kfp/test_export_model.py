@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from kfp import dsl
 from kubernetes import client, config
 
-from tests.support.export_runs import make_model, make_run
+from tests.support.export_runs import make_model, make_run, make_trl_run
 from tests.support.s3_server import S3Server
 from trainjob_kfp import export_model
 
@@ -65,6 +66,17 @@ def test_with_a_destination_nothing_is_written_to_the_artifacts_location(export,
     assert store.read_prefix(ARTIFACT_PATH) == {}
     assert model.uri == f"s3://{ARTIFACT_PATH}"
     assert outputs["output_path"] == model.metadata["location"] == "s3://models/tickets"
+
+
+@pytest.mark.parametrize(("adapter", "file"), [("merge", "model.safetensors"), ("keep", "adapter_model.safetensors")])
+def test_a_lora_run_of_trl_is_exported_merged_or_as_an_adapter(export, store, workspace, adapter, file):
+    shutil.rmtree(Path(workspace) / "output")
+    make_trl_run(Path(workspace) / "output" / "try", adapter=True, merged=True)
+    _, model = export(f"s3://{ARTIFACT_PATH}", adapter=adapter)
+    files = store.read_prefix(ARTIFACT_PATH)
+    assert [name for name in files if name.endswith(".safetensors")] == [file]
+    assert model.metadata["kind"] == ("adapter" if adapter == "keep" else "model")
+    assert model.metadata["metrics"]["loss"] == 0.56
 
 
 @pytest.mark.parametrize("uri", ["/tmp/outputs/export-model/model", "azure://bucket/model"])

@@ -22,7 +22,7 @@ __all__ = ["export"]
 
 
 class Adapter(str, Enum):
-    """What to export of a LoRA training."""
+    """Part of a LoRA training to export."""
 
     MERGE = "merge"
     KEEP = "keep"

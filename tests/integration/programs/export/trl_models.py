@@ -62,7 +62,7 @@ def merge_adapter(base: str, adapter: str, folder: str, shard_size: str) -> None
 
 
 def load(base: str, folder: str) -> Any:
-    """Return the model in a folder; the base model with the adapter if the folder has only an adapter."""
+    """Return the model in a folder, or the base model with the adapter in the folder."""
     from peft import PeftModel
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
@@ -74,9 +74,10 @@ def load(base: str, folder: str) -> Any:
 
 
 def compare(base: str, one: str, other: str) -> None:
-    """Print the largest differences of the logits: `between` the two models, and of the second `from_base`.
+    """Print how the logits of two models differ.
 
-    The text is tokenized with the second folder's tokenizer.
+    `between` is the largest difference of the two, `from_base` that of the second and the base model. The text is
+    tokenized with the second folder's tokenizer.
     """
     import torch
     from transformers import AutoTokenizer

@@ -71,10 +71,11 @@ def find_companions(checkpoint: Checkpoint, model: Path) -> dict[str, Path]:
 
 
 def _find_trl_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
-    """Return the files beside TRL's model, and those of the base model that transformers does not save.
+    """Return the files beside TRL's model, and further files of the base model.
 
-    The latter are, for example, the licence and TorchTune's tokenizer. Subfolders of the output folder are checkpoints,
-    logs and other runs. The tokenizer's files come from one folder, because the run may have changed the tokenizer.
+    The latter are those that transformers does not save, such as the licence and TorchTune's tokenizer. Subfolders of
+    the output folder are checkpoints, logs and other runs. The tokenizer's files come from one folder, because the run
+    may have changed the tokenizer.
     """
     found = _list_saved(checkpoint.folder)
     if not TOKENIZER_FILES & found.keys():

@@ -17,13 +17,13 @@ __all__ = ["FinishedRun", "find_run"]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What an export takes from a run.
+    """The parts of a run that an export uses.
 
     Attributes:
         checkpoint: the final checkpoint.
         metrics: the training's last metrics.
         metadata: values for the manifest, such as `parameters`.
-        note: a line for the log, if the export is not what the request suggests; empty otherwise.
+        note: a line for the log, if the export differs from the requested one; empty otherwise.
     """
 
     checkpoint: Checkpoint

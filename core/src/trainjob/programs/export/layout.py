@@ -96,9 +96,10 @@ def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tup
 
 
 def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:
-    """Return whether weights were trained on the model in a folder, as far as their files tell.
+    """Return whether weights were trained on the model in a folder.
 
-    TRL's adapters name the folder of their base model, which may be the export of an earlier training.
+    TRL's adapters name the folder of their base model, which may be the export of an earlier training. Other weights
+    name no folder, so the result is True.
 
     Raises:
         ExportError: the adapter's configuration is unreadable.
@@ -163,7 +164,7 @@ def _adapter(checkpoint: Checkpoint, files: dict[str, Path], base_model: str) ->
 
 
 def _names_repository(adapter_config: dict[str, Any]) -> bool:
-    """Return whether an adapter's configuration names a base model on the hub, and not a folder in the pod."""
+    """Return whether an adapter's base model is a repository on the hub, not a folder."""
     name = adapter_config.get("base_model_name_or_path")
     return isinstance(name, str) and bool(_HUB_NAME.fullmatch(name))
 

@@ -113,7 +113,7 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
 
 
 def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any]:
-    """Return the metadata in the workspace: origins, and values of the run such as its parameters."""
+    """Return the metadata in the workspace: origins, and the run's own values."""
     base_model = request.model if is_trained_on(run.checkpoint, request.model) else None
     known: dict[str, Any] = {}
     for name, folder in (("base_model", base_model), ("dataset", request.dataset)):

@@ -34,7 +34,10 @@ _NO_OUTPUT = (
 
 
 def get_last_save(output: Path) -> float:
-    """Return when a TorchTune run last wrote to `output`, in seconds since 1970; 0.0 if none did."""
+    """Return the time at which a TorchTune run last wrote to `output`.
+
+    The time is in seconds since 1970; 0.0 if no run of TorchTune wrote there.
+    """
     epochs = [path.stat().st_mtime for path in _list_epochs(output).values()]
     return max([read_run_record(output).started_at, *epochs])
 

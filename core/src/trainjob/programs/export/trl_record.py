@@ -62,7 +62,7 @@ class TrlRecord:
 
 
 def get_record_time(output: Path) -> float:
-    """Return when the record in `output` was written, in seconds since 1970; 0.0 if there is none."""
+    """Return the time of the record in `output`, in seconds since 1970; 0.0 without one."""
     try:
         return (output / RECORD_FILE).lstat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +90,11 @@ def read_trl_record(output: Path) -> TrlRecord:
 
 
 def _parse(found: Mapping[str, Any]) -> TrlRecord:
-    """Return the record of parsed JSON; raise ValueError, LookupError or TypeError if it is none."""
+    """Return the record of parsed JSON.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is not the record of a TRL run.
+    """
     json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which the manifest could not contain
     if found["framework"] != "trl":
         raise ValueError
@@ -120,7 +124,7 @@ def _parse_number(text: str) -> float | str:
 
 
 def _select_parameters(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that have a value, without paths, which exist in the training's pod only."""
+    """Return the parameters that have a value, without paths in the training's pod."""
     return {
         name: value
         for name, value in found.items()
