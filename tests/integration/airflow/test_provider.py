@@ -15,12 +15,14 @@ from airflow.sdk import DAG
 
 import trainjob_airflow
 from trainjob import (
+    CustomTrainer,
     CustomTrainerContainer,
     DataFormat,
     InvalidSpec,
     LoraConfig,
     TorchTuneConfig,
     TorchTuneInstructDataset,
+    TRLConfig,
     Volume,
 )
 from trainjob.lifecycle import KillAction
@@ -261,6 +263,41 @@ def test_a_dag_is_serialized_in_the_same_way_each_time():
     assert first == second
     assert "epochs=3" in first
     assert "mount_path='/scratch'" in first
+
+
+def short_answers(completions, **_):
+    """Return a reward for each answer: the shorter, the higher."""
+    return [-float(len(completion)) for completion in completions]
+
+
+def test_a_dag_with_functions_is_serialized_without_their_addresses():
+    """An address in memory would make each parse of the file a new version of the DAG."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    config = TRLConfig(method="grpo", reward_functions=(short_answers, "think_format_reward"))
+    with DAG("d") as dag:
+        FineTuneOperator(task_id="t", workspace="w", model="m", config=config)
+        FineTuneOperator.partial(task_id="m", workspace="w", model="m").expand(config=[config])
+        TrainJobOperator(task_id="f", trainer=CustomTrainer(func=short_answers, func_args={"completions": []}))
+    text = json.dumps(DagSerialization.serialize_dag(dag))
+    assert " at 0x" not in text
+    assert text.count("reward_functions=('short_answers', 'think_format_reward')") == 2
+    assert "func='short_answers'" in text
+
+
+def test_a_dict_with_templates_becomes_a_trl_configuration():
+    config = {
+        "framework": "trl",
+        "method": "grpo",
+        "max_steps": "{{ params.steps }}",
+        "arguments": {"beta": "{{ params.beta }}"},
+        "reward_functions": [short_answers],
+    }
+    with DAG("d", render_template_as_native_obj=True):
+        operator = FineTuneOperator(task_id="t", workspace="w", model="m", config=config)
+    operator.render_template_fields({"params": {"steps": 7, "beta": 0.1}, "ti": None})
+    expected = TRLConfig(method="grpo", max_steps=7, reward_functions=(short_answers,), arguments={"beta": 0.1})
+    assert operator._build_step("w").config == expected
 
 
 @pytest.mark.parametrize("manifest", [None, {**TRAINJOB, "spec": {"runtimeRef": {"name": "torch-distributed"}}}])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -43,6 +44,15 @@ class Spec(BaseModel):
         except ValidationError as error:
             raise to_invalid_spec(error) from None
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield names and values for `repr` and `str`, with the names of functions instead of their addresses.
+
+        Airflow stores the text of an operator's request with the DAG. An address would make every parse of the DAG's
+        file a new version of the DAG, because each process has other addresses.
+        """
+        for name, value in super().__repr_args__():
+            yield name, _name_functions(value)
+
     @classmethod
     def from_object(cls, value: Any) -> Self:
         """Return this model from an instance of it, a dict, or an object with the same attributes.
@@ -54,6 +64,13 @@ class Spec(BaseModel):
             return cls.model_validate(value)
         except ValidationError as error:
             raise to_invalid_spec(error) from None
+
+
+def _name_functions(value: Any) -> Any:
+    """Return a field's value with names in place of functions."""
+    if isinstance(value, FunctionType):
+        return value.__qualname__
+    return tuple(map(_name_functions, value)) if isinstance(value, tuple) else value
 
 
 def to_invalid_spec(error: ValidationError) -> InvalidSpec:
