@@ -123,9 +123,9 @@ class InitializeModelOperator(_InitializeOperator):
 
 
 class FineTuneOperator(StepOperator):
-    """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune.
+    """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune or TRL.
 
-    The checkpoints are written to `/workspace/output`.
+    The class of `config` determines the framework. The checkpoints are written to `/workspace/output`.
     """
 
     step_type = FineTune
@@ -172,9 +172,12 @@ class FineTuneOperator(StepOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            model: model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or `qwen2.5-1.5b`.
+            model: with TorchTune, the model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or
+                `qwen2.5-1.5b`. With TRL, any name for the metadata; the trained model is the one in `model_path`.
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
-            config: a `TorchTuneConfig`, or a dict of its fields, which may have templates.
+                TRL requires a workspace.
+            config: a `TorchTuneConfig` or a `TRLConfig`, or a dict of its fields, which may have templates. A dict for
+                TRL also has `"framework": "trl"`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
             dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.
@@ -182,7 +185,8 @@ class FineTuneOperator(StepOperator):
             output_path: folder of the checkpoints below `/workspace/output`. Mapped tasks that share a workspace need
                 different folders, such as `"{{ ti.map_index }}"`.
             runtime: name of the training runtime, or a `Runtime`.
-            image: image with TorchTune.
+            image: image with the framework. By default, TorchTune uses the Trainer's image, and TRL the runtime's image
+                with torch, in which each pod installs TRL.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
             volumes: `Volume`s that the pods mount in addition to the workspace.
@@ -190,7 +194,8 @@ class FineTuneOperator(StepOperator):
             secret: a Kubernetes Secret whose known keys become environment variables.
             deadline: maximum time that the TrainJob may be active; the cluster then ends it.
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
-            resume: whether a retry resumes after the last complete epoch on the workspace; by default True.
+            resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True. TorchTune
+                saves one after each epoch.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
