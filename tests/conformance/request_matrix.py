@@ -33,6 +33,8 @@ from trainjob import (
     TorchTuneConfig,
     TorchTuneInstructDataset,
     TrainJob,
+    TRLConfig,
+    TRLLoraConfig,
     Volume,
     Workspace,
 )
@@ -139,6 +141,18 @@ WORKSPACES: Mapping[str, Any] = {
 }
 _ENV = {"PLAIN": "$(NOTHING) and $HOME", "TOKEN": SecretKeyReference(name="s", key="k", optional=True)}
 
+
+def _reward(completions: list[str], **_: Any) -> list[float]:
+    """Return the length of each answer; this is the reward function of the online methods."""
+    return [float(len(text)) for text in completions]
+
+
+TRL_METHODS: Mapping[str, Mapping[str, Any]] = {
+    **{method: {} for method in ("sft", "dpo", "kto", "reward")},
+    **{method: {"reward_functions": (_reward, "package.module.score")} for method in ("grpo", "rloo")},
+    "distillation": {"teacher_path": "teacher/$(model)"},
+}
+"""Fields that each method of TRL requires."""
 Request = tuple[str, Callable[[], Any]]
 """A label, and a function that builds the request, or raises InvalidSpec if the request is invalid."""
 
@@ -188,6 +202,21 @@ def tuning_requests() -> Iterator[Request]:
         yield from _workspace_tuning_requests(
             f"{model} quantization", model, TorchTuneConfig(quantization=Quantization(group_size=64))
         )
+
+
+def trl_requests() -> Iterator[Request]:
+    """Yield a TRL training of every method and size, each with all kinds of arguments."""
+    tuned = {
+        "precision": "bf16",
+        "columns": {"prompt": "a $(column)"},
+        "eval_dataset_path": "held $(out)",
+        "pip_index_url": "https://p.example/simple",
+        "arguments": {"run_name": "$(x) it's", "fsdp_config": {"version": 2}, "report_to": ["wandb", "tensorboard"]},
+    }
+    for method, size, lora in product(TRL_METHODS, SIZES, (None, TRLLoraConfig(r=8, target_modules=("q_proj",)))):
+        config = TRLConfig(method=method, peft_config=lora, **TRL_METHODS[method], **SIZES[size], **tuned)
+        label = f"{method} {size} {'lora' if lora else 'full'}"
+        yield from _workspace_tuning_requests(label, "any/model", config)
 
 
 def _workspace_tuning_requests(label: str, model: str, config: TorchTuneConfig) -> Iterator[Request]:

@@ -18,6 +18,7 @@ from tests.conformance.request_matrix import (
     fine_tune_requests,
     initializer_requests,
     trainer_requests,
+    trl_requests,
     tuning_requests,
     volume_requests,
     workspace_requests,
@@ -153,6 +154,12 @@ def test_fine_tuning_in_a_workspace(client, namespace, target):
     builder_errors, server_errors = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
     assert server_errors == {}
     assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
+
+
+def test_trl_trainings(client, namespace, target, record_feature):
+    """A TRL training is accepted for every method and size, with LoRA and without."""
+    check_refusals(client, namespace, target, trl_requests, lambda words: False)
+    record_feature("TRL")
 
 
 def is_unsupported_deadline(option, target):

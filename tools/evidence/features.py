@@ -20,6 +20,7 @@ _ROWS = (
     "container",
     "TorchTune models",
     "TorchTune recipes",
+    "TRL",
     "resume",
     "PyTorch DDP/FSDP",
     "XGBoost",

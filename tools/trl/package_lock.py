@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
@@ -41,7 +41,7 @@ def find_names() -> set[str]:
 
 
 def read_packages(uv: str, requirements: Path) -> list[dict[str, Any]]:
-    """Return the packages of a locked requirements file, with the wheels that an index has for each."""
+    """Return the packages of a locked requirements file, with their wheels."""
     command = [uv, "pip", "compile", "-q", "--universal", "--python-version", "3.11", "--format", "pylock.toml"]
     done = subprocess.run([*command, str(requirements)], capture_output=True, text=True, check=True)
     packages: list[dict[str, Any]] = tomllib.loads(done.stdout)["packages"]

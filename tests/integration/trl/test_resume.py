@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,37 +89,58 @@ def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
         assert resumed_steps(lines) == ([step] if step else []), kill_at
         assert_same_weights(outputs / "unbroken", outputs / name)
         killed.unlink()
-    evidence("features", row="trl resume", cell="real run")
+    evidence("features", row="resume", cell="real run")
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_drained_pod_saves_first(cluster, laptop, submit_training, run_training, workspace, nodes):
-    """With two nodes, only the second one's pod gets SIGTERM; both save at the same step and end."""
-    config = tiny_config(epochs=40, batch_size=4, save_strategy="epoch", num_nodes=nodes)
-    reference = submit_training("run", config)
-    lines: list[str] = []
-    begun = threading.Event()
+@pytest.fixture
+def drain_training(cluster, laptop, submit_training):
+    """Return a function that drains a node of a training.
 
-    def follow(line):
-        lines.append(line.text)
-        if "'step': 20," in line.text:
-            begun.set()
+    It returns the outcome and the log of the TrainJob.
+    """
 
-    waiting = threading.Thread(target=wait, args=(cluster, reference), kwargs={"listener": Listener(on_log=follow)})
-    waiting.start()
-    assert begun.wait(120)
-    drain(laptop, reference, nodes - 1)
-    waiting.join(120)
-    assert not waiting.is_alive()
-    [saved] = [line for line in lines if line.startswith("trl: SIGTERM: ")]
-    step = int(saved.split("checkpoint-")[1].split()[0])
-    assert step % 86 or nodes == 2  # between two epochs, in which nothing else is saved
-    outcome, lines = run_training("run", config)
+    def run(config, node: int):
+        reference = submit_training("run", config)
+        lines: list[str] = []
+        has_begun = threading.Event()
+
+        def follow(line):
+            lines.append(line.text)
+            if "'step': 20," in line.text:
+                has_begun.set()
+
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(wait, cluster, reference, listener=Listener(on_log=follow))
+            assert has_begun.wait(120)
+            delete_pod(laptop, reference, node)
+            return outcome.result(240), lines
+
+    return run
+
+
+def test_the_pod_that_replaces_a_drained_one_resumes(drain_training):
+    outcome, lines = drain_training(tiny_config(epochs=4, batch_size=4, save_strategy="epoch"), 0)
     outcome.raise_for_failure()
-    assert resumed_steps(lines) == [step]
+    assert resumed_steps(lines) == [saved_step(lines)]
+    assert 20 <= saved_step(lines) < 85  # before the first epoch ends, after which a checkpoint is saved anyway
 
 
-def drain(laptop, reference, node: int) -> None:
+def test_all_nodes_save_if_one_is_drained(drain_training, run_training):
+    """Only the second node's pod gets SIGTERM. Both nodes save at the same step and end; the next attempt resumes."""
+    config = tiny_config(epochs=8, batch_size=4, save_strategy="epoch", num_nodes=2)
+    outcome, lines = drain_training(config, 1)
+    assert outcome.phase.value == "Failed"
+    outcome, resumed = run_training("run", config)
+    outcome.raise_for_failure()
+    assert resumed_steps(resumed) == [saved_step(lines)]
+
+
+def saved_step(lines: list[str]) -> int:
+    [saved] = [line for line in lines if line.startswith("trl: SIGTERM: ")]
+    return int(saved.split("checkpoint-")[1].split()[0])
+
+
+def delete_pod(laptop, reference, node: int) -> None:
     """Delete one pod of a TrainJob, as `kubectl drain` does."""
     from kubernetes import client
     from kubernetes import config as configuration

@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainjob.frameworks.trl.pod.run_files import mark_complete
+from trainjob.frameworks.trl.pod.run_files import mark_complete, remove_mark
 
 __all__ = ["RunCallback"]
 
@@ -68,18 +68,23 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self._metrics |= _select_numbers(logs)
         logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
 
-    def on_step_end(self, _args: TrainingArguments, _state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save now if any process got SIGTERM."""
         if self._owner and self._is_terminated_anywhere():
             self._terminated = True
             control.should_save = True
+        self._prepare_save(state, control)
+
+    def on_epoch_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Prepare a save at the end of an epoch."""
+        self._prepare_save(state, control)
 
     def on_save(self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Record that the checkpoint is complete, and end if a process got SIGTERM."""
         if not self._owner:
             return
         self._wait_for_all()
-        checkpoint = self._output / f"checkpoint-{state.global_step}"
+        checkpoint = self._checkpoint(state)
         if state.is_world_process_zero:
             mark_complete(checkpoint, self._owner)
         self._wait_for_all()
@@ -87,6 +92,17 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             if state.is_world_process_zero:
                 print(f"trl: SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
             raise SystemExit(_TERMINATED)
+
+    def _prepare_save(self, state: TrainerState, control: TrainerControl) -> None:
+        """Remove the mark of a checkpoint that will be overwritten.
+
+        A pod that was deleted may have saved and marked it while this pod, its replacement, had already started.
+        """
+        if self._owner and control.should_save and state.is_world_process_zero:
+            remove_mark(self._checkpoint(state))
+
+    def _checkpoint(self, state: TrainerState) -> Path:
+        return self._output / f"checkpoint-{state.global_step}"
 
     def _handle_sigterm(self, *_: Any) -> None:
         self._terminated = True

@@ -73,7 +73,9 @@ def check_columns(path: Path, method: str, columns: Mapping[str, str], text_colu
 
 
 def read_columns(path: Path) -> dict[str, bool]:
-    """Return the columns of a dataset by name, each with whether its values are lists, such as conversations.
+    """Return the columns of a dataset by name.
+
+    The value says whether the column contains lists, such as conversations.
 
     Raises:
         InvalidSpec: there is no file with rows, or the first one cannot be read.
@@ -111,7 +113,10 @@ def _find_saved_dataset(path: Path) -> Path | None:
 
 
 def _find_first_file(path: Path) -> Path:
-    """Return the first file with training rows; `datasets`, too, takes the split from the names of files."""
+    """Return the first file with training rows.
+
+    The library `datasets`, too, takes the split from the names of files.
+    """
     if path.is_file():
         if not get_suffix(path):
             raise _refuse(path, f"its name must end with {', '.join(LOADERS)}")

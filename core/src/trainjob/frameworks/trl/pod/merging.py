@@ -14,9 +14,10 @@ MERGED_FOLDER = "merged"
 
 
 def save_merged_model(base: Path, output: Path, method: str) -> None:
-    """Save the base model with the adapter in `output` merged into it, to the folder `merged` below.
+    """Merge the adapter in `output` into a copy of the base model.
 
-    The base model is loaded again in its own data type, because a quantized or sharded one cannot be merged.
+    The copy is written to the folder `merged` below `output`. The base model is loaded again in its own data type,
+    because a quantized or sharded one cannot be merged.
 
     Args:
         base: folder of the base model.

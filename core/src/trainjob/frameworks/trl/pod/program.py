@@ -135,7 +135,10 @@ def _get_trl_argument(run: RunArguments, name: str) -> str:
 
 
 def _package_root() -> str:
-    """Return the path of the folder or zip file that contains this package; torchrun's processes import it."""
+    """Return the path of the folder or zip file that contains this package.
+
+    torchrun's processes import it from there.
+    """
     return str(Path(__file__).absolute().parents[4])
 
 

@@ -27,8 +27,8 @@ def load_rows(run: RunArguments) -> DatasetDict:
 def _load(path: Path) -> Dataset:
     """Return the rows of a file, a folder or a saved dataset.
 
-    In a folder, the names of files tell the split, such as train-00000-of-00001.parquet. The split `train` is taken, or
-    the only one that exists.
+    In a folder, the names of files determine the split, such as train-00000-of-00001.parquet. The split `train` is
+    taken, or the only one that exists.
     """
     if is_saved_dataset(path):
         found = load_from_disk(str(path))

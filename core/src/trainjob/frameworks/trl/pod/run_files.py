@@ -20,6 +20,7 @@ __all__ = [
     "find_last_checkpoint",
     "mark_complete",
     "read_record",
+    "remove_mark",
     "remove_marks",
     "sync_files",
     "write_record",
@@ -60,19 +61,28 @@ def mark_complete(checkpoint: Path, owner: str) -> None:
     _write_text(checkpoint / _COMPLETE_FILE, owner)
 
 
-def remove_marks(output: Path) -> None:
-    """Make all checkpoints of a folder unusable for resuming, because a new run will overwrite them.
+def remove_mark(checkpoint: Path) -> None:
+    """Make a checkpoint unusable for resuming before its files are overwritten.
 
     Raises:
-        OSError: a file cannot be deleted.
+        OSError: the mark cannot be deleted.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        (checkpoint / _COMPLETE_FILE).unlink()
+
+
+def remove_marks(output: Path) -> None:
+    """Make all checkpoints of a folder unusable for resuming, before a run starts anew.
+
+    Raises:
+        OSError: a mark cannot be deleted.
     """
     for path in _find_checkpoints(output):
-        with contextlib.suppress(FileNotFoundError):
-            (path / _COMPLETE_FILE).unlink()
+        remove_mark(path)
 
 
 def read_record(output: Path) -> dict[str, Any]:
-    """Return the record of the run that last wrote to a folder; empty if there is none that can be read."""
+    """Return the record of the run that last wrote to a folder; empty without one."""
     try:
         found = json.loads(_read_text(output / RECORD_FILE))
     except (ValueError, RecursionError):
@@ -116,7 +126,7 @@ def _read_text(path: Path) -> str:
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Replace a file, so that a reader sees the old text or the new one, also after a power loss."""
+    """Replace a file in one step: a reader sees the old text or the new one."""
     written = path.with_name(f"{path.name}.new")
     with written.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Train, and return the exit code."""
+    """Run the training, and return the exit code."""
     run = parse_run_arguments()
     try:
         start = agree_on_start(run)

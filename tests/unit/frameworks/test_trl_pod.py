@@ -1,0 +1,243 @@
+"""TRL's program before torch is loaded: arguments, columns, rewards, and records of checkpoints."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import json
+
+import pytest
+
+from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
+from trainjob.frameworks.trl.pod.dataset_files import check_columns, read_columns
+from trainjob.frameworks.trl.pod.program import check_datasets, check_models, reward_names, write_reward_modules
+from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
+from trainjob.frameworks.trl.pod.run_files import (
+    find_last_checkpoint,
+    mark_complete,
+    read_record,
+    remove_mark,
+    remove_marks,
+    write_record,
+)
+from trainjob.manifest.steps import to_trainjob
+
+
+def write_jsonl(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_the_program_parses_what_the_core_builds():
+    def reward(completions, **_):
+        return [1.0 for _ in completions]
+
+    step = FineTune(
+        model="tiny",
+        workspace="w",
+        output_path="o",
+        config=TRLConfig(
+            method="grpo",
+            columns={"prompt": "a question"},
+            reward_functions=(reward, "a.b"),
+            teacher_path=None,
+            eval_dataset_path="held",
+            peft_config=TRLLoraConfig(r=2),
+            pip_index_url="https://index.example/simple",
+            wheels_path="wheels",
+            arguments={"reward_weights": [1.0, 2.0], "beta": 0.1},
+        ),
+    )
+    run = parse_run_arguments(list(to_trainjob(step, run="r").trainer.args))
+    assert (run.run, run.method, run.model_name, str(run.output)) == ("r", "grpo", "tiny", "/workspace/output/o")
+    assert (run.columns, run.merge, str(run.wheels)) == ({"prompt": "a question"}, True, "/workspace/wheels")
+    assert [str(path) for path in run.inputs] == [
+        "/workspace/model",
+        "/workspace/dataset/data",
+        "/workspace/dataset/held",
+    ]
+    assert run.trl_arguments[-4:] == ("--reward_weights", "1.0", "2.0", "--beta=0.1")
+    assert [reward.partition(":")[0] for reward in run.rewards] == ["reward", "a.b"]
+
+
+def test_a_reward_function_arrives_as_a_module(tmp_path):
+    def first_word(completions, word="Route", **_):
+        """Return 1.0 for an answer that starts with the word."""
+        return [float(text.startswith(word)) for text in completions]
+
+    step = FineTune(model="m", workspace="w", config=TRLConfig(method="rloo", reward_functions=("a.b", first_word)))
+    rewards = parse_run_arguments(list(to_trainjob(step).trainer.args)).rewards
+    write_reward_modules(rewards, tmp_path)
+    assert reward_names(rewards) == ["a.b", "trainjob_reward_1.first_word"]
+    [file] = tmp_path.iterdir()
+    spec = importlib.util.spec_from_file_location("trainjob_reward_1", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.first_word(["Route to x", "no"]) == [1.0, 0.0]
+
+
+COLUMNS = {
+    "sft": [{"prompt", "completion"}, {"messages"}, {"text", "id"}],
+    "dpo": [{"chosen", "rejected"}, {"prompt", "chosen", "rejected"}],
+    "kto": [{"prompt", "completion", "label"}, {"chosen", "rejected"}],
+    "reward": [{"chosen", "rejected"}],
+    "grpo": [{"prompt", "answer"}],
+    "rloo": [{"prompt"}],
+    "distillation": [{"prompt"}],
+}
+
+
+@pytest.mark.parametrize("method", COLUMNS)
+def test_the_columns_that_a_method_needs_are_enough(method, tmp_path):
+    for names in COLUMNS[method]:
+        path = write_jsonl(tmp_path / "rows.jsonl", dict.fromkeys(names, "a text"))
+        assert check_columns(path, method, {}) is False
+
+
+@pytest.mark.parametrize("method", COLUMNS)
+def test_missing_columns_are_refused_with_those_found_and_needed(method, tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": "a"})
+    with pytest.raises(InvalidSpec, match="a dataset with question, answer") as raised:
+        check_columns(path, method, {})
+    assert f"{method} needs " in str(raised.value)
+    assert all(name in str(raised.value) for name in min(COLUMNS[method], key=len) - {"text", "id"})
+
+
+def test_columns_are_renamed_before_the_check(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": [{"role": "assistant", "content": "a"}]})
+    assert check_columns(path, "sft", {"prompt": "question", "completion": "answer"}) is True
+    with pytest.raises(InvalidSpec, match=r"config\.columns: 'answers' .* has the columns question, answer"):
+        check_columns(path, "sft", {"prompt": "question", "completion": "answers"})
+
+
+def test_the_text_column_may_have_another_name(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", {"document": "t"})
+    assert check_columns(path, "sft", {}, text_column="document") is False
+
+
+def test_files_of_each_format(tmp_path):
+    expected = {"prompt": False, "messages": True}
+    row = {"prompt": "p", "messages": [{"role": "user", "content": "c"}]}
+    assert read_columns(write_jsonl(tmp_path / "a" / "rows.jsonl", row)) == expected
+    (tmp_path / "array.json").write_text(json.dumps([row, row], indent=1))
+    assert read_columns(tmp_path / "array.json") == expected
+    with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
+        file.write(json.dumps(row))
+    assert read_columns(tmp_path / "rows.jsonl.gz") == expected
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["prompt", "a, b"], ["1", "2"]])
+    assert read_columns(tmp_path / "rows.csv") == {"prompt": False, "a, b": False}
+
+
+def test_a_folder_is_read_by_its_training_file(tmp_path):
+    write_jsonl(tmp_path / "data" / "test-0.jsonl", {"held": 1})
+    write_jsonl(tmp_path / "data" / "train-0.jsonl", {"prompt": 1})
+    write_jsonl(tmp_path / "data" / ".cache" / "train.jsonl", {"hidden": 1})
+    assert read_columns(tmp_path / "data") == {"prompt": False}
+
+
+def test_a_saved_dataset_is_read_by_its_features(tmp_path):
+    message = [{"role": {"dtype": "string", "_type": "Value"}}]
+    for folder in (tmp_path, tmp_path / "splits" / "train"):
+        folder.mkdir(parents=True, exist_ok=True)
+        features = {"prompt": {"dtype": "string", "_type": "Value"}, "messages": message}
+        (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+        (folder / "state.json").write_text("{}")
+    (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["test", "train"]}')
+    expected = {"prompt": False, "messages": True}
+    assert read_columns(tmp_path) == read_columns(tmp_path / "splits") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        ("missing.jsonl", None, "it does not exist; "),
+        ("rows.txt", "text", "its name must end with .parquet, .jsonl"),
+        ("rows.jsonl", "{", "its columns cannot be read: JSONDecodeError"),
+        ("rows.jsonl", "", "its columns cannot be read: "),
+        ("rows.jsonl", "[1]", "its columns cannot be read: AttributeError"),
+        ("rows.csv", "", "its columns cannot be read: StopIteration"),
+    ],
+)
+def test_a_dataset_that_cannot_be_read_is_refused(name, content, rule, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidSpec) as raised:
+        read_columns(tmp_path / name)
+    assert rule in str(raised.value)
+
+
+def test_an_empty_folder_is_refused_with_its_content(tmp_path):
+    (tmp_path / "README.md").touch()
+    with pytest.raises(InvalidSpec, match=r"it has no file whose name ends with .*; it contains README\.md"):
+        read_columns(tmp_path)
+
+
+def run_in(folder, *words):
+    paths = {"--model": folder / "model", "--dataset": folder / "rows.jsonl", "--output": folder / "output"}
+    given = [str(word) for pair in paths.items() for word in pair]
+    return parse_run_arguments([*given, "--trl-version", "1.16.0", *words])
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    (tmp_path / "model-1b").mkdir()
+    with pytest.raises(InvalidSpec, match=r"model_path: .*/model is not allowed; .* contains model-1b"):
+        check_models(run_in(tmp_path, "sft"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    check_models(run_in(tmp_path, "sft"))
+    with pytest.raises(InvalidSpec, match=r"config\.teacher_path"):
+        check_models(run_in(tmp_path, "--teacher", str(tmp_path / "model-1b"), "distillation"))
+
+
+def test_conversations_need_a_chat_template(tmp_path):
+    (tmp_path / "model").mkdir()
+    write_jsonl(tmp_path / "rows.jsonl", {"messages": [{"role": "user", "content": "c"}]})
+    with pytest.raises(InvalidSpec, match="its tokenizer has no chat template"):
+        check_datasets(run_in(tmp_path, "sft"))
+    check_datasets(run_in(tmp_path, "sft", "--chat_template_path=x"))
+    (tmp_path / "model" / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    check_datasets(run_in(tmp_path, "sft"))
+
+
+def make_checkpoints(output, owner, *steps, complete=True):
+    for step in steps:
+        folder = output / f"checkpoint-{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_text("weights")
+        if complete:
+            mark_complete(folder, owner)
+
+
+def test_the_last_complete_checkpoint_of_the_owner_is_found(tmp_path):
+    write_record(tmp_path, {"owner": "me", "complete": False})
+    make_checkpoints(tmp_path, "me", 9, 10)
+    make_checkpoints(tmp_path, "me", 20, complete=False)
+    make_checkpoints(tmp_path, "other", 30)
+    (tmp_path / "checkpoint-final").mkdir()
+    assert find_last_checkpoint(tmp_path, "me") == tmp_path / "checkpoint-10"
+    remove_mark(tmp_path / "checkpoint-10")
+    assert find_last_checkpoint(tmp_path, "me") == tmp_path / "checkpoint-9"
+    remove_marks(tmp_path)
+    assert find_last_checkpoint(tmp_path, "me") is None
+
+
+def test_a_complete_run_starts_anew(tmp_path):
+    write_record(tmp_path, {"owner": "me", "complete": True})
+    make_checkpoints(tmp_path, "me", 10)
+    assert find_last_checkpoint(tmp_path, "me") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\udcff", '{"owner": 3}'])
+def test_a_damaged_record_resumes_nothing(text, tmp_path):
+    make_checkpoints(tmp_path, "me", 10)
+    (tmp_path / "trainjob_run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert find_last_checkpoint(tmp_path, "me") is None
+    assert isinstance(read_record(tmp_path), dict)
+
+
+def test_an_output_that_does_not_exist_resumes_nothing(tmp_path):
+    assert find_last_checkpoint(tmp_path / "new", "me") is None
+    remove_marks(tmp_path / "new")

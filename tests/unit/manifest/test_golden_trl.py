@@ -1,0 +1,114 @@
+"""TrainJobs of TRL trainings, compared with files: a change of a manifest must be intended.
+
+UPDATE_GOLDEN=1 pytest tests/unit/manifest/test_golden_trl.py     writes the files anew
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainjob import FineTune, Placement, SecretKeyReference, TRLConfig, TRLLoraConfig
+from trainjob.manifest import Dialect, build_trainjob, to_trainjob
+from trainjob.packing import program_command
+
+GOLDEN = Path(__file__).parent / "golden"
+PROGRAM = program_command("frameworks.trl.pod", "frameworks.run_inputs", "errors")[3]
+
+
+def concise(completions, max_words=20, **_):
+    """Return 1.0 for each answer that is short enough."""
+    return [float(len(text.split()) <= max_words) for text in completions]
+
+
+STEPS = {
+    "sft": FineTune(
+        model="llama-1b",
+        workspace="tickets",
+        config=TRLConfig(
+            method="sft", epochs=3, learning_rate=2e-5, columns={"prompt": "question", "completion": "answer"}
+        ),
+    ),
+    "sft-lora-on-gpus": FineTune(
+        model="llama-8b",
+        workspace="tickets",
+        output_path="lora",
+        image="registry.example/trl:1",
+        env={"HF_TOKEN": SecretKeyReference(name="hub", key="token")},
+        placement=Placement(node_selector={"gpu": "h100"}),
+        queue="team",
+        config=TRLConfig(
+            method="sft",
+            precision="bf16",
+            packing=True,
+            max_length=4096,
+            peft_config=TRLLoraConfig(r=16, target_modules=("all-linear",), load_in_4bit=True),
+            attn_implementation="flash_attention_2",
+            resources_per_node={"gpu": 4},
+        ),
+    ),
+    "dpo-fsdp-on-nodes": FineTune(
+        model="llama-70b",
+        workspace="tickets",
+        model_path="sft",
+        dataset_path="pairs",
+        output_path="dpo",
+        config=TRLConfig(
+            method="dpo",
+            fsdp=True,
+            gradient_checkpointing=True,
+            num_nodes=4,
+            resources_per_node={"gpu": 8},
+            arguments={"beta": 0.1, "fsdp_config": {"cpu_offload": True}},
+        ),
+    ),
+    "grpo-vllm": FineTune(
+        model="qwen-1.5b",
+        workspace="tickets",
+        config=TRLConfig(
+            method="grpo",
+            use_vllm=True,
+            reward_functions=(concise, "think_format_reward"),
+            resources_per_node={"gpu": 1},
+            arguments={"num_generations": 8, "max_completion_length": 256, "reward_weights": [1.0, 0.5]},
+        ),
+    ),
+    "distillation-deepspeed": FineTune(
+        model="qwen-0.5b",
+        workspace="tickets",
+        resume=False,
+        config=TRLConfig(
+            method="distillation",
+            teacher_path="teacher",
+            deepspeed={"zero_optimization": {"stage": 3}},
+            resources_per_node={"gpu": 2},
+        ),
+    ),
+}
+DIALECTS = {"sft": list(Dialect)}
+
+
+def shorten_program(value: Any) -> Any:
+    """Return a manifest without the packed program, which changes with every line of its source."""
+    if isinstance(value, list):
+        return [shorten_program(item) for item in value]
+    if isinstance(value, dict):
+        return {key: shorten_program(item) for key, item in value.items()}
+    return "PROGRAM" if value == PROGRAM else value
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"), [(name, dialect) for name in STEPS for dialect in DIALECTS.get(name, [Dialect.V2_2])]
+)
+def test_a_manifest_is_that_of_its_file(name, dialect):
+    job = to_trainjob(STEPS[name], run="0123456789abcdef-0123456789abcdef")
+    manifest = shorten_program(build_trainjob(job, name="fine-tune", namespace="team", dialect=dialect))
+    text = yaml.safe_dump(manifest, sort_keys=False, width=120)
+    file = GOLDEN / f"{name}-{dialect.value}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
