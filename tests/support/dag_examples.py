@@ -34,7 +34,7 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
     with (
         HubServer(hub) as server,
         LocalCluster(
-            folder / "cluster", environments=demo.ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}
+            folder / "cluster", environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}
         ) as cluster,
     ):
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")

@@ -1,4 +1,7 @@
-"""Airflow examples run with `dag.test()`; the nightly ones start each other. test_demo runs tickets_llm."""
+"""Airflow examples run with `dag.test()`; the nightly ones start each other.
+
+tests/e2e/demo/test_demo.py runs tickets_llm and trl_sft.
+"""
 
 from __future__ import annotations
 
@@ -100,6 +103,38 @@ def test_preference_tuning_after_a_fine_tuning(examples, evidence):
     assert preferences["progress"]["loss"] < 0.6  # it started at log 2, without a preference
     for row in ("TorchTune recipes", "TorchTune models"):
         evidence("features", row=row, cell="Airflow example")
+
+
+def test_preference_tuning_of_an_adapter_with_trl(examples, evidence):
+    done = examples.run("trl_preferences")
+    assert done["state"] == "success", examples.read_log()[-6000:]
+    [sft], [sft_model], [dpo], [export] = (done["returned"][task] for task in ("sft", "sft_model", "dpo", "export"))
+    assert sft["progress"]["step"] == 43  # 340 rows in batches of 8
+    assert dpo["progress"]["loss"] < 0.6  # it started at log 2, without a preference
+    assert dpo["progress"]["metrics"]["rewards/accuracies"] > 0.9
+    assert export["digest"] != sft_model["digest"]
+    evidence("features", row="TRL", cell="Airflow example")
+    evidence("features", row="TRL", cell="real run")
+
+
+def test_rewards_of_a_function_rise_with_trl(examples, evidence):
+    done = examples.run("trl_rewards")
+    assert done["state"] == "success", examples.read_log()[-6000:]
+    [grpo] = done["returned"]["grpo"]
+    first = re.search(r"'reward': '?(-?[0-9.]+)", examples.read_log())
+    assert first, examples.read_log()[-6000:]
+    assert grpo["progress"]["metrics"]["reward"] > float(first[1]) + 0.2
+    evidence("features", row="TRL", cell="Airflow example")
+
+
+def test_two_nodes_train_one_model_with_trl(examples, evidence):
+    done = examples.run("trl_two_nodes")
+    assert done["state"] == "success", examples.read_log()[-6000:]
+    [fine_tune], [export] = (done["returned"][task] for task in ("fine_tune", "export"))
+    assert fine_tune["progress"]["step"] == 22  # 340 rows in batches of 8 on two nodes
+    assert fine_tune["progress"]["loss"] < 2.5  # it started at 5.6
+    assert export["location"] == "/workspace/export"
+    evidence("features", row="TRL", cell="Airflow example")
 
 
 def test_an_object_store_for_the_source_and_the_export(examples, folder, evidence):

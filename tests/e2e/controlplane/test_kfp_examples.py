@@ -41,7 +41,9 @@ def folder(tmp_path_factory):
 def laptop(folder):
     with (
         HubServer(folder / "hub") as hub,
-        LocalCluster(folder / "cluster", environments=demo.ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
+        LocalCluster(
+            folder / "cluster", environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}
+        ) as cluster,
     ):
         yield cluster
 
@@ -116,6 +118,36 @@ def test_preference_tuning_after_a_fine_tuning(laptop, finished_jobs, evidence):
     assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
     evidence("features", row="TorchTune recipes", cell="KFP example")
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_preference_tuning_of_an_adapter_with_trl(laptop, finished_jobs, evidence):
+    receipts = parse_receipts(run_pipeline(laptop, "trl_preferences"))
+    assert set(receipts) == {"sft", "export"}
+    assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
+    assert receipts["export"]["manifest_sha256"] != receipts["sft"]["manifest_sha256"]
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+    evidence("features", row="TRL", cell="KFP example")
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_rewards_of_a_function_rise_with_trl(laptop, finished_jobs, evidence):
+    log = run_pipeline(laptop, "trl_rewards")
+    rewards = [float(text) for text in re.findall(r"'reward': '?(-?[0-9.]+)", log)]
+    assert len(rewards) >= 4, log[-6000:]
+    assert rewards[-1] > rewards[0] + 0.2
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+    evidence("features", row="TRL", cell="KFP example")
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_two_nodes_train_one_model_with_trl(laptop, finished_jobs, evidence):
+    log = run_pipeline(laptop, "trl_two_nodes")
+    [receipt] = parse_receipts(log).values()
+    assert "22/22 (100 %)" in log  # 340 rows in batches of 8 on two nodes
+    assert receipt["metrics"]["loss"] < 2.5  # it started at 5.6
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+    evidence("features", row="TRL", cell="KFP example")
 
 
 def test_an_object_store_for_the_source_and_the_export(laptop, folder, finished_jobs, evidence, tmp_path):

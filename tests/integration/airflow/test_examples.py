@@ -27,6 +27,10 @@ DAGS = {
     "registered",
     "sweep",
     "tickets_llm",
+    "trl_preferences",
+    "trl_rewards",
+    "trl_sft",
+    "trl_two_nodes",
 }
 
 

@@ -194,8 +194,8 @@ class FineTuneOperator(StepOperator):
             secret: a Kubernetes Secret whose known keys become environment variables.
             deadline: maximum time that the TrainJob may be active; the cluster then ends it.
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
-            resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True. TorchTune
-                saves one after each epoch.
+            resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True.
+                TorchTune saves one after each epoch.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
