@@ -9,10 +9,11 @@ import yaml
 
 from tests.integration.cli.bare_apiserver import bare_apiserver
 from tests.support.export_runs import make_model, make_run
-from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob import CustomTrainerContainer, FineTune, RunKey, TorchTuneConfig, TrainJob, TRLConfig
 from trainjob.errors import InvalidSpec
 from trainjob.inspection.model_location import find_model
 from trainjob.lifecycle import submit, wait
+from trainjob.manifest import build_trainjob, to_trainjob
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,10 @@ def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
     ("job", "why"),
     [
         ({}, "it is Pending"),
-        ({**COMPLETE_STATUS, "spec": {"trainer": {"command": ["python", "train.py"]}}}, "does not run TorchTune"),
+        (
+            {**COMPLETE_STATUS, "spec": {"trainer": {"command": ["python", "train.py"]}}},
+            "does not run TorchTune or TRL",
+        ),
         (
             {
                 **COMPLETE_STATUS,
@@ -99,3 +103,11 @@ def test_the_claim_of_a_built_in_run_is_found(cluster, unique):
     workspace, path = find_model(cluster, {**job, **COMPLETE_STATUS})
     assert (workspace.claim, path) == (f"initializer-{unique}", "")
     cluster.delete_claim(meta["name"], "default", made["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("config", [TorchTuneConfig(epochs=1), TRLConfig(method="sft")])
+def test_the_output_of_a_fine_tuning_in_a_workspace_is_found(cluster, config):
+    step = FineTune(model="llama3.2-1b", workspace="models", output_path="a/b", config=config)
+    job = build_trainjob(to_trainjob(step, run="r"), name="none", namespace="default")
+    workspace, path = find_model(cluster, {**job, **COMPLETE_STATUS})
+    assert (workspace.claim, path) == ("models", "a/b")

@@ -7,14 +7,13 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.output_folder import NAMES, find_output_folder, path_below_output
 from trainjob.inspection.facts import command_of
 from trainjob.manifest import labels
 from trainjob.spec import Workspace
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
-
-_OUTPUT_DIR_ARGUMENT = f"output_dir={WORKSPACE}/output"
 
 
 def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str]:
@@ -25,25 +24,25 @@ def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str
         job: the TrainJob.
 
     Raises:
-        InvalidSpec: the TrainJob has no known model: it is not complete, does not run TorchTune, its claim does not
-            exist any more, or its output is not on a volume at `/workspace`.
+        InvalidSpec: the TrainJob has no known model: it is not complete, does not run a known framework, its
+            claim does not exist any more, or its output is not on a volume at `/workspace`.
         ClusterError: a request failed or was denied.
     """
     name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
     verdict = derive_verdict(job)
     if verdict.phase is not Phase.COMPLETE:
         raise _no_model_error(name, f"it is {verdict.phase.value}: only a complete TrainJob has a final model")
-    words = command_of(job)
-    if "tune" not in words:
+    folder = find_output_folder(command_of(job))
+    if folder is None:
         remedy = "the location of its model is unknown; set the claim of the model with --workspace"
-        raise _no_model_error(name, f"it does not run TorchTune: {remedy}")
-    if words == ["tune", "run"] or not any(word.startswith("output_dir=") for word in words):
+        raise _no_model_error(name, f"it does not run {NAMES}: {remedy}")
+    if not folder:
         return Workspace(claim=_find_own_claim(cluster, job, name, namespace)), ""
-    places = [word.removeprefix(_OUTPUT_DIR_ARGUMENT) for word in words if word.startswith(_OUTPUT_DIR_ARGUMENT)]
+    path = path_below_output(folder)
     workspace = next(_find_workspaces(get_mapping(job, "spec")), None)
-    if not places or workspace is None:
+    if path is None or workspace is None:
         raise _no_model_error(name, f"its output is not below {WORKSPACE}/output on a volume")
-    return workspace, places[-1].strip("/")
+    return workspace, path
 
 
 def _no_model_error(name: str, reason: str) -> InvalidSpec:
