@@ -123,7 +123,7 @@ def test_rewards_of_a_function_rise_with_trl(examples, evidence):
     [grpo] = done["returned"]["grpo"]
     first = re.search(r"'reward': '?(-?[0-9.]+)", examples.read_log())
     assert first, examples.read_log()[-6000:]
-    assert grpo["progress"]["metrics"]["reward"] > float(first[1]) + 0.2
+    assert grpo["progress"]["metrics"]["reward"] > float(first[1]) + 0.1
     evidence("features", row="TRL", cell="Airflow example")
 
 

@@ -135,7 +135,7 @@ def test_rewards_of_a_function_rise_with_trl(laptop, finished_jobs, evidence):
     log = run_pipeline(laptop, "trl_rewards")
     rewards = [float(text) for text in re.findall(r"'reward': '?(-?[0-9.]+)", log)]
     assert len(rewards) >= 4, log[-6000:]
-    assert rewards[-1] > rewards[0] + 0.2
+    assert rewards[-1] > rewards[0] + 0.1
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
     evidence("features", row="TRL", cell="KFP example")
 

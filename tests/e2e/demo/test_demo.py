@@ -1,4 +1,4 @@
-"""The demos, run as the README describes: whole chains with the real TorchTune and TRL. They leave no processes behind."""
+"""The demos, run as the README describes: complete chains with the real TorchTune and TRL that leave no processes."""
 
 from __future__ import annotations
 
