@@ -78,6 +78,20 @@ def test_json_has_a_line_for_each_change_of_the_active_trainjobs_until_ctrl_c(ap
     assert first["run_key"]["engine"] == "kfp"
 
 
+def test_the_progress_that_the_trainer_reports_is_shown_without_one_in_the_log(api_server, start_watch):
+    metrics = [{"name": name, "value": value} for name, value in (("current_step", "5"), ("total_steps", "9"))]
+    api_server.create_trainjob("works")
+    api_server.set_running("works")
+    api_server.set_status("works", {"trainerStatus": {"progressPercentage": 56, "metrics": metrics}})
+    process, output = start_watch("--json")
+    output.wait_for('"percent"')
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    [found] = [json.loads(line) for line in output.read_to_end().splitlines()]
+    numbers = {"step": 5, "total": 9, "epoch": None, "epochs": None, "loss": None}
+    assert found["progress"] == {**numbers, "percent": pytest.approx(500 / 9)}
+
+
 IGNORING_CLOSED_PIPE = """
 import signal, sys, threading
 from trainjob.cli import main

@@ -12,7 +12,7 @@ from trainjob.manifest import labels
 from trainjob.status import Progress
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import clean_up
-from trainjob_kfp.loss_curve import render_loss_curve
+from trainjob_kfp.loss_curve import Curves, render_loss_curve
 
 
 def shell_step(script):
@@ -36,6 +36,6 @@ POINTS = st.builds(Progress, step=st.integers(0, 2**62), loss=st.none() | NUMBER
 
 @given(points=st.lists(POINTS, max_size=30), title=st.text(max_size=9) | st.just("</title><script>x</script>"))
 def test_any_numbers_result_in_a_valid_loss_curve_page(points, title):
-    page = render_loss_curve(points, title, note=title)
+    page = render_loss_curve(Curves(points), title, note=title)
     assert page.startswith("<!DOCTYPE html>")
     assert "<script>" not in page

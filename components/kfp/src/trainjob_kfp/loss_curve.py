@@ -65,16 +65,25 @@ class Curves:
 
     @property
     def name(self) -> str:
-        """Name of the main curve: `reward` if it is known, because the loss of such a training is not meaningful."""
+        """Name of the main curve: `reward` if the training reports it, `loss` otherwise.
+
+        The loss of a training with rewards is not meaningful.
+        """
         return "reward" if self._values["reward"] else "loss"
 
     def values(self, name: str) -> Mapping[int, float]:
-        """Return the values of `loss`, `reward`, `eval_loss` or `eval_reward` by step, in the order of the log."""
+        """Return the values of a curve by step, in the order of the log.
+
+        Args:
+            name: `loss`, `reward`, `eval_loss` or `eval_reward`.
+        """
         return self._values[name]
 
 
 def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = "") -> str:
-    """Return the page with the curve of the loss or the reward, and a second curve of the evaluations if there are any.
+    """Return the page with the curve of the loss or the reward.
+
+    A second curve has the values of the evaluations if there are any.
 
     Args:
         curves: values of the training.
@@ -141,10 +150,10 @@ def _render_svg(name: str, curve: Sequence[_Point], evaluation: Sequence[_Point]
             for step, value in points
         ]
 
+    size = f'viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}"'
     return "\n".join(
         [
-            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}"'
-            f' role="img" aria-label="{name} by step">',
+            f'<svg {size} role="img" aria-label="{name} by step">',
             *_render_value_axis(heights, right, bottom),
             *_render_step_axis(steps, right, bottom),
             *_render_line("evaluation", place(evaluation)),

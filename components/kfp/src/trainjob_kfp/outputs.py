@@ -80,11 +80,11 @@ def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace 
 
 
 def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Metrics) -> None:
-    """Record steps, epochs, first and last loss, duration and the trainer's other metrics of a training.
+    """Record steps, epochs, losses, duration and other metrics of a training.
 
-    Values that are not known are left out. The duration is in seconds and covers the whole TrainJob. The names of the
-    trainer's metrics have `_` in place of other characters than letters, digits, `_` and `-`: `rewards/chosen` becomes
-    `rewards_chosen`.
+    The losses are the first and the last one. The duration is in seconds and covers the whole TrainJob. Values that are
+    not known are left out. The names of the trainer's metrics have `_` in place of other characters than letters,
+    digits, `_` and `-`: `rewards/chosen` becomes `rewards_chosen`.
     """
     last = outcome.progress
     known = {
@@ -101,7 +101,7 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
 
 
 def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> None:
-    """Write the page with the curve of the loss, or of the reward if the training reports it, to a file.
+    """Write the page with the curve of the loss or the reward to a file.
 
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.

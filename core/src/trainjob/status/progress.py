@@ -57,7 +57,10 @@ class Progress:
         return self.loss if name == "loss" else self.metrics.get(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the progress as JSON values; `unit` is left out if it is `step`, `metrics` if there are none."""
+        """Return the progress as JSON values.
+
+        `unit` is left out if it is `step`, and `metrics` if there are none.
+        """
         values = asdict(self)
         del values["carried"]
         if self.unit == "step":
@@ -68,7 +71,10 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """Create a progress from the result of [to_dict][], of any release; unknown keys are ignored."""
+        """Create a progress from the result of [to_dict][].
+
+        The result may be of another release: unknown keys are ignored.
+        """
         known = {name: values[name] for name in _STORED if name in values}
         metrics = {name: value for name, value in get_mapping(known, "metrics").items() if _is_finite(value)}
         return cls(**{**known, "metrics": metrics})
@@ -121,7 +127,12 @@ def _is_finite(value: Any) -> bool:
 
 
 def round_up_epoch(epoch: float, epochs: int | None) -> int:
-    """Return the current epoch, counted from 1, of a trainer that counts fractions of epochs from 0."""
+    """Return the current epoch, counted from 1.
+
+    Args:
+        epoch: fraction of epochs that are done, counted from 0.
+        epochs: epochs in the whole training; None if they are not known.
+    """
     current = max(1, math.ceil(epoch))
     return min(current, epochs) if epochs else current
 

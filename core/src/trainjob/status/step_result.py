@@ -34,12 +34,12 @@ def parse_step_result(line: str) -> dict[str, Any] | None:
 def get_model_facts(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts about the model from an export's receipt.
 
-    The facts are the digest and, if the receipt has them: kind, epoch, files, bytes, revision, metrics and
+    The facts are the digest and, if the receipt has them: kind, epoch, step, files, bytes, revision, metrics and
     registration. The result is empty if the receipt has no digest.
     """
     if "manifest_sha256" not in receipt:
         return {}
-    optional = ("kind", "epoch", "files", "bytes", "revision", "metrics", "registered")
+    optional = ("kind", "epoch", "step", "files", "bytes", "revision", "metrics", "registered")
     facts = {name: receipt[name] for name in optional if receipt.get(name) not in (None, "", {})}
     return {"digest": f"sha256:{receipt['manifest_sha256']}", **facts}
 

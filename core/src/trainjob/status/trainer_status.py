@@ -12,7 +12,9 @@ _MAX_COUNT = 10.0**15  # a larger number of steps or epochs is not valid
 
 
 def read_trainer_status(job: Mapping[str, Any]) -> Progress | None:
-    """Return the progress in `status.trainerStatus` of a TrainJob; None if it has neither steps nor metrics.
+    """Return the progress in `status.trainerStatus` of a TrainJob.
+
+    It is None if the status has neither steps nor metrics.
 
     Trainer 2.2 and later have this status with the feature gate TrainJobRuntimeStatus. transformers' KubeflowCallback
     (5.23) reports `current_step`, `total_steps`, `current_epoch` and the values of its log; after the training, only

@@ -60,7 +60,7 @@ class LoggedValues:
 
     @property
     def is_training(self) -> bool:
-        """Whether these are values of training steps, not of an evaluation or of the whole training."""
+        """Whether these are values of training steps, not of an evaluation or the end."""
         return "loss" in self.values
 
 
@@ -174,7 +174,7 @@ class TransformersLogParser:
 
 
 def parse_logged_values(line: str) -> LoggedValues | None:
-    """Return the numbers of a dict that transformers' Trainer has printed; None for any other line."""
+    """Return the numbers of a dict that the trainer has printed; None for any other line."""
     start = line.rfind("{'")
     items = _parse_items(line, start + 1) if start >= 0 and _is_prefix(line[:start]) else None
     epoch = items.pop("epoch", "") if items else ""
@@ -189,7 +189,7 @@ def parse_logged_values(line: str) -> LoggedValues | None:
 
 
 def _parse_items(line: str, start: int) -> dict[str, str] | None:
-    """Return the texts of a dict's values by name; None if there is no such dict, or text after it."""
+    """Return the texts of a dict's values by name; None if the line does not end with it."""
     items: dict[str, str] = {}
     for _ in range(_MAX_ITEMS):
         found = _ITEM.match(line, start)

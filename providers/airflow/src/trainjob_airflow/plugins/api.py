@@ -100,9 +100,9 @@ def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str)
 
 
 def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
-    """Return the last log lines, the progress and the curve of the loss or the reward of a TrainJob.
+    """Return the last log lines, the progress and the curve of a TrainJob.
 
-    The user must be allowed to read the log of its task.
+    The curve is that of the loss or the reward. The user must be allowed to read the log of its task.
     """
     details, problem = _get_details(user, connection, namespace, name)
     if details is None:
@@ -140,9 +140,10 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
 
 
 def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with the progress of their tasks, or that of the trainer if the task has none.
+    """Return the rows with the progress of their tasks.
 
-    Only the newest attempt of a task gets the task's progress, because it is that of the newest attempt.
+    If a task has none, it is the progress that the trainer itself reports. Only the newest attempt of a task gets the
+    task's progress, because it is that of the newest attempt.
     """
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
     progress = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
@@ -150,7 +151,7 @@ def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowed: bool) -> dict[str, Any]:
-    """Return a row with `progress`: that of the task if it has any numbers, or that of the trainer."""
+    """Return a row with `progress`: that of the task, or of the trainer if it has no step."""
     shown = {name: value for name, value in row.items() if name != "trainer_status"}
     known = task_progress if row["newest"] else {}
     if is_allowed and not known.get("step"):

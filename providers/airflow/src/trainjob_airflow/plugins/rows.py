@@ -65,9 +65,7 @@ def job_row(
 def _trainer_status(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the progress that the trainer itself reports, in the form of the XCom `progress`."""
     progress, percent = read_trainer_status(job), reported_percent(job)
-    numbers = progress.to_dict() if progress else {}
-    if percent is None and progress is not None:
-        percent = progress.percent
+    numbers = {**progress.to_dict(), "percent": progress.percent} if progress else {}
     return numbers if percent is None else {**numbers, "percent": percent}
 
 
