@@ -33,7 +33,8 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
-from trainjob.frameworks import torchtune
+from trainjob.frameworks import torchtune, trl
+from trainjob.frameworks.trl.pod import run_files
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
 from trainjob.programs.fetch.record import RECORD_FILE
@@ -52,7 +53,11 @@ STEPS = {
     "fetch a dataset": InitializeDataset(storage_uri="hf://a/b", workspace="w"),
     "fetch a model": InitializeModel(storage_uri="s3://a/b", workspace="w", secret="s", env={"A": "b"}),
     "fine-tune": FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 2, "peft_config": {"lora_rank": 4}}),
+    "fine-tune with TRL": FineTune(
+        model="m", workspace="w", config={"framework": "trl", "method": "sft", "epochs": 2, "peft_config": {"r": 4}}
+    ),
     "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
+    "export of an adapter": ExportModel(destination="hf://a/b", workspace="w", adapter="keep"),
     "container": TrainJob(trainer=CustomTrainerContainer(image="i", command=("a", "b"), env={"A": "b"}, num_nodes=2)),
     "builtin": TrainJob(trainer=BuiltinTrainer(config={"epochs": 1}), runtime="torchtune-llama3.2-1b"),
     "manifest": TrainJobManifest(manifest=MANIFEST),
@@ -81,7 +86,7 @@ def error_names():
 
 def current_values():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
-    public = [*vars(spec).values(), *vars(torchtune).values()]
+    public = [*vars(spec).values(), *vars(torchtune).values(), *vars(trl).values()]
     models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
     annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}
     lines = (
@@ -103,6 +108,7 @@ def current_values():
         "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
         "command": recorded_commands(),
         "record of a fetch": RECORD_FILE,
+        "record of a TRL training": run_files.RECORD_FILE,
         "handed back": {line: parse_step_result(line) for line in lines},  # serialized name
         "progress of a fetch": fetched.to_dict() if fetched else None,
     }
