@@ -45,7 +45,7 @@ flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each test 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## run the demos, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
+e2e: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## run the demos, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
 	$(call IN,core)/pytest tests/e2e/demo/test_demo.py
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
@@ -62,7 +62,7 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: $(LAPTOP) .venv/airflow/.ready ## run complete Airflow installations: every example, the page in a browser, 200 tasks on one watch, kills in every phase
+system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready ## run complete Airflow installations: every example, the page in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 conformance: $(LAPTOP) controlplane ## write docs/conformance.md: the results of the conformance suite on each cluster

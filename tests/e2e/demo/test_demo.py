@@ -17,7 +17,7 @@ from tests.support.polling import wait_until
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("torchrun_lock")]
 
 
 def find_demo_processes(mark: str) -> list[str]:
