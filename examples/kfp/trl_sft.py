@@ -3,10 +3,13 @@
     trl_sft.py compile OUT.yaml
     trl_sft.py run
 
-TRL trains every language model that transformers can load, from rows with `prompt` and `completion`. The argument
-`model` is only a name for the metadata: the trained model is the one that the step before downloads. The claim
-`tickets` must exist. On a real cluster, name a real dataset and model, set a GPU on the task, and remove `precision`,
-which is for CPUs. To train an adapter instead of all weights, add `lora_rank=16`.
+TRL trains every language model that transformers can load. The rows have `prompt` and `completion`, `messages` or
+`text`; for other names, add `columns={"prompt": "question", "completion": "reply"}`. The argument `model` is only a
+name for the metadata: the trained model is the one that the step before downloads. The claim `tickets` must exist.
+
+On a real cluster, name a real dataset and model, and remove `precision`, which is for CPUs. For a GPU, call
+`set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task. To train an adapter instead of all
+weights, add `lora_rank=16`.
 """
 
 from kfp import dsl
