@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from kubernetes import client
+from kubernetes import config as configuration
 
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.client import Cluster
+from trainjob.client import Cluster, Connection
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
     AdmissionRefused,
@@ -49,6 +52,21 @@ def test_a_finished_job_is_not_waited_for(cluster, unique):
     listener, _, lines = recording_listener()
     assert wait(cluster, reference, listener=listener).succeeded
     assert [str(line) for line in lines] == ["[node-0] once"]
+
+
+def test_progress_that_only_the_trainer_reports_is_in_the_outcome(cluster, laptop, unique):
+    """transformers reports to the Trainer with the feature gate TrainJobRuntimeStatus; the log may have no progress."""
+    reference = submit(cluster, shell("echo nothing"), make_run_key(unique))
+    assert wait(cluster, reference).progress is None
+    metrics = [{"name": name, "value": value} for name, value in (("current_step", "7"), ("total_steps", "9"))]
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            *("trainer.kubeflow.org", "v1alpha1", reference.namespace, "trainjobs", reference.name),
+            {"status": {"trainerStatus": {"metrics": metrics, "lastUpdatedTime": "2026-01-01T00:00:00Z"}}},
+        )
+    with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))) as later:  # its informer lists anew
+        progress = wait(later, reference).progress
+    assert (progress.step, progress.total) == (7, 9)
 
 
 def create_never_restarting_runtime(cluster, name):

@@ -31,6 +31,7 @@ from trainjob.status import (
     Verdict,
     build_outcome,
     find_failures,
+    read_trainer_status,
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 
@@ -155,7 +156,8 @@ class WaitSession:
             end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
-        outcome = build_outcome(self.policy.job, verdict, progress=self._last_progress, **evidence)
+        progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
+        outcome = build_outcome(self.policy.job, verdict, progress=progress, **evidence)
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
