@@ -76,7 +76,7 @@ reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/reliabil
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
+bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready .venv/initializer/.ready .venv/torchtune/.ready ## write docs/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
 sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminal sessions of the demo and of the command trainjob

@@ -21,6 +21,7 @@ import bench_imports
 import bench_laptop
 import bench_logs
 import bench_resumption
+import bench_training
 import bench_waiting
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,7 @@ _PARTS = {
     "logs": bench_logs,
     "flood": bench_flood,
     "resumption": bench_resumption,
+    "training": bench_training,
     "imports": bench_imports,
     "creation": bench_creation,
 }
