@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import socket
 
 import pytest
 
@@ -35,6 +37,17 @@ def test_a_method_trains_to_the_last_step(run_training, workspace, method, evide
     assert (workspace / "output" / "run" / "model.safetensors").is_file()
     assert [line for line in lines if line.startswith("trl: the image contains trl 1.16.0, transformers 5.23.0")]
     evidence("features", row="TRL", cell="real run")
+
+
+def test_trainings_of_one_node_need_not_share_a_port(run_training):
+    """All pods of a laptop cluster share the network, and the Trainer sets the same port for each training."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # another training has the port
+            taken.bind(("", 29500))
+            taken.listen()
+        outcome, _ = run_training("run", tiny_config("sft", max_steps=1))
+    outcome.raise_for_failure()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

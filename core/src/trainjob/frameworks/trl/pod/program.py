@@ -9,12 +9,14 @@ import base64
 import contextlib
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError, redact_credentials
+from trainjob.frameworks.transformers.start import SAVE_ENV
 from trainjob.frameworks.trl.pod.dataset_files import check_columns
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
@@ -23,9 +25,7 @@ __all__ = ["main"]
 
 _TRAINING = "trainjob.frameworks.trl.pod.training"
 _REWARD_MODULE = "trainjob_reward"
-# Kubernetes ends the pod after its grace period. torchrun would do so after 30 s, which may be too early for a large
-# checkpoint (torch 2.13, distributed/launcher/api.py).
-_ENVIRONMENT = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_ENVIRONMENT = {**SAVE_ENV, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,8 +64,21 @@ def prepare(run: RunArguments, words: Sequence[str]) -> list[str]:
     write_reward_modules(run.rewards, scratch / "modules")
     path = [str(scratch / "modules"), *([str(installed)] if installed else []), _package_root()]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))
+    if os.environ.get("PET_NNODES", "1") == "1":
+        use_free_port()
     # Without --, torchrun would take `--run` for an abbreviation of its own options.
     return [sys.executable, "-m", "torch.distributed.run", "-m", "--", _TRAINING, *words]
+
+
+def use_free_port() -> None:
+    """Set a free port of this machine for the processes of a training on one node.
+
+    The Trainer sets the same port for every training (Trainer 2.3: 29500). Trainings that share a network would
+    therefore refuse to start: pods with `hostNetwork`, and all pods of a laptop cluster.
+    """
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        os.environ |= {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(bound.getsockname()[1])}
 
 
 def check_models(run: RunArguments) -> None:
