@@ -18,6 +18,7 @@ import trainjob
 import trainjob_kfp
 from tests.support.component_runs import LAUNCHER, load_containers, run_component
 from trainjob.errors import InvalidSpec
+from trainjob.frameworks.trl.argument_table import TRL_VERSIONS
 from trainjob.minify import minify
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import embedding, packaging
@@ -106,6 +107,22 @@ def test_sources_that_a_step_sends_or_imports_by_name_are_embedded():
     tuned = embedding.collect_sources(trainjob_kfp.fine_tune.python_func)
     torchtune = "trainjob/frameworks/torchtune"
     assert {f"{torchtune}/framework.py", f"{torchtune}/recipes.py", f"{torchtune}/pod/__main__.py"} <= set(tuned)
+    taught = embedding.collect_sources(trainjob_kfp.fine_tune_trl.python_func)
+    trl = "trainjob/frameworks/trl"
+    assert {f"{trl}/framework.py", f"{trl}/pod/__main__.py"} <= set(taught)
+    versions = {f"v{version.replace('.', '_')}" for version in TRL_VERSIONS}
+    assert {f"{trl}/argument_tables/{version}.py" for version in versions} <= set(taught)
+    assert {f"{trl}/pod/lock_{version.removeprefix('v')}.py" for version in versions} <= set(taught)
+
+
+@pytest.mark.parametrize(("name", "other"), [("fine_tune", "trl"), ("fine_tune_trl", "torchtune")])
+def test_a_component_has_no_program_of_the_other_framework(name, other):
+    """The other framework's log parser is embedded, because a launcher finds the framework in the log."""
+    sources = embedding.collect_sources(getattr(trainjob_kfp, name).python_func)
+    left_out = ("pod", "framework", "arguments", "argument_table", "recipes", "models")
+    folder = f"trainjob/frameworks/{other}"
+    assert not [path for path in sources if path.startswith(tuple(f"{folder}/{module}" for module in left_out))]
+    assert f"{folder}/log_parser.py" in sources
 
 
 def test_an_import_of_a_missing_module_raises_an_error():

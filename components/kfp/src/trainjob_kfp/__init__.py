@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.evaluation.evaluate import evaluate
     from trainjob_kfp.components.training.cleanup import cleanup
     from trainjob_kfp.components.training.fine_tune import fine_tune
+    from trainjob_kfp.components.training.fine_tune_trl import fine_tune_trl
     from trainjob_kfp.components.training.train import train
     from trainjob_kfp.function_text import source as source
 
@@ -23,6 +24,7 @@ _MODULES = {
     "evaluate": "components.evaluation.evaluate",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
+    "fine_tune_trl": "components.training.fine_tune_trl",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
     "source": "function_text",
@@ -30,7 +32,16 @@ _MODULES = {
 }
 
 # The components. The module also has `source`, which is not a component.
-__all__ = ["cleanup", "evaluate", "export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
+__all__ = [
+    "cleanup",
+    "evaluate",
+    "export_model",
+    "fine_tune",
+    "fine_tune_trl",
+    "initialize_dataset",
+    "initialize_model",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,15 +27,20 @@ if TYPE_CHECKING:
 
 _OUR_PACKAGES = ("trainjob", "trainjob_kfp")
 
-# Step -> package of sources that the step sends to the training's pod and does not import.
-_SENT_SOURCES = {
-    "export_model": "trainjob/programs/export",
-    "fine_tune": "trainjob/frameworks/torchtune/pod",
-    "initialize_dataset": "trainjob/programs/fetch",
-    "initialize_model": "trainjob/programs/fetch",
+# Step -> packages of which it needs all modules. It sends their sources to the training's pod, or it imports one of their
+# modules by a text (trainjob/frameworks/trl/argument_table.py).
+_WHOLE_PACKAGES = {
+    "export_model": ("trainjob/programs/export",),
+    "fine_tune": ("trainjob/frameworks/torchtune/pod",),
+    "fine_tune_trl": ("trainjob/frameworks/trl/pod", "trainjob/frameworks/trl/argument_tables"),
+    "initialize_dataset": ("trainjob/programs/fetch",),
+    "initialize_model": ("trainjob/programs/fetch",),
 }
 # Step -> module and name that the step imports by a text (trainjob/spec/framework.py).
-_IMPORTS_BY_NAME = {"fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")}
+_IMPORTS_BY_NAME = {
+    "fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK"),
+    "fine_tune_trl": ("trainjob/frameworks/trl/framework", "FRAMEWORK"),
+}
 
 # base85 without $ { } < > &, because YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change them.
 _TO_SAFE_CHARACTERS = str.maketrans("$&<>{}", ",./:[]")
@@ -81,7 +86,7 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     """
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
-    texts = _collect_sent_sources(steps)
+    texts = _collect_whole_packages(steps)
     named = [module for step, module in _IMPORTS_BY_NAME.items() if step in steps]
     pending = [
         *_find_imports(program),
@@ -106,9 +111,9 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     return {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in package_imports.items()} | texts
 
 
-def _collect_sent_sources(steps: set[str]) -> dict[str, str]:
+def _collect_whole_packages(steps: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for package in (_SENT_SOURCES[name] for name in sorted(steps & _SENT_SOURCES.keys())):
+    for package in (name for step in sorted(steps & _WHOLE_PACKAGES.keys()) for name in _WHOLE_PACKAGES[step]):
         for name in sorted(file.name for file in _source_file(package).iterdir()):
             if name.endswith(".py"):
                 found[f"{package}/{name}"] = _read_source(f"{package}/{name}")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.function_source import function_source
+from trainjob.function_source import function_from_source, function_source
 
 
 def source(function: Callable[..., Any]) -> str:
-    """Return the source text of a function, to pass it to `train` or `evaluate`.
+    """Return the source text of a function, to pass it to a component.
 
-    The text is the value of `train(function=...)` or `evaluate(function=...)`. The function has to import what it
-    needs, and must not use names of its module. Its arguments come from `function_args`. A function that cannot run
-    outside its module raises an error here, while the pipeline is written.
+    The text is the value of `train(function=...)` or `evaluate(function=...)`, or an item of
+    `fine_tune_trl(reward_functions=[...])`. The function has to import what it needs, and must not use names of its
+    module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot run outside its
+    module raises an error here, while the pipeline is written.
 
     Args:
         function: a plain function that is defined with `def` in a file.
@@ -26,6 +27,30 @@ def source(function: Callable[..., Any]) -> str:
             module, or a function without source.
     """
     return function_source(function)
+
+
+def parse_reward_functions(given: Sequence[str]) -> list[Callable[..., Any] | str]:
+    """Return the reward functions of a `TRLConfig`, from texts of functions and from names.
+
+    Raises:
+        InvalidSpec: a text is not that of one function; the error contains all of them.
+    """
+    functions: list[Callable[..., Any] | str] = []
+    problems: list[Problem] = []
+    for number, text in enumerate(given):
+        try:
+            functions.append(function_from_source(text) if _is_source(text) else text)
+        except InvalidSpec as error:
+            field = f"reward_functions[{number}]"
+            problems += [Problem(field, problem.value, problem.allowed) for problem in error.problems]
+    if problems:
+        raise InvalidSpec(problems)
+    return functions
+
+
+def _is_source(text: Any) -> bool:
+    """Return whether a text is Python code and not the name of a function, which has no spaces."""
+    return isinstance(text, str) and len(text.split()) > 1
 
 
 def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.function_source import function_from_source
 from trainjob.manifest import add_env
 from trainjob.spec import (
@@ -27,13 +26,19 @@ from trainjob.spec import (
     Workspace,
 )
 from trainjob_kfp import task_settings
-from trainjob_kfp.function_text import convert_arguments
+from trainjob_kfp.framework_config import (
+    TORCHTUNE_ARGUMENTS,
+    TRL_ARGUMENTS,
+    FrameworkArguments,
+    build_config,
+    name_arguments,
+)
+from trainjob_kfp.function_text import convert_arguments, parse_reward_functions
 from trainjob_kfp.identity import POD_VARIABLE
 from trainjob_kfp.task_settings import TaskConfig
 
 OUTPUT_FOLDER = "/workspace/output"
 """Folder of the checkpoints in every pod of a step."""
-_TORCHTUNE_FIELDS = ("epochs", "batch_size", "learning_rate")
 _COMMON_TRAINER_FIELDS = ("image", "num_nodes", "num_proc_per_node", "env")
 _CONTAINER_FIELDS = (*_COMMON_TRAINER_FIELDS, "command", "args")
 _FUNCTION_FIELDS = (*_COMMON_TRAINER_FIELDS, "packages_to_install", "pip_index_urls")
@@ -81,15 +86,16 @@ def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> F
     Raises:
         InvalidSpec: the arguments or settings break rules; it lists all of them.
     """
-    given = _collect_fields(arguments, task_config)
-    given.pop("resume", None)
-    fields = dict(given.pop("config", {}))
-    fields |= {name: given.pop(name) for name in _TORCHTUNE_FIELDS if name in given}
-    fields |= _merge_resources("resources_per_node", fields, task_config)
-    fields["overrides"] = [*fields.get("overrides", ()), *given.pop("overrides", ())]
-    if rank := given.pop("lora_rank", None):
-        fields["peft_config"] = {**(fields.get("peft_config") or {}), "lora_rank": rank}
-    return FineTune(config=TorchTuneConfig(**fields), resume=arguments.get("resume", True), **given)
+    return _build_fine_tune(TORCHTUNE_ARGUMENTS, arguments, task_config)
+
+
+def fine_tune_trl(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
+    """Return the step of the component `fine_tune_trl`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    rewards = parse_reward_functions(arguments.get("reward_functions", []))
+    return _build_fine_tune(TRL_ARGUMENTS, {**arguments, "reward_functions": rewards}, task_config)
 
 
 def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
@@ -110,6 +116,20 @@ def evaluate(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Tr
     if not arguments.get("function"):
         raise InvalidSpec(Problem("function", "''", "give the text of a function: trainjob_kfp.source(function)"))
     return _build_train_job(arguments, task_config)
+
+
+def _build_fine_tune(
+    component: FrameworkArguments, arguments: Mapping[str, Any], task_config: TaskConfig | None
+) -> FineTune:
+    given = _collect_fields(arguments, task_config)
+    given.pop("resume", None)
+    own = {name: given.pop(name) for name in (*component.fields, "config") if name in given}
+    config = build_config(component, own)
+    config |= _merge_resources("resources_per_node", config, task_config)
+    try:
+        return FineTune(config=config, resume=arguments.get("resume", True), **given)
+    except InvalidSpec as error:
+        raise name_arguments(error, component, own) from None
 
 
 def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob:

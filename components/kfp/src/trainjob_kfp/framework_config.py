@@ -1,0 +1,113 @@
+"""Configuration of a training framework, from the arguments of its fine-tuning component.
+
+A framework is given by its name. An import of its configuration class would embed its sources in every component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.errors import InvalidSpec, Problem
+
+
+@dataclass(frozen=True)
+class FrameworkArguments:
+    """Arguments of a component that are fields of a framework's configuration.
+
+    Attributes:
+        framework: name of the framework.
+        fields: path of the field by the name of the argument.
+    """
+
+    framework: str
+    fields: Mapping[str, str]
+
+
+TORCHTUNE_ARGUMENTS = FrameworkArguments(
+    "torchtune",
+    {
+        "epochs": "epochs",
+        "batch_size": "batch_size",
+        "learning_rate": "learning_rate",
+        "lora_rank": "peft_config.lora_rank",
+        "overrides": "overrides",
+    },
+)
+TRL_ARGUMENTS = FrameworkArguments(
+    "trl",
+    {
+        "method": "method",
+        "epochs": "epochs",
+        "max_steps": "max_steps",
+        "batch_size": "batch_size",
+        "learning_rate": "learning_rate",
+        "lora_rank": "peft_config.r",
+        "columns": "columns",
+        "reward_functions": "reward_functions",
+        "teacher_path": "teacher_path",
+        "arguments": "arguments",
+    },
+)
+
+
+def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a configuration, from the argument `config` and the arguments for single fields.
+
+    An argument overrides the same field in `config`. Lists of both are joined, and so are mappings.
+
+    Args:
+        component: arguments of the component that belong to the framework.
+        given: the given ones of these arguments, and `config`, by name.
+
+    Raises:
+        InvalidSpec: `config` names a framework.
+    """
+    config = dict(given.get("config", {}))
+    if "framework" in config:
+        rule = f"leave it out, because this component always uses {component.framework}"
+        raise InvalidSpec(Problem("config.framework", repr(config["framework"]), rule))
+    for argument, path in component.fields.items():
+        if argument in given:
+            config = _merge(config, _nest(path, given[argument]))
+    return {**config, "framework": component.framework}
+
+
+def name_arguments(error: InvalidSpec, component: FrameworkArguments, given: Mapping[str, Any]) -> InvalidSpec:
+    """Return an error of a step with the names of the component's arguments in place of the configuration's fields.
+
+    A field keeps its path if it was given in `config`.
+
+    Args:
+        error: the error; its paths start with `config.`.
+        component: arguments of the component that belong to the framework.
+        given: the given ones of these arguments, and `config`, by name.
+    """
+    in_config = given.get("config", {})
+    names = {
+        f"config.{path}": argument
+        for argument, path in component.fields.items()
+        if argument in given or path.partition(".")[0] not in in_config
+    }
+    return InvalidSpec([_rename_field(problem, names) for problem in error.problems], hint=error.hint)
+
+
+def _rename_field(problem: Problem, names: Mapping[str, str]) -> Problem:
+    for path, name in names.items():
+        below = problem.field.removeprefix(path)
+        if problem.field.startswith(path) and below[:1] in ("", ".", "["):
+            return Problem(f"{name}{below}", problem.value, problem.allowed)
+    return problem
+
+
+def _nest(path: str, value: Any) -> dict[str, Any]:
+    """Return a value as a field of nested dicts."""
+    first, _, rest = path.partition(".")
+    return {first: _nest(rest, value) if rest else value}
+
+
+def _merge(old: Any, new: Any) -> Any:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {**old, **{name: _merge(old.get(name), value) for name, value in new.items()}}
+    return [*old, *new] if isinstance(old, list) and isinstance(new, list) else new

@@ -1,0 +1,168 @@
+"""Tests of arguments of the component `fine_tune_trl`."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from kfp import dsl
+
+from trainjob import TRLConfig, TRLLoraConfig
+from trainjob.errors import InvalidSpec
+from trainjob.manifest import build_trainjob, to_trainjob
+from trainjob.manifest.identity import spec_hash
+from trainjob_kfp import source, steps
+
+SFT = {"method": "sft", "workspace": "tickets"}
+GRPO = {"method": "grpo", "workspace": "tickets"}
+NOUNS = ("invoice", "refund")
+
+
+def count_words(completions, **kwargs):
+    import re
+
+    return [float(len(re.findall(r"\w+", text))) for text in completions]
+
+
+def count_nouns(completions, **kwargs):
+    return [sum(noun in text for noun in NOUNS) for text in completions]
+
+
+def refuse(arguments, task=None):
+    """Return the problems of a request that is refused, by field."""
+    with pytest.raises(InvalidSpec) as refused:
+        steps.fine_tune_trl(arguments, task)
+    return {problem.field: f"{problem.value} {problem.allowed}" for problem in refused.value.problems}
+
+
+def test_arguments_are_fields_of_the_step_and_of_its_configuration():
+    given = {
+        "model": "llama-1b",
+        "epochs": 0.5,
+        "max_steps": 20,
+        "batch_size": 4,
+        "learning_rate": 1e-4,
+        "lora_rank": 16,
+        "columns": {"prompt": "question", "completion": "answer"},
+        "config": {"packing": True, "num_nodes": 2.0},  # `kfp.local` converts the numbers in a dict to floats
+        "arguments": {"logging_steps": 5.0, "warmup_steps": 0.5},
+        "model_path": "answers",
+        "output_path": "/workspace/output/second",
+        "image": "ours/trl",
+        "resume": False,
+    }
+    step = steps.fine_tune_trl({**SFT, **given}, None)
+    assert step.config == TRLConfig(
+        method="sft",
+        epochs=0.5,
+        max_steps=20,
+        batch_size=4,
+        learning_rate=1e-4,
+        peft_config=TRLLoraConfig(r=16),
+        columns={"prompt": "question", "completion": "answer"},
+        packing=True,
+        num_nodes=2,
+        arguments={"logging_steps": 5, "warmup_steps": 0.5},
+    )
+    assert (step.model, step.model_path, step.output_path) == ("llama-1b", "answers", "second")
+    assert (step.image, step.resume) == ("ours/trl", False)
+
+
+def test_empty_and_zero_arguments_count_as_not_given():
+    empty = {"epochs": 0.0, "max_steps": 0, "lora_rank": 0, "columns": {}, "reward_functions": [], "arguments": {}}
+    step = steps.fine_tune_trl({**SFT, "model": "model", **empty, "teacher_path": "", "config": {}}, None)
+    assert step == steps.fine_tune_trl({**SFT, "model": "model"}, None)
+    assert step.config == TRLConfig(method="sft")
+
+
+def test_arguments_and_config_are_combined():
+    config = {
+        "epochs": 9,
+        "seed": 3,
+        "peft_config": {"lora_alpha": 32, "r": 4},
+        "columns": {"completion": "answer"},
+        "arguments": {"logging_steps": 2, "warmup_steps": 3},
+    }
+    given = {"epochs": 1.0, "lora_rank": 16, "columns": {"prompt": "question"}, "arguments": {"logging_steps": 5}}
+    found = steps.fine_tune_trl({**SFT, "model": "m", "config": config, **given}, None).config
+    assert (found.epochs, found.seed, found.arguments) == (1.0, 3, {"logging_steps": 5, "warmup_steps": 3})
+    assert found.peft_config == TRLLoraConfig(r=16, lora_alpha=32)
+    assert found.columns == {"completion": "answer", "prompt": "question"}
+
+
+def test_resources_of_the_task_apply_to_the_training():
+    task = dsl.TaskConfig(resources={"limits": {"nvidia.com/gpu": "2", "cpu": "4"}})
+    config = {"resources_per_node": {"cpu": "8"}}
+    found = steps.fine_tune_trl({**SFT, "model": "m", "config": config}, task).config
+    assert found.resources_per_node == {"nvidia.com/gpu": "2", "cpu": "8"}
+    assert found.processes_per_node == 2
+
+
+def test_the_source_of_a_reward_function_is_sent_to_the_pod():
+    names = ["accuracy_reward", "ours.rewards.politeness"]
+    step = steps.fine_tune_trl({**GRPO, "model": "m", "reward_functions": [source(count_words), *names]}, None)
+    words = build_trainjob(to_trainjob(step), name="step", namespace="ml")["spec"]["trainer"]["args"]
+    rewards = [words[number + 1] for number, word in enumerate(words) if word == "--reward"]
+    assert rewards[1:] == names
+    name, _, packed = rewards[0].partition(":")
+    received = {}
+    exec(base64.b64decode(packed).decode(), received)  # noqa: S102 - the function above
+    assert received[name](["two words", "", "three small words"]) == [2.0, 0.0, 3.0]
+
+
+def test_another_reward_function_is_another_request():
+    hashes = {
+        spec_hash(steps.fine_tune_trl({**GRPO, "model": "m", "reward_functions": [text]}, None))
+        for text in (source(count_words), source(count_words).replace("len", "sum"), "ours.rewards.politeness")
+    }
+    assert len(hashes) == 3
+
+
+def test_a_reward_function_with_names_of_its_module_is_refused_when_the_pipeline_is_written():
+    with pytest.raises(InvalidSpec, match="count_nouns is not allowed; it uses NOUNS from its module"):
+        source(count_nouns)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "rule"),
+    [
+        ({"method": "ppo"}, "method", "'sft'"),
+        ({"epochs": -1.0}, "epochs", "greater than 0"),
+        ({"max_steps": -1}, "max_steps", "greater than or equal to 1"),
+        ({"lora_rank": -1}, "lora_rank", "greater than or equal to 1"),
+        ({"columns": {"prompt": "a", "completion": "a"}}, "columns", "several names mean the same column"),
+        ({"arguments": {"logging_step": 1}}, "arguments.logging_step", "did you mean logging_steps"),
+        ({"arguments": {"logging_steps": "many"}}, "arguments.logging_steps", "a number"),
+        ({"arguments": {"num_train_epochs": 2}}, "arguments.num_train_epochs", "epochs"),
+        ({"config": {"no_such": 1}}, "config.no_such", "there is no such field"),
+        ({"config": {"epochs": -1}}, "config.epochs", "greater than 0"),
+        ({"config": {"peft_config": {"r": 0}}}, "config.peft_config.r", "greater than or equal to 1"),
+        ({"config": {"framework": "torchtune"}}, "config.framework", "always uses trl"),
+        ({"teacher_path": "large"}, "teacher_path", "only distillation has a teacher"),
+        ({"method": "distillation"}, "teacher_path", "distillation needs"),
+        ({"method": "grpo"}, "reward_functions", "grpo needs functions"),
+        ({"reward_functions": ["accuracy_reward"]}, "reward_functions", "only grpo and rloo"),
+        ({"method": "grpo", "reward_functions": ["nope"]}, "reward_functions", "give a function, a dotted name"),
+        ({"workspace": ""}, "workspace", "name the claim"),
+        ({"model": "two words"}, "model", "a free name"),
+    ],
+)
+def test_an_invalid_argument_is_refused_with_its_name(arguments, field, rule):
+    problems = refuse({**SFT, "model": "m", **arguments})
+    assert field in problems
+    assert rule in problems[field]
+
+
+def test_every_text_that_is_not_a_function_is_refused():
+    texts = ["x = 1", source(count_words), "lambda completions: []", "def f(completions:"]
+    problems = refuse({**GRPO, "model": "m", "reward_functions": texts})
+    assert set(problems) == {"reward_functions[0]", "reward_functions[2]", "reward_functions[3]"}
+    assert all("it must be the text of one function" in text for text in problems.values())
+
+
+def test_the_fine_tuning_with_torchtune_names_its_arguments_too():
+    with pytest.raises(InvalidSpec) as refused:
+        steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "lora_rank": -1, "batch_size": -1}, None)
+    assert {problem.field for problem in refused.value.problems} == {"lora_rank", "batch_size"}
+    with pytest.raises(InvalidSpec, match=r"config\.framework: 'trl' is not allowed; .*always uses torchtune"):
+        steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "config": {"framework": "trl"}}, None)
