@@ -33,11 +33,11 @@ def program_command(package: str, *dependencies: str) -> list[str]:
         package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
         *dependencies: names below `trainjob` of the other modules and packages that it imports.
     """
-    return ["python", "-c", BOOTSTRAP, _pack_sources(package, *dependencies), package]
+    return ["python", "-c", BOOTSTRAP, pack_sources(package, *dependencies), package]
 
 
 @functools.cache
-def _pack_sources(*names: str) -> str:
+def pack_sources(*names: str) -> str:
     """Return the sources of modules and packages as a compressed zip file, in base64."""
     files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
     # The whole archive is compressed, because separately compressed files need 40 % more. The length of an item

@@ -136,7 +136,7 @@ def test_all_nodes_save_if_one_is_drained(drain_training, run_training):
 
 
 def saved_step(lines: list[str]) -> int:
-    [saved] = [line for line in lines if line.startswith("trl: SIGTERM: ")]
+    [saved] = [line for line in lines if line.startswith("SIGTERM: ")]
     return int(saved.split("checkpoint-")[1].split()[0])
 
 

@@ -21,7 +21,7 @@ from trainjob.spec.resources import BUILTIN_MODELS
 
 PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs",),
-    "frameworks.trl.pod": ("frameworks.run_inputs", "errors"),
+    "frameworks.trl.pod": ("frameworks.run_inputs", "frameworks.transformers", "errors"),
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }

@@ -10,17 +10,11 @@ import json
 import pytest
 
 from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
+from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark, remove_marks
 from trainjob.frameworks.trl.pod.dataset_files import check_columns, read_columns
 from trainjob.frameworks.trl.pod.program import check_datasets, check_models, reward_names, write_reward_modules
 from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
-from trainjob.frameworks.trl.pod.run_files import (
-    find_last_checkpoint,
-    mark_complete,
-    read_record,
-    remove_mark,
-    remove_marks,
-    write_record,
-)
+from trainjob.frameworks.trl.pod.run_files import find_checkpoint_of_run, read_record, write_record
 from trainjob.manifest.steps import to_trainjob
 
 
@@ -217,27 +211,27 @@ def test_the_last_complete_checkpoint_of_the_owner_is_found(tmp_path):
     make_checkpoints(tmp_path, "me", 20, complete=False)
     make_checkpoints(tmp_path, "other", 30)
     (tmp_path / "checkpoint-final").mkdir()
-    assert find_last_checkpoint(tmp_path, "me") == tmp_path / "checkpoint-10"
+    assert find_checkpoint_of_run(tmp_path, "me") == tmp_path / "checkpoint-10"
     remove_mark(tmp_path / "checkpoint-10")
-    assert find_last_checkpoint(tmp_path, "me") == tmp_path / "checkpoint-9"
+    assert find_checkpoint_of_run(tmp_path, "me") == tmp_path / "checkpoint-9"
     remove_marks(tmp_path)
-    assert find_last_checkpoint(tmp_path, "me") is None
+    assert find_checkpoint_of_run(tmp_path, "me") is None
 
 
 def test_a_complete_run_starts_anew(tmp_path):
     write_record(tmp_path, {"owner": "me", "complete": True})
     make_checkpoints(tmp_path, "me", 10)
-    assert find_last_checkpoint(tmp_path, "me") is None
+    assert find_checkpoint_of_run(tmp_path, "me") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff", '{"owner": 3}'])
 def test_a_damaged_record_resumes_nothing(text, tmp_path):
     make_checkpoints(tmp_path, "me", 10)
     (tmp_path / "trainjob_run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert find_last_checkpoint(tmp_path, "me") is None
+    assert find_checkpoint_of_run(tmp_path, "me") is None
     assert isinstance(read_record(tmp_path), dict)
 
 
 def test_an_output_that_does_not_exist_resumes_nothing(tmp_path):
-    assert find_last_checkpoint(tmp_path / "new", "me") is None
+    assert find_checkpoint_of_run(tmp_path / "new", "me") is None
     remove_marks(tmp_path / "new")

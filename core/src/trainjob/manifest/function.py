@@ -8,6 +8,7 @@ import json
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import extract_source
+from trainjob.packing import pack_sources
 from trainjob.spec import CustomTrainer
 from trainjob.spec.trainers import escape_expansion, validate_command
 
@@ -36,7 +37,7 @@ if __name__ == "__main__":
     import gc
     import json
     import os
-    given = json.loads({arguments!r})  # on a separate line, because a traceback shows the line of the call
+{setup}    given = json.loads({arguments!r})  # on a separate line, because a traceback shows the line of the call
     result = {name}(**given)
     ranks = [os.environ[name] for name in {ranks} if name in os.environ]
     if result is not None and ranks[:1] in ([], ["0"]):
@@ -49,6 +50,17 @@ if __name__ == "__main__":
             rule = "it must be a JSON value of at most {longest} characters"
             print(f"the return value of {name} is not reported, {{rule}}: {{error}}", flush=True)
     gc.collect()  # a DistributedDataParallel that is freed at the interpreter's exit may abort it (PyTorch 2.13, gloo)
+"""
+
+# The lines with which a function that can resume imports packed modules.
+_UNPACKING = """\
+    import base64
+    import sys
+    import tempfile
+    import zlib
+    sys.path.insert(0, os.path.join(tempfile.mkdtemp(), "trainjob.zip"))
+    with open(sys.path[0], "wb") as archive:
+        archive.write(zlib.decompress(base64.b64decode({packed!r})))
 """
 
 
@@ -66,7 +78,10 @@ def function_command(trainer: CustomTrainer) -> list[str]:
     source, name = extract_source(trainer.func)
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
-    program = _PROGRAM.format(source=source, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT)
+    setup = _UNPACKING.format(packed=pack_sources("frameworks.transformers")) if trainer.resume else ""
+    program = _PROGRAM.format(
+        source=source, setup=setup, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT
+    )
     packed = base64.b64encode(program.encode()).decode()
     return list(validate_command(("python", "-c", _BOOTSTRAP, packed, *_pip_arguments(trainer)), "trainer.func"))
 

@@ -7,11 +7,14 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
+from trainjob.manifest.additions import add_env
 from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_env
 from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
+    CustomTrainer,
     CustomTrainerContainer,
     ExportModel,
     FineTune,
@@ -32,7 +35,9 @@ from trainjob.spec.volumes import WORKSPACE
 
 
 def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
-    """Return the TrainJob that runs a step; return a TrainJob or a manifest unchanged.
+    """Return the TrainJob that runs a step.
+
+    A manifest is returned unchanged, and so is a TrainJob, unless its function can resume.
 
     Initialize and export steps run as trainers of one node on the stock runtime. Queue, quota, logs and cancellation
     are therefore the same for every step, and no runtime has to be added.
@@ -42,6 +47,8 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
         run: identifies the run and its request: the same text in all attempts of a run. If it is empty, no training
             resumes an earlier one.
     """
+    if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer) and step.trainer.resume:
+        return add_env(step, {OWNER_VARIABLE: run, **SAVE_ENV})
     if isinstance(step, TrainJob | TrainJobManifest):
         return step
     if isinstance(step, FineTune):

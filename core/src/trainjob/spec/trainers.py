@@ -45,6 +45,8 @@ class CustomTrainer(Spec):
         resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
+        resume: whether the function uses transformers' Trainer and can resume. It then can import the callback and the
+            function that `trainjob.frameworks.transformers` describes.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -58,6 +60,7 @@ class CustomTrainer(Spec):
     resources_per_node: Resources | None = None
     env: Env | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
+    resume: bool = False
 
     @field_validator("func_args")
     @classmethod

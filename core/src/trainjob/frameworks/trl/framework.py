@@ -13,6 +13,8 @@ from trainjob.spec.framework import Framework
 
 _MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
 
+_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.transformers", "errors")  # of the program in the pod
+
 
 class _TRLFramework:
     """TRL; see [trainjob.spec.framework.Framework][] for the methods."""
@@ -45,7 +47,7 @@ class _TRLFramework:
         config = _to_trl_config(step.config)
         return CustomTrainerContainer(
             image=step.image,
-            command=tuple(program_command("frameworks.trl.pod", "frameworks.run_inputs", "errors")),
+            command=tuple(program_command("frameworks.trl.pod", *_DEPENDENCIES)),
             args=tuple(build_program_arguments(step, config, run if step.can_resume else "")),
             num_nodes=config.num_nodes or 1,
             num_proc_per_node=config.processes_per_node,

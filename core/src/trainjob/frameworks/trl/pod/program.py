@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError, redact_credentials
+from trainjob.frameworks.transformers.start import SAVE_ENV
 from trainjob.frameworks.trl.pod.dataset_files import check_columns
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
@@ -24,9 +25,7 @@ __all__ = ["main"]
 
 _TRAINING = "trainjob.frameworks.trl.pod.training"
 _REWARD_MODULE = "trainjob_reward"
-# Kubernetes ends the pod after its grace period. torchrun would do so after 30 s, which may be too early for a large
-# checkpoint (torch 2.13, distributed/launcher/api.py).
-_ENVIRONMENT = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_ENVIRONMENT = {**SAVE_ENV, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
-from torch.distributed import TCPStore
-
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.run_inputs import compute_run_digest
+from trainjob.frameworks.transformers.checkpoints import remove_marks
+from trainjob.frameworks.transformers.start import agree, report_resumption
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
-from trainjob.frameworks.trl.pod.run_files import find_last_checkpoint, read_record, remove_marks, write_record
+from trainjob.frameworks.trl.pod.run_files import find_checkpoint_of_run, read_record, write_record
 
 __all__ = ["Start", "agree_on_start"]
 
@@ -40,22 +40,10 @@ class Start:
 def agree_on_start(run: RunArguments) -> Start:
     """Return the decision of rank 0, the same in all processes of a training.
 
-    The processes exchange it through torchrun's store. Each process could decide by itself, but an attempt that is
-    still ending may save a checkpoint between two decisions.
-
     Raises:
         InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace.
     """
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if world_size == 1:
-        return _decide(run)
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    key = f"trainjob/start/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    if rank == 0:
-        start = _decide(run)
-        store.set(key, json.dumps(asdict(start)))
-        return start
-    start = Start(**json.loads(store.get(key)))
+    start = Start(**agree(lambda: asdict(_decide(run))))
     _check_shared_workspace(run, start)
     return start
 
@@ -63,12 +51,11 @@ def agree_on_start(run: RunArguments) -> Start:
 def _decide(run: RunArguments) -> Start:
     """Return the checkpoint to resume from, and record this attempt."""
     owner = compute_run_digest(run.run, run.inputs)
-    checkpoint = find_last_checkpoint(run.output, owner) if run.run else None
+    checkpoint = find_checkpoint_of_run(run.output, owner) if run.run else None
     if checkpoint is None:
         remove_marks(run.output)
     else:
-        step = checkpoint.name.rpartition("-")[2]
-        print(f"resumed from step {step}: {checkpoint} is complete", flush=True)
+        report_resumption(checkpoint)
     nonce = secrets.token_hex(8)
     write_record(run.output, {**_describe(run), "owner": owner, "attempt": nonce, "complete": False})
     return Start(owner, str(checkpoint or ""), nonce)

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import datasets
 import torch
 import transformers
+from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
-from trainjob.frameworks.trl.pod.callback import RunCallback
+from trainjob.frameworks.transformers.callback import CheckpointCallback
 from trainjob.frameworks.trl.pod.merging import save_merged_model
 from trainjob.frameworks.trl.pod.program import reward_names
 from trainjob.frameworks.trl.pod.rows import load_rows
@@ -28,6 +29,7 @@ from trainjob.frameworks.trl.pod.start import Start, agree_on_start
 __all__ = ["main"]
 
 
+@record  # type: ignore[untyped-decorator]  # torchrun's last lines then have this error
 def main() -> int:
     """Run the training, and return the exit code."""
     run = parse_run_arguments()
@@ -46,7 +48,7 @@ def train(run: RunArguments, start: Start) -> None:
     Raises:
         InvalidSpec: the request needs a GPU.
     """
-    callback = RunCallback(run.output, start.owner if run.run else "")
+    callback = CheckpointCallback(start.owner if run.run else "")
     transformers.trainer.DEFAULT_CALLBACKS.append(callback)
     script = importlib.import_module(f"trl.scripts.{run.method}")
     datasets.load_dataset = lambda *_, **__: load_rows(run)  # the scripts import the name when they need it
@@ -91,7 +93,7 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
     return words
 
 
-def finish(run: RunArguments, callback: RunCallback) -> None:
+def finish(run: RunArguments, callback: CheckpointCallback) -> None:
     """Save the merged model if there is one, and record that the run is complete."""
     has_adapter = (run.output / "adapter_config.json").is_file()
     if has_adapter and run.merge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,14 +12,15 @@ from typing import Any
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainjob.frameworks.trl.pod.run_files import mark_complete, remove_mark
+from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark
+from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 
-__all__ = ["RunCallback"]
+__all__ = ["CheckpointCallback"]
 
 _TERMINATED = 128 + signal.SIGTERM  # the exit code that a shell reports for a process that SIGTERM ended
 
 
-class RunCallback(TrainerCallback):  # type: ignore[misc]
+class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
     """Callback for one run, in each of its processes.
 
     transformers' own checkpoint after SIGTERM (`enable_jit_checkpoint`) is not used. It saves in the processes that got
@@ -26,15 +28,14 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     exit code 0 although the training is not complete (transformers 5.23, trainer_jit_checkpoint.py).
     """
 
-    def __init__(self, output: Path, owner: str) -> None:
+    def __init__(self, owner: str | None = None) -> None:
         """Create a callback.
 
         Args:
-            output: folder that the run writes to.
-            owner: digest of the run; empty for a run that cannot resume.
+            owner: text that identifies the run and its inputs; empty for a run that cannot resume. None means the run
+                of a function with `CustomTrainer(resume=True)`.
         """
-        self._output = output
-        self._owner = owner
+        self._owner = os.environ.get(OWNER_VARIABLE, "") if owner is None else owner
         self._terminated = False
         self._group: Any = None
         self._metrics: dict[str, float] = {}
@@ -68,41 +69,38 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self._metrics |= _select_numbers(logs)
         logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
 
-    def on_step_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save now if any process got SIGTERM."""
         if self._owner and self._is_terminated_anywhere():
             self._terminated = True
             control.should_save = True
-        self._prepare_save(state, control)
+        self._prepare_save(args, state, control)
 
-    def on_epoch_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Prepare a save at the end of an epoch."""
-        self._prepare_save(state, control)
+        self._prepare_save(args, state, control)
 
-    def on_save(self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Record that the checkpoint is complete, and end if a process got SIGTERM."""
         if not self._owner:
             return
         self._wait_for_all()
-        checkpoint = self._checkpoint(state)
+        checkpoint = _find_folder(args, state)
         if state.is_world_process_zero:
             mark_complete(checkpoint, self._owner)
         self._wait_for_all()
         if self._terminated:
             if state.is_world_process_zero:
-                print(f"trl: SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
+                print(f"SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
             raise SystemExit(_TERMINATED)
 
-    def _prepare_save(self, state: TrainerState, control: TrainerControl) -> None:
+    def _prepare_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         """Remove the mark of a checkpoint that will be overwritten.
 
         A pod that was deleted may have saved and marked it while this pod, its replacement, had already started.
         """
         if self._owner and control.should_save and state.is_world_process_zero:
-            remove_mark(self._checkpoint(state))
-
-    def _checkpoint(self, state: TrainerState) -> Path:
-        return self._output / f"checkpoint-{state.global_step}"
+            remove_mark(_find_folder(args, state))
 
     def _handle_sigterm(self, *_: Any) -> None:
         self._terminated = True
@@ -117,6 +115,11 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     def _wait_for_all(self) -> None:
         if self._group is not None:
             dist.barrier(group=self._group)
+
+
+def _find_folder(args: TrainingArguments, state: TrainerState) -> Path:
+    """Return the folder of the checkpoint after the current step."""
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _select_numbers(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -1,0 +1,65 @@
+"""SFT and DPO with TRL on real control planes: API server, controllers, Airflow and KFP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from control_plane import ControlPlane
+from tests.e2e.controlplane.test_chain import condition
+from trainjob.client import Cluster, Connection
+from trainjob_local.demo.hub import HubServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+import demo
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.trl, pytest.mark.usefixtures("torchrun_lock")]
+
+TASKS = {
+    "airflow": ["dataset", "dpo", "export", "model", "sft", "sft_model"],
+    "kfp": [
+        "export-model",
+        "export-model-2",
+        "fine-tune-trl",
+        "fine-tune-trl-2",
+        "initialize-dataset",
+        "initialize-model",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Serve the demo's tiny model and tickets like the Hugging Face hub."""
+    folder = tmp_path_factory.mktemp("hub")
+    demo.CACHE.mkdir(parents=True, exist_ok=True)
+    demo.make_hub(folder)
+    with HubServer(folder) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("engine", ["airflow", "kfp"])
+@pytest.mark.parametrize("trainer", ["2.3", "2.1"])
+def test_preference_tuning_after_sft(trainer, engine, hub, tmp_path, evidence):
+    """Six TrainJobs fetch, train an adapter, export the merged model, train it on pairs, and export it again."""
+    if reason := ControlPlane.unavailable_reason(trainer):
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        plane = ControlPlane(
+            tmp_path / "state", trainer=trainer, environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}
+        )
+        stack.enter_context(plane)
+        cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
+        stack.callback(cluster.close)
+        view = demo.run_chain(engine, "trl_preferences", cluster, plane.kubeconfig)
+        jobs = cluster.list_trainjobs("default")
+        assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
+        assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
+        manifest = json.loads((demo.find_export_folder(cluster, view, plane.state) / "manifest.json").read_text())
+    assert (manifest["framework"], manifest["method"]) == ("trl", "dpo")
+    assert "model.safetensors" in json.dumps(manifest)
+    evidence("features", row="TRL", cell="control plane")
