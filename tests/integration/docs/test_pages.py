@@ -14,6 +14,8 @@ import pytest
 import tomllib
 import typer
 import yaml
+from kubernetes import client
+from kubernetes import config as configuration
 from typer.main import get_command
 
 from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
@@ -21,6 +23,7 @@ from trainjob.cli.application import application
 
 LANGUAGES = {"python", "yaml", "json", "console", "text"}
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
+PIP_DOWNLOAD_OPTIONS = {"--require-hashes", "--no-deps", "--only-binary", "--dest", "-r"}
 MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
@@ -64,9 +67,12 @@ def test_json_blocks_are_valid(block):
 
 
 @blocks_of_language("yaml")
-def test_yaml_blocks_are_accepted(block, tmp_path):
+def test_yaml_blocks_are_accepted(block, tmp_path, request):
     """`trainjob submit -o yaml` accepts TrainJobs and steps; a kustomization names folders of this repository."""
     documents = list(yaml.safe_load_all(block.text))
+    if documents[0].get("kind") == "PersistentVolumeClaim":
+        create_claim(request.getfixturevalue("laptop"), *documents)
+        return
     if documents[0].get("kind") == "Kustomization":
         assert all((ROOT / path.removeprefix("trainjob/")).is_dir() for path in documents[0]["resources"])
         return
@@ -76,6 +82,14 @@ def test_yaml_blocks_are_accepted(block, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(yaml.safe_load_all(done.stdout))) == len(documents)
+
+
+def create_claim(laptop, claim):
+    """Create a claim in the laptop cluster, and delete it."""
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        claims = client.CoreV1Api(api)
+        claims.create_namespaced_persistent_volume_claim("default", claim, field_validation="Strict")
+        claims.delete_namespaced_persistent_volume_claim(claim["metadata"]["name"], "default")
 
 
 def parse_commands(line):
@@ -114,6 +128,9 @@ def check_kubectl(arguments):
 
 
 def check_pip(arguments):
+    if arguments[0] == "download":
+        assert {word for word in arguments if word.startswith("-")} <= PIP_DOWNLOAD_OPTIONS
+        return
     assert arguments[0] == "install"
     known = {}
     for folder in ("core", "laptop", "migrate", "providers/airflow", "components/kfp"):
