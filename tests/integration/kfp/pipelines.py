@@ -1,4 +1,4 @@
-"""Pipelines with plain commands instead of trainings.
+"""Pipelines with plain commands instead of trainings, and trainings of the demo's tiny model with TRL.
 
 The program runs one of them, or a component, with `kfp.local`: pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
 """
@@ -8,7 +8,7 @@ import sys
 
 from kfp import compiler, components, dsl, local
 
-from trainjob_kfp import cleanup, evaluate, fine_tune, initialize_dataset, source, train
+from trainjob_kfp import cleanup, evaluate, fine_tune, fine_tune_trl, initialize_dataset, source, train
 from trainjob_kfp.image import BASE_IMAGE
 
 
@@ -135,6 +135,61 @@ def kept_job_with_cleanup():
     with dsl.ExitHandler(cleanup()):
         kept = train(image="busybox", command=["sh", "-c", "echo started; sleep 600"], on_kill="keep")
         train(image="busybox", command=["echo", "never"]).after(kept)
+
+
+@dsl.pipeline
+def trl_sft(workspace: str):
+    fine_tune_trl(
+        method="sft",
+        workspace=workspace,
+        model="tiny-llama",
+        columns={"prompt": "input", "completion": "output"},
+        epochs=1.0,
+        batch_size=8,
+        learning_rate=3e-3,
+        config={"precision": "fp32", "seed": 7, "eval_dataset_path": "heldout"},
+        arguments={"logging_steps": 4},
+        image="trl",
+    )
+
+
+@dsl.pipeline
+def trl_dpo(workspace: str):
+    fine_tune_trl(
+        method="dpo",
+        workspace=workspace,
+        dataset_path="pairs",
+        output_path="preferences",
+        max_steps=6,
+        batch_size=8,
+        learning_rate=1e-3,
+        lora_rank=4,
+        config={"precision": "fp32", "seed": 7},
+        arguments={"logging_steps": 2, "beta": 0.1},
+        image="trl",
+    )
+
+
+def count_letters(completions, **kwargs):
+    import string
+
+    return [float(sum(letter in string.ascii_letters for letter in text)) for text in completions]
+
+
+@dsl.pipeline
+def trl_grpo(workspace: str):
+    fine_tune_trl(
+        method="grpo",
+        workspace=workspace,
+        columns={"prompt": "input"},
+        reward_functions=[source(count_letters)],
+        max_steps=6,
+        batch_size=8,
+        learning_rate=3e-3,
+        config={"precision": "fp32", "seed": 7},
+        arguments={"logging_steps": 2, "num_generations": 4, "max_completion_length": 8},
+        image="trl",
+    )
 
 
 if __name__ == "__main__":

@@ -9,44 +9,14 @@ import ast
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.integration.kfp.pipeline_runner import PipelineRunner
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
-
-PIPELINES = Path(__file__).resolve().parent / "pipelines.py"
-
-
-class PipelineRunner:
-    """Runner of pipelines with one run ID, so that a second start is the same run."""
-
-    def __init__(self, laptop, folder, run_id):
-        self.id, self._folder = run_id, folder
-        self._environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": run_id}
-
-    def start_pipeline(self, name, **arguments):
-        words = [f"{key}={value}" for key, value in arguments.items()]
-        return subprocess.Popen(
-            [sys.executable, str(PIPELINES), name, str(self._folder), *words],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def __call__(self, name, **arguments):
-        """Run a pipeline to its end, and return its exit code and log."""
-        process = self.start_pipeline(name, **arguments)
-        log, _ = process.communicate()
-        return process.returncode, log
-
-    def list_trainjobs(self, cluster):
-        return cluster.list_trainjobs("default", f"{labels.RUN}={self.id}")
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _OUR_PACKAGES = ("trainjob", "trainjob_kfp")
 
-# Step -> packages of which it needs all modules. It sends their sources to the training's pod, or it imports one of their
-# modules by a text (trainjob/frameworks/trl/argument_table.py).
+# Step -> packages of which it needs all modules. It sends their sources to the training's pod, or it imports one of
+# their modules by a text (trainjob/frameworks/trl/argument_table.py).
 _WHOLE_PACKAGES = {
     "export_model": ("trainjob/programs/export",),
     "fine_tune": ("trainjob/frameworks/torchtune/pod",),

@@ -53,9 +53,10 @@ TRL_ARGUMENTS = FrameworkArguments(
 
 
 def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration, from the argument `config` and the arguments for single fields.
+    """Return the fields of a configuration, from a component's arguments.
 
-    An argument overrides the same field in `config`. Lists of both are joined, and so are mappings.
+    They are those in the argument `config`, and those with an argument of their own. Such an argument overrides the
+    same field in `config`. Lists of both are joined, and so are mappings.
 
     Args:
         component: arguments of the component that belong to the framework.
@@ -75,9 +76,9 @@ def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dic
 
 
 def name_arguments(error: InvalidSpec, component: FrameworkArguments, given: Mapping[str, Any]) -> InvalidSpec:
-    """Return an error of a step with the names of the component's arguments in place of the configuration's fields.
+    """Return the error of a step with the component's names for the fields.
 
-    A field keeps its path if it was given in `config`.
+    The name of an argument replaces the path of its field in the configuration, unless the field was given in `config`.
 
     Args:
         error: the error; its paths start with `config.`.

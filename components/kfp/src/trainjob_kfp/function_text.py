@@ -49,7 +49,7 @@ def parse_reward_functions(given: Sequence[str]) -> list[Callable[..., Any] | st
 
 
 def _is_source(text: Any) -> bool:
-    """Return whether a text is Python code and not the name of a function, which has no spaces."""
+    """Return whether a text is Python code; the name of a function has no spaces."""
     return isinstance(text, str) and len(text.split()) > 1
 
 
