@@ -26,7 +26,17 @@ from tests.conformance.request_matrix import (
 from tests.conformance.runtimes import create_runtime
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import train_job
-from trainjob import CustomTrainerContainer, ExportModel, FineTune, Initializer, InvalidSpec, Runtime, TrainJob
+from trainjob import (
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    Initializer,
+    InvalidSpec,
+    Placement,
+    Runtime,
+    TrainJob,
+    TRLConfig,
+)
 from trainjob.manifest import Dialect, build_trainjob
 from trainjob.manifest import to_trainjob as general_request
 
@@ -160,6 +170,19 @@ def test_trl_trainings(client, namespace, target, record_feature):
     """A TRL training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, trl_requests, lambda words: False)
     record_feature("TRL")
+
+
+def test_a_pods_time_to_end(client, namespace, target):
+    """A pod's time to end is accepted from Trainer 2.3 on. Before, the builder or the API server names the field."""
+    placement = Placement(termination_grace_period_seconds=120)
+    step = FineTune(model="m", workspace="claim", placement=placement, config=TRLConfig(method="sft"))
+    builder_errors, server_errors = find_refusals(client, namespace, target, [("step", lambda: step)])
+    if target.trainer >= (2, 3):
+        assert (builder_errors, server_errors) == ({}, {})
+    elif target.trainer >= (2, 2):
+        assert "terminationGracePeriodSeconds" in server_errors["step"]
+    else:
+        assert "placement.termination_grace_period_seconds: 120 is not allowed" in builder_errors["step"]
 
 
 def is_unsupported_deadline(option, target):

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def train(name, max_steps):
-    """Train the tiny model on the tickets' answers, and save it."""
+    """Run the training of the tiny model, and save it."""
     import os
 
     from datasets import load_dataset

@@ -39,7 +39,7 @@ STEPS = {
         output_path="lora",
         image="registry.example/trl:1",
         env={"HF_TOKEN": SecretKeyReference(name="hub", key="token")},
-        placement=Placement(node_selector={"gpu": "h100"}),
+        placement=Placement(node_selector={"gpu": "h100"}, termination_grace_period_seconds=120),
         queue="team",
         config=TRLConfig(
             method="sft",
@@ -93,7 +93,10 @@ DIALECTS = {"sft": list(Dialect)}
 
 
 def shorten_program(value: Any) -> Any:
-    """Return a manifest without the packed program, which changes with every line of its source."""
+    """Return a manifest without the packed program.
+
+    The program changes with every line of its source.
+    """
     if isinstance(value, list):
         return [shorten_program(item) for item in value]
     if isinstance(value, dict):

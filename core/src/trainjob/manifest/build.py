@@ -179,6 +179,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "affinity": dict(placement.affinity),
         "serviceAccountName": placement.service_account_name,
         "imagePullSecrets": [{"name": name} for name in placement.image_pull_secrets],
+        "terminationGracePeriodSeconds": placement.termination_grace_period_seconds,
     }
     return {key: value for key, value in values.items() if value}
 

@@ -104,7 +104,7 @@ class Queue(Spec):
 
 
 class Placement(Spec):
-    """Placement of a step's pods: their nodes, service account and image pull secrets.
+    """Settings of a step's pods: their nodes, service account, image pull secrets and time to end.
 
     Attributes:
         node_selector: labels that a node must have.
@@ -112,6 +112,9 @@ class Placement(Spec):
         affinity: affinity as in a pod's spec.
         service_account_name: the pods' service account.
         image_pull_secrets: names of Secrets to pull images with.
+        termination_grace_period_seconds: seconds from SIGTERM until a pod that is drained, preempted or deleted is
+            killed; a training that saves a checkpoint then needs enough of them. None means 30, the default of
+            Kubernetes. Trainer 2.3 and later.
     """
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
@@ -119,6 +122,7 @@ class Placement(Spec):
     affinity: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     service_account_name: str = ""
     image_pull_secrets: Sequence[str] = ()
+    termination_grace_period_seconds: int | None = Field(default=None, ge=1)
 
 
 class Runtime(Spec):
