@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
 
 __all__ = [
+    "INSTALLATION_FAILED",
     "AdmissionRefused",
     "ClusterError",
     "ClusterUnreachable",
@@ -57,6 +58,10 @@ __all__ = [
     "Unauthorized",
     "WaitTimeout",
 ]
+
+
+INSTALLATION_FAILED = "packages could not be installed"
+"""Start of the message of an `InstallationFailed`, by which it is recognized in the log of a pod."""
 
 
 class ExitCode(IntEnum):
@@ -260,6 +265,12 @@ class CommandFailed(JobFailed):
     """
 
 
+class InstallationFailed(JobFailed):
+    """The packages of a training could not be installed in its pod."""
+
+    retryable = True
+
+
 class OutOfMemory(JobFailed):
     """A container of the step needed more memory than its limit."""
 
@@ -312,9 +323,3 @@ class ExportError(TrainJobError):
 
 class FetchError(TrainJobError):
     """A dataset or a model could not be fetched."""
-
-
-class InstallationFailed(TrainJobError):
-    """The packages of a training could not be installed in its pod."""
-
-    retryable = True

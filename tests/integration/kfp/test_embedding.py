@@ -177,6 +177,25 @@ def test_a_value_other_than_true_or_false_is_refused(monkeypatch):
 
 
 @pytest.mark.timeout(120)
+def test_an_embedded_component_sends_the_program_of_its_framework(embedded, laptop, tmp_path, unique):
+    """The program in the pod refuses an empty workspace. The launcher refuses an argument that is not in the table."""
+    run = {"KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": unique}
+    given = {
+        "method": "grpo",
+        "workspace": str(tmp_path / "workspace"),
+        "reward_functions": ["def score(completions, **kwargs):\n    return [1.0] * len(completions)"],
+        "image": "busybox",
+    }
+    done, _ = run_component(embedded["fine_tune_trl"], tmp_path, given, **run)
+    print(done.stdout[-3000:])
+    assert "model_path: /workspace/model is not allowed; it must be the folder of a model" in done.stdout
+    assert "The step failed:" in done.stdout
+    done, _ = run_component(embedded["fine_tune_trl"], tmp_path, {**given, "arguments": {"logging_step": 1}}, **run)
+    assert "arguments.logging_step: 1 is not allowed; TRL 1.16.0 grpo has no such argument" in done.stdout
+    assert done.returncode == 2
+
+
+@pytest.mark.timeout(120)
 def test_an_embedded_component_runs_without_our_packages(embedded, laptop, cluster, tmp_path, unique):
     absent = subprocess.run([LAUNCHER / "bin" / "python3", "-c", "import trainjob"], capture_output=True, text=True)
     assert "No module named 'trainjob'" in absent.stderr

@@ -55,7 +55,7 @@ def test_a_finished_job_is_not_waited_for(cluster, unique):
 
 
 def test_progress_that_only_the_trainer_reports_is_in_the_outcome(cluster, laptop, unique):
-    """transformers reports to the Trainer with the feature gate TrainJobRuntimeStatus; the log may have no progress."""
+    """transformers reports to the Trainer with the feature gate TrainJobStatus; the log may have no progress."""
     reference = submit(cluster, shell("echo nothing"), make_run_key(unique))
     assert wait(cluster, reference).progress is None
     metrics = [{"name": name, "value": value} for name, value in (("current_step", "7"), ("total_steps", "9"))]

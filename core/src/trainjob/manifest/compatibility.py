@@ -137,13 +137,6 @@ _FEATURES = (
         )
         for kind, usual in (("dataset", None), ("model", DEFAULT_MODEL_IGNORE_PATTERNS))
     ),
-    _Feature(
-        "placement.termination_grace_period_seconds",
-        Dialect.V2_2,  # and Trainer 2.3: Trainer 2.2 has the same dialect, and its API server refuses the field by name
-        lambda job: job.placement.termination_grace_period_seconds if job.placement else None,
-        "a pod's time to end",
-        "omit it; pods then have 30 seconds, or the time that the runtime's pod template sets",
-    ),
     _Feature("trainer.config.peft_config", Dialect.V2_1, _peft, "LoRA on a TorchTune runtime", _USE_WORKSPACE),
     _Feature(
         "trainer.config.num_proc_per_node",

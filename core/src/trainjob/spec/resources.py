@@ -114,7 +114,7 @@ class Placement(Spec):
         image_pull_secrets: names of Secrets to pull images with.
         termination_grace_period_seconds: seconds from SIGTERM until a pod that is drained, preempted or deleted is
             killed; a training that saves a checkpoint then needs enough of them. None means 30, the default of
-            Kubernetes. Trainer 2.3 and later.
+            Kubernetes. Trainer 2.3 and later; an older API server refuses the field by its name.
     """
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)

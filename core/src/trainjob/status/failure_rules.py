@@ -20,6 +20,7 @@ from trainjob.errors import (
     CommandFailed,
     DeadlineExceeded,
     ImageUnavailable,
+    InstallationFailed,
     Interrupted,
     JobDeleted,
     JobFailed,
@@ -42,6 +43,8 @@ class Category(str, Enum):
     """The step's own command ended with an error."""
     INITIALIZER = "Initializer"
     """A dataset or model initializer ended with an error, before the training."""
+    INSTALLATION = "Installation"
+    """The packages of the training could not be installed in its pod."""
     OUT_OF_MEMORY = "OutOfMemory"
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, preempted, refused by its node, or lost with it."""
@@ -115,6 +118,11 @@ RULES: Mapping[Category, Rule] = {
         False,
         "read the initializer's last log lines above; check the address, the credentials and the volume's free space",
         CommandFailed,
+    ),
+    Category.INSTALLATION: Rule(
+        True,
+        "read pip's lines above; give an image that contains the packages, an index that the pods reach, or wheels",
+        InstallationFailed,
     ),
     Category.OUT_OF_MEMORY: Rule(
         False, "give the step more memory (resources_per_node), or use smaller batches or a smaller model", OutOfMemory

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, InvalidSpec, Problem
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
@@ -174,7 +174,7 @@ def build_outcome(
         namespace=get_str(meta, "namespace"),
         uid=get_str(meta, "uid"),
         phase=verdict.phase,
-        category=_categorize(verdict, first),
+        category=_categorize(verdict, first, log_tail),
         reason=verdict.reason,
         message=_message(verdict, first),
         step=verdict.step or (first.step if first else ""),
@@ -199,7 +199,7 @@ def _message(verdict: Verdict, first: ContainerFailure | None) -> str:
     return f"{verdict.message}; {cause}" if verdict.message else cause
 
 
-def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
+def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequence[str]) -> Category:
     if verdict.phase is Phase.COMPLETE:
         return Category.SUCCEEDED
     if verdict.phase is Phase.DELETED:
@@ -210,6 +210,8 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
+    if any(f": failed: {INSTALLATION_FAILED}" in line for line in log_tail):
+        step_category = Category.INSTALLATION
     return find_category(first.reason, first.message) or known or step_category
 
 

@@ -16,7 +16,7 @@ def read_trainer_status(job: Mapping[str, Any]) -> Progress | None:
 
     It is None if the status has neither steps nor metrics.
 
-    Trainer 2.2 and later have this status with the feature gate TrainJobRuntimeStatus. transformers' KubeflowCallback
+    Trainer 2.2 and later have this status with the feature gate TrainJobStatus. transformers' KubeflowCallback
     (5.23) reports `current_step`, `total_steps`, `current_epoch` and the values of its log; after the training, only
     these values.
     """

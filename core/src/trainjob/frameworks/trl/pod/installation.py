@@ -10,7 +10,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from trainjob.errors import InstallationFailed, InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, InstallationFailed, InvalidSpec, Problem
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
 
 __all__ = ["provide_trl"]
@@ -60,7 +60,8 @@ def _install(run: RunArguments, folder: Path) -> None:
         source = ["--no-index", "--find-links", str(run.wheels)]
     options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--quiet"]
     command = [sys.executable, "-m", "pip", "install", *options, *source, "--target", str(folder), "-r"]
-    print(f"trl: installing {len(lock.REQUIREMENTS)} packages with pip", flush=True)
+    packages = {line.partition("==")[0] for line in lock.REQUIREMENTS}  # one may have lines for several Pythons
+    print(f"trl: installing {len(packages)} packages with pip", flush=True)
     begin = time.monotonic()
     done = subprocess.run(
         [*command, str(requirements)],
@@ -73,7 +74,9 @@ def _install(run: RunArguments, folder: Path) -> None:
     if done.returncode:
         lines = "\n".join(done.stdout.splitlines()[-_OUTPUT_LINES:])
         hint = "give an image that contains TRL, a pip_index_url that the pods can reach, or wheels in the workspace"
-        raise InstallationFailed(f"pip could not install TRL {run.trl_version}:\n{lines}", hint=hint)
+        raise InstallationFailed(
+            f"{INSTALLATION_FAILED}: pip ended with {done.returncode} for TRL {run.trl_version}\n{lines}", hint=hint
+        )
     seconds, names = time.monotonic() - begin, sorted(path.stem for path in folder.glob("*.dist-info"))
     print(f"trl: installed {', '.join(names)} in {seconds:.0f} s", flush=True)
 

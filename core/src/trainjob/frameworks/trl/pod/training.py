@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 
 import datasets
@@ -17,7 +16,7 @@ import torch
 import transformers
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.transformers.callback import CheckpointCallback
 from trainjob.frameworks.trl.pod.merging import save_merged_model
 from trainjob.frameworks.trl.pod.program import reward_names
@@ -29,17 +28,15 @@ from trainjob.frameworks.trl.pod.start import Start, agree_on_start
 __all__ = ["main"]
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun's last lines then have this error
-def main() -> int:
-    """Run the training, and return the exit code."""
+@record  # type: ignore[untyped-decorator]  # torchrun's last lines then have this process's error
+def main() -> None:
+    """Run the training.
+
+    Raises:
+        InvalidSpec: the nodes share no workspace, or the request needs a GPU.
+    """
     run = parse_run_arguments()
-    try:
-        start = agree_on_start(run)
-        train(run, start)
-    except TrainJobError as error:
-        print(f"trl: failed: {error}", file=sys.stderr, flush=True)
-        return 2 if isinstance(error, InvalidSpec) else 1
-    return 0
+    train(run, agree_on_start(run))
 
 
 def train(run: RunArguments, start: Start) -> None:
@@ -89,7 +86,7 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
         if not _has(words, "use_cpu"):
             words.append("--use_cpu=true")
     if os.environ.get("KUBEFLOW_TRAINER_SERVER_URL") and not _has(words, "report_to"):
-        words += ["--report_to", "kubeflow"]  # the Trainer's own progress (gate TrainJobRuntimeStatus, Trainer 2.2)
+        words += ["--report_to", "kubeflow"]  # the Trainer's own progress (gate TrainJobStatus, Trainer 2.2)
     return words
 
 
@@ -117,4 +114,4 @@ def _has(words: Sequence[str], name: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
