@@ -45,7 +45,7 @@ class Spec(BaseModel):
             raise to_invalid_spec(error) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield names and values for `repr` and `str`, with the names of functions instead of their addresses.
+        """Yield the names and values for `repr` and `str`; functions are shown by name.
 
         Airflow stores the text of an operator's request with the DAG. An address would make every parse of the DAG's
         file a new version of the DAG, because each process has other addresses.

@@ -104,7 +104,7 @@ class Queue(Spec):
 
 
 class Placement(Spec):
-    """Settings of a step's pods: their nodes, service account, image pull secrets and time to end.
+    """Settings of a step's pods: nodes, service account, image pull secrets, time to end.
 
     Attributes:
         node_selector: labels that a node must have.
