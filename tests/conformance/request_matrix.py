@@ -39,6 +39,7 @@ from trainjob import (
     Workspace,
 )
 from trainjob.manifest import to_trainjob
+from trainjob.spec import FrameworkConfig
 
 LARGE_RUNTIME = Runtime(name="any-llama3.3-70b", kind="TrainingRuntime")
 """A runtime that the Trainer does not ship; the tests create it."""
@@ -219,7 +220,7 @@ def trl_requests() -> Iterator[Request]:
         yield from _workspace_tuning_requests(label, "any/model", config)
 
 
-def _workspace_tuning_requests(label: str, model: str, config: TorchTuneConfig) -> Iterator[Request]:
+def _workspace_tuning_requests(label: str, model: str, config: FrameworkConfig) -> Iterator[Request]:
     step = FineTune(model=model, workspace="claim", model_path="made/before", output_path="$(y)", config=config)
     yield label, lambda: step
     yield f"{label} of a run", lambda: to_trainjob(step, run="0123456789abcdef-0123")

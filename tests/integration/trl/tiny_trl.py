@@ -10,7 +10,7 @@ TICKET_COLUMNS = {"prompt": "input", "completion": "output"}
 PAIRS = {"dataset_path": "pairs"}
 
 
-def length_reward(completions, **_):
+def length_reward(completions: list[str], **_: Any) -> list[float]:
     return [float(len(text)) for text in completions]
 
 
