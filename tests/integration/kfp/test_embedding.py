@@ -206,7 +206,7 @@ def test_an_embedded_component_sends_the_program_of_its_framework(embedded, lapt
         "image": "busybox",
     }
     done, _ = run_component(embedded["fine_tune_trl"], tmp_path, given, **run)
-    assert "model_path: /workspace/model is not allowed; it must be the folder of a model" in done.stdout
+    assert "model is not allowed; it must be the folder of a model with config.json" in done.stdout
     assert "The step failed:" in done.stdout
     done, _ = run_component(embedded["fine_tune_trl"], tmp_path, {**given, "arguments": {"logging_step": 1}}, **run)
     assert "arguments.logging_step: 1 is not allowed; TRL 1.16.0 grpo has no such argument" in done.stdout

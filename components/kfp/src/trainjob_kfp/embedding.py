@@ -36,11 +36,11 @@ _WHOLE_PACKAGES = {
     "initialize_dataset": ("trainjob/programs/fetch",),
     "initialize_model": ("trainjob/programs/fetch",),
 }
-# Step -> module and name that the step imports by a text (trainjob/spec/framework.py).
-_IMPORTS_BY_NAME = {
-    "fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK"),
-    "fine_tune_trl": ("trainjob/frameworks/trl/framework", "FRAMEWORK"),
-}
+_TORCHTUNE = ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")
+_TRL = ("trainjob/frameworks/trl/framework", "FRAMEWORK")
+# Step -> modules that it imports by a text, and the names in them (trainjob/spec/framework.py). The request's hash is
+# computed from the differences to a step with the default configuration, which is TorchTune's.
+_IMPORTS_BY_NAME = {"fine_tune": (_TORCHTUNE,), "fine_tune_trl": (_TRL, _TORCHTUNE)}
 
 # base85 without $ { } < > &, because YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change them.
 _TO_SAFE_CHARACTERS = str.maketrans("$&<>{}", ",./:[]")
@@ -76,6 +76,20 @@ def build_unpacking_program(function: Callable[..., Any]) -> str:
     return _UNPACKING_TEMPLATE.format(core=version("trainjob"), own=version("kfp-trainjob"), packed=packed)
 
 
+def remove_docstring(source: str) -> str:
+    """Return a component's source without the function's docstring.
+
+    kfp has copied the docstring to the component's description. Annotations stay, because kfp's executor evaluates
+    them.
+    """
+    *_, function = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    match function:
+        case ast.FunctionDef(body=[ast.Expr(value=ast.Constant(value=str())) as docstring, _, *_]):
+            del lines[docstring.lineno - 1 : docstring.end_lineno]
+    return "".join(lines)
+
+
 def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     """Return the source texts by path of all modules that a component function needs.
 
@@ -87,7 +101,7 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
     texts = _collect_whole_packages(steps)
-    named = [module for step, module in _IMPORTS_BY_NAME.items() if step in steps]
+    named = [module for step, modules in _IMPORTS_BY_NAME.items() if step in steps for module in modules]
     pending = [
         *_find_imports(program),
         *named,

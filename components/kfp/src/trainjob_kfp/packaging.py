@@ -10,7 +10,7 @@ from typing import Any
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob_kfp.embedding import build_unpacking_program
+from trainjob_kfp.embedding import build_unpacking_program, remove_docstring
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
 
 EMBED_VARIABLE = "TRAINJOB_KFP_EMBED"
@@ -47,7 +47,7 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
         component = _make_component(function, image=_PYTHON_IMAGE, packages=_core_requirements())
     command = component.component_spec.implementation.container.command
     # The last word of the command is the source that kfp's executor imports.
-    command[-1] = build_unpacking_program(function) + command[-1]
+    command[-1] = build_unpacking_program(function) + remove_docstring(command[-1])
     return component
 
 
