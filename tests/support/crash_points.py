@@ -79,6 +79,8 @@ ADOPTION_POINTS = (BEFORE_ADOPT, AFTER_ADOPT)
 """Points of an actor that adopts the TrainJob that another actor has created."""
 WAIT_POINTS = (WAITING, TERMINAL_STATE_SEEN, BEFORE_FAILED_DELETE, AFTER_FAILED_DELETE, OUTCOME_KNOWN)
 """From the start of waiting to the outcome, for actors that wait in their own process."""
+RESUBMISSION_POINTS = (OUTCOME_KNOWN, *CREATION_POINTS, SUBMITTED)
+"""From the end of an interrupted TrainJob to the wait for the next attempt."""
 QUICK_POINTS = (CREATE_SENT, AFTER_CREATE, OUTCOME_KNOWN)
 """Points at which `make test` kills a process that has no other one beside it; `make slow` covers all points."""
 # "Persisted" is a point of Airflow's workers only: the core and KFP's launcher keep no state outside the cluster.

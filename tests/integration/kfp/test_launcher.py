@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.support.interruptions import evict, evictions
 from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
@@ -265,3 +266,48 @@ def test_a_slow_standard_output_skips_lines_with_a_notice_and_keeps_the_last_lin
     # The queue keeps 100 lines, or 50 if a phase of the TrainJob is also skipped, because sources share the queue.
     assert written[-50:] == [*range(49_951, 50_001)]
     assert f"kubectl logs {name}-node-0-0" in output
+
+
+UNTIL_OPEN = "until [ -e {gate} ]; do sleep 0.05; done; echo finished"
+
+
+def test_an_interrupted_trainjob_is_followed_by_another_attempt(laptop_environment, cluster, own_pod, tmp_path):
+    environment, selector = {**laptop_environment, "KFP_POD_NAME": own_pod}, f"{labels.RUN}=run-{own_pod}"
+    with evictions(cluster, selector, 2, then=(tmp_path / "gate").touch) as interrupted:
+        done = run_launcher(environment, command=["sh", "-c", UNTIL_OPEN.format(gate=tmp_path / "gate")])
+    assert done.returncode == 0, done.stderr
+    first, second, last = re.split("interruption [12] of 3\n", done.stdout)
+    assert "was interrupted by the infrastructure (" in first
+    assert "[node-0] finished" not in first + second
+    assert "[node-0] finished" in last
+    [job] = list_trainjobs(cluster, own_pod)
+    assert job["metadata"]["uid"] not in interrupted
+    assert job["metadata"]["annotations"][labels.INTERRUPTIONS] == "2"
+
+
+def test_a_used_up_budget_fails_the_step(laptop_environment, cluster, own_pod):
+    environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
+    with evictions(cluster, f"{labels.RUN}=run-{own_pod}", 2):
+        done = run_launcher(environment, {"interruption_retries": 1}, command=["sleep", "60"])
+    assert done.returncode == 3
+    assert done.stdout.count("starting another attempt") == 1
+    assert "Evicted" in done.stderr
+
+
+def test_a_termination_after_an_interruption_deletes_the_newest_trainjob(laptop_environment, cluster, own_pod):
+    process = start_launcher({**laptop_environment, "KFP_POD_NAME": own_pod}, command=["sleep", "60"])
+    interrupted = evict(cluster, f"{labels.RUN}=run-{own_pod}")
+    read_until(process, "interruption 1 of 3")
+    read_until(process, ": created, uid")
+    [newest] = list_trainjobs(cluster, own_pod)
+    assert newest["metadata"]["uid"] != interrupted
+    assert f"TrainJob default/{newest['metadata']['name']} was deleted" in terminate(process)
+    assert process.returncode == 143
+    assert not list_trainjobs(cluster, own_pod)
+
+
+@pytest.mark.parametrize("budget", [-1, 1.5])
+def test_the_budget_for_interruptions_is_checked(laptop_environment, budget):
+    done = run_launcher(laptop_environment, {"interruption_retries": budget})
+    assert done.returncode == 2
+    assert "interruption_retries" in done.stderr

@@ -286,6 +286,33 @@ def test_a_finished_trainjob_is_retained(api):
     assert not api.deletions
 
 
+AFTER_AN_INTERRUPTION = "terminator.mark_finished(); terminator.begin_submission(); "
+
+
+def test_before_another_attempt_exists_a_signal_creates_none_and_retains_the_interrupted_trainjob(api):
+    after = f"{AFTER_AN_INTERRUPTION}{SIGNAL}; {CREATE}"
+    code, output = terminate(start_launcher(api.url, after=after, ready=False), None)
+    assert code == 143
+    assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
+    assert "SIGTERM: no TrainJob was created" in output
+
+
+def test_after_an_interruption_the_newest_trainjob_is_deleted(api):
+    newest = 'terminator.set_reference(JobReference("tune-2", "ml", "uid-2"))'
+    code, output = terminate(start_launcher(api.url, after=AFTER_AN_INTERRUPTION + newest))
+    assert code == 143
+    assert {path for _, path, *_ in api.deletions} == {f"{JOBS}/tune-2"}
+    assert "SIGTERM: TrainJob ml/tune-2 was deleted" in output
+
+
+def test_the_keep_condition_also_applies_to_the_next_attempt(api):
+    after = f"terminator.set_keep_condition(lambda: True); {AFTER_AN_INTERRUPTION}terminator.set_reference(tune)"
+    code, output = terminate(start_launcher(api.url, after=after))
+    assert code == 143
+    assert not api.deletions
+    assert "was retained" in output
+
+
 def test_an_unreachable_cluster_does_not_keep_the_process_running(refusing_url):
     code, output = terminate(start_launcher(refusing_url))
     assert code == 143

@@ -22,7 +22,7 @@ from trainjob.lifecycle import (
     Listener,
     ProgressLog,
     RunKey,
-    format_reattempt_notice,
+    plan_resubmission,
     run_key_of,
     submit,
     wait,
@@ -30,6 +30,7 @@ from trainjob.lifecycle import (
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import labels, to_trainjob
 from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key, workflow_owner_reference
@@ -53,6 +54,7 @@ def launch(
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
+    interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
     connection: Connection | None = None,
     key: RunKey | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
@@ -80,6 +82,8 @@ def launch(
         delete_with_run: whether the run's Workflow becomes the TrainJob's owner. The TrainJob is then deleted with the
             Workflow, which KFP 2.17 does an hour after the run's end by default. Its result must be stored elsewhere by
             then.
+        interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the task.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.
         key: run key of the task; by default read from the launcher's pod or the input of KFP's executor.
         on_progress: called after each progress of the training, on another thread.
@@ -94,6 +98,7 @@ def launch(
         JobFailed: the TrainJob failed, or was deleted.
         ClusterError: the cluster cannot be reached.
     """
+    interruption_retries = parse_interruption_retries(interruption_retries)
     if on_kill not in get_args(OnKill):
         raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
     if on_kill == "keep":
@@ -120,11 +125,17 @@ def launch(
                 terminator.note_creation(name, namespace)
                 guard.record_creation(name, namespace)
 
-            def attempt() -> tuple[JobReference, Outcome]:
-                terminator.set_keep_condition(keep)
+            def attempt(interruptions: int = 0) -> tuple[JobReference, Outcome]:
+                terminator.begin_submission()
                 with guard.guard_submission():
                     reference = guard.reference = submit(
-                        cluster, request, context.key, namespace=namespace, before_create=note_creation, owner=owner
+                        cluster,
+                        request,
+                        context.key,
+                        namespace=namespace,
+                        interruptions=interruptions,
+                        before_create=note_creation,
+                        owner=owner,
                     )
                 terminator.set_reference(reference)
                 how = "adopted" if reference.adopted else "created"
@@ -134,11 +145,12 @@ def launch(
                     listener = _build_listener(progress_log.listener, terminator, on_progress, on_line)
                     return reference, wait(cluster, reference, limits=limits, listener=listener)
 
+            terminator.set_keep_condition(keep)
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
                 reference, outcome = attempt()
-                while notice := format_reattempt_notice(reference, outcome):
-                    print_line(notice)
-                    reference, outcome = attempt()
+                while resubmission := plan_resubmission(reference, outcome, interruption_retries):
+                    print_line(resubmission.notice)
+                    reference, outcome = attempt(resubmission.interruptions)
     outcome.raise_for_failure()
     return outcome
 

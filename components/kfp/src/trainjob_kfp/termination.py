@@ -40,6 +40,7 @@ class Terminator:
       the process creates nothing. A creation that was not sent yet is not sent before an emissary's SIGKILL.
     * It is known ([set_reference][]): it is deleted by its uid.
     * It has ended ([mark_finished][]): it is retained as a record of what happened, and for a later try to adopt.
+    * Another attempt follows it ([begin_submission][]): as before the first request.
 
     Enter it on the main thread, because only the main thread may set signal handlers.
     """
@@ -58,7 +59,7 @@ class Terminator:
         self._uid: str | None = None
         self._pending_signal: int | None = None
         self._previous_handlers: dict[int, Any] = {}
-        self._may_have_ended = False
+        self._may_have_ended = self._has_ended = False
 
     def __enter__(self) -> Terminator:
         """Set the signal handlers, and open connections in the background."""
@@ -81,6 +82,11 @@ class Terminator:
         If it returns True, the TrainJob continues, and the signal ends only the process.
         """
         self._should_keep = should_keep
+
+    def begin_submission(self) -> None:
+        """Forget the TrainJob of the last attempt, which has ended and is retained."""
+        self._name = self._namespace = ""
+        self._uid, self._may_have_ended, self._has_ended = None, False, False
 
     def note_creation(self, name: str, namespace: str) -> None:
         """Record that a TrainJob of this name may exist from now on.
@@ -111,7 +117,7 @@ class Terminator:
 
         A signal then ends the process and retains the finished TrainJob.
         """
-        self._should_keep = lambda: True
+        self._has_ended = True
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._pending_signal = number
@@ -125,7 +131,7 @@ class Terminator:
 
         This method returns only if the creation of the TrainJob is in progress, after 1 s.
         """
-        if self._should_keep() or self._deletion_threads is None:
+        if self._has_ended or self._should_keep() or self._deletion_threads is None:
             self._exit(f"TrainJob {self._namespace}/{self._name} was retained")
         request = DeletionRequest(
             self._name, self._namespace, self._uid, self._exit_with_result, check_phase_first=self._may_have_ended

@@ -15,14 +15,22 @@ from trainjob.cli.interruption import Interrupted, Interruption
 from trainjob.cli.progress_output import ProgressOutput
 from trainjob.cli.request_file import UserRequest
 from trainjob.client import Cluster
-from trainjob.lifecycle import JobReference, KillAction, Limits, format_reattempt_notice, submit, wait_async
+from trainjob.lifecycle import JobReference, KillAction, Limits, plan_resubmission, submit, wait_async
 from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import to_trainjob
+from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 
 
-def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Console) -> Outcome:
+def follow(
+    cluster: Cluster,
+    request: UserRequest,
+    namespace: str,
+    console: Console,
+    *,
+    interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
+) -> Outcome:
     """Submit or adopt a TrainJob, and report its progress until it has ended.
 
     Ctrl-C and SIGTERM apply the TrainJob's `on_kill` action: by default it is deleted, unless it has ended. An
@@ -34,6 +42,7 @@ def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Cons
         request: the request and its run key.
         namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
         console: console for the reports.
+        interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob.
 
     Returns:
         The outcome, also of a failed TrainJob.
@@ -44,13 +53,15 @@ def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Cons
         BrokenPipeError: the reader of the console is gone.
         ClusterError: the cluster cannot be reached or refuses.
     """
-    return asyncio.run(_JobFollower(cluster, request, namespace, console).run())
+    return asyncio.run(_JobFollower(cluster, request, namespace, console, interruption_retries).run())
 
 
 class _JobFollower:
-    def __init__(self, cluster: Cluster, request: UserRequest, namespace: str, console: Console) -> None:
+    def __init__(
+        self, cluster: Cluster, request: UserRequest, namespace: str, console: Console, interruption_retries: int
+    ) -> None:
         self._cluster, self._request, self._namespace, self._console = cluster, request, namespace, console
-        self._guard = JobGuard()
+        self._interruption_retries, self._guard = interruption_retries, JobGuard()
 
     async def run(self) -> Outcome:
         """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""
@@ -70,9 +81,9 @@ class _JobFollower:
         try:
             with ended, ProgressOutput(self._console, interruption) as output:
                 reference, outcome = await self._attempt(interruption, output, limits)
-                while notice := format_reattempt_notice(reference, outcome):
-                    output.print_line(notice)
-                    reference, outcome = await self._attempt(interruption, output, limits)
+                while resubmission := plan_resubmission(reference, outcome, self._interruption_retries):
+                    output.print_line(resubmission.notice)
+                    reference, outcome = await self._attempt(interruption, output, limits, resubmission.interruptions)
                 if outcome.succeeded:  # after the last log lines; the caller reports a failure
                     duration = f" after {outcome.seconds:.0f} s" if outcome.seconds else ""
                     output.print_line(outcome.explain() + duration)
@@ -84,17 +95,17 @@ class _JobFollower:
             raise
 
     async def _attempt(
-        self, interruption: Interruption, output: ProgressOutput, limits: Limits
+        self, interruption: Interruption, output: ProgressOutput, limits: Limits, interruptions: int = 0
     ) -> tuple[JobReference, Outcome]:
         with self._guard.guard_submission():
-            reference = await asyncio.to_thread(self._submit, interruption)
+            reference = await asyncio.to_thread(self._submit, interruption, interruptions)
             self._guard.reference = reference
         output.print_line(describe_submission(reference))
         with self._guard.guard_wait():
             waiting = wait_async(self._cluster, reference, limits=limits, listener=output.create_listener(reference))
             return reference, await interruption.run(waiting)
 
-    def _submit(self, interruption: Interruption) -> JobReference:
+    def _submit(self, interruption: Interruption, interruptions: int) -> JobReference:
         def before_create(name: str, namespace: str) -> None:
             if interruption.reason:
                 raise interruption.reason
@@ -106,6 +117,7 @@ class _JobFollower:
             self._request.key,
             namespace=self._namespace,
             renewal=self._request.renewal,
+            interruptions=interruptions,
             before_create=before_create,
         )
 

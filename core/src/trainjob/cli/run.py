@@ -11,9 +11,16 @@ from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests
 from trainjob.manifest import Dialect
+from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 
 __all__ = ["run"]
+
+_INTERRUPTION_RETRIES = typer.Option(
+    min=0,
+    help="How often another attempt starts after the infrastructure has interrupted a TrainJob, for example by an "
+    "eviction, a preemption or a drain.",
+)
 
 
 def run(
@@ -21,6 +28,7 @@ def run(
     namespace: Annotated[str, request_file.NAMESPACE] = "",
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
+    interruption_retries: Annotated[int, _INTERRUPTION_RETRIES] = DEFAULT_INTERRUPTION_RETRIES,
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
@@ -45,7 +53,7 @@ def run(
     try:
         with terminal.open_cluster() as cluster:
             for request in requests:
-                outcomes.append(follow(cluster, request, namespace, console))
+                outcomes.append(follow(cluster, request, namespace, console, interruption_retries=interruption_retries))
                 if not outcomes[-1].succeeded:
                     break
     except Interrupted as stopped:

@@ -1,10 +1,10 @@
 """Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
-from trainjob.lifecycle.adoption import format_reattempt_notice
 from trainjob.lifecycle.cancellation import apply_kill_action, cancel, cancel_unless_finished
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.progress_log import ProgressLog
+from trainjob.lifecycle.resubmission import Resubmission, plan_resubmission
 from trainjob.lifecycle.submission import reference_to, submit
 from trainjob.lifecycle.suspension import set_suspended
 from trainjob.lifecycle.wait_policy import KillAction, Limits
@@ -19,12 +19,13 @@ __all__ = [
     "Limits",
     "Listener",
     "ProgressLog",
+    "Resubmission",
     "RunKey",
     "apply_kill_action",
     "cancel",
     "cancel_unless_finished",
     "check_external",
-    "format_reattempt_notice",
+    "plan_resubmission",
     "reference_to",
     "run_key_of",
     "set_suspended",

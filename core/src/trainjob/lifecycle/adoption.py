@@ -8,9 +8,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
-from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
-from trainjob.status import Outcome, Phase
 
 
 def adopt(
@@ -61,17 +59,6 @@ def adopt(
         return None
     is_unusable = patched["metadata"].get("deletionTimestamp") or labels.get_annotation(patched, labels.SUSPENDED)
     return None if is_unusable else patched
-
-
-def format_reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
-    """Return a log line if the adopted TrainJob was deleted and a retry is needed, else "".
-
-    An earlier try may delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that
-    is cleared. If this caller created the TrainJob itself, another user or process deleted it, and the step has failed.
-    """
-    if outcome.phase is Phase.DELETED and reference.adopted:
-        return f"TrainJob {reference} was deleted after it was adopted; starting another attempt"
-    return ""
 
 
 def _is_finished(pod: Mapping[str, Any]) -> bool:

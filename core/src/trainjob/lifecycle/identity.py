@@ -86,6 +86,7 @@ class JobReference:
         attempt: its number among the TrainJobs of its run key, from 1.
         adopted: whether it existed before this process submitted it.
         adopted_at: time of this adoption, which distinguishes it from later adoptions; empty for a created TrainJob.
+        interruptions: number of attempts before it that the infrastructure interrupted, and that this one continues.
     """
 
     name: str
@@ -94,6 +95,7 @@ class JobReference:
     attempt: int = 1
     adopted: bool = False
     adopted_at: str = ""
+    interruptions: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""

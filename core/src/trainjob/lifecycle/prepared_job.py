@@ -38,6 +38,7 @@ class PreparedJob:
         namespace: namespace of the TrainJob.
         name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
+        interruptions: number of attempts that the infrastructure interrupted before the next one.
     """
 
     job: TrainJob | TrainJobManifest
@@ -46,15 +47,20 @@ class PreparedJob:
     namespace: str
     name_prefix: str = ""
     renewal: str = ""
+    interruptions: int = 0
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
-        key, renewed = self.key, {labels.RENEWAL: self.renewal} if self.renewal else {}
+        key, given = self.key, {labels.RENEWAL: self.renewal, labels.INTERRUPTIONS: str(self.interruptions or "")}
         return {
             "name": job_name(self.job.name or self.name_prefix or key.task, key.digest, attempt),
             "namespace": self.namespace,
             "labels": labels.run_labels(key.to_dict(), key.digest, attempt),
-            "annotations": {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: self.spec_hash} | renewed,
+            "annotations": {
+                labels.RUN_KEY: key.canonical,
+                labels.SPEC_HASH: self.spec_hash,
+                **{name: text for name, text in given.items() if text},
+            },
         }
 
 
@@ -67,6 +73,7 @@ def prepare_job(
     name_prefix: str = "",
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
+    interruptions: int = 0,
 ) -> PreparedJob:
     """Prepare a request without access to the cluster.
 
@@ -80,15 +87,15 @@ def prepare_job(
         name_prefix: start of the TrainJob's name if the request sets no name.
         variables: environment variables for the trainer that are not part of the request.
         renewal: changes whenever a user requests that the work is done again.
+        interruptions: number of attempts that the infrastructure interrupted before this submission.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
     request_hash = spec_hash(request)
     job = add_env(to_trainjob(request, run=f"{key.digest}-{request_hash}"), variables or {})
-    return PreparedJob(
-        job, key, request_hash, _select_namespace(job, namespace) or default_namespace, name_prefix, renewal
-    )
+    selected_namespace = _select_namespace(job, namespace) or default_namespace
+    return PreparedJob(job, key, request_hash, selected_namespace, name_prefix, renewal, interruptions)
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:

@@ -31,6 +31,9 @@ from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 
+# Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
+# younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
+_CREATION_TIME_STEP = 1.0
 # Part of the error of strict field validation (k8s.io/apimachinery, runtime.NewStrictDecodingError).
 _UNKNOWN_FIELD = "unknown field"
 
@@ -45,6 +48,7 @@ def submit(
     since: datetime | None = None,
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
+    interruptions: int = 0,
     known: JobReference | None = None,
     timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
@@ -64,6 +68,9 @@ def submit(
             who started it. Other values do not prevent the adoption of an earlier TrainJob.
         renewal: changes whenever a user requests that the work is done again. A TrainJob that succeeded under another
             value is not adopted, even if the new try is killed several times before it creates its own.
+        interruptions: number of attempts that the infrastructure interrupted before this submission, as
+            [plan_resubmission][] returns it; 0 for a new try. A created TrainJob carries it as an annotation. An
+            adopted one keeps its own.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then.
         timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
@@ -92,6 +99,7 @@ def submit(
         name_prefix=name_prefix,
         variables=variables,
         renewal=renewal,
+        interruptions=interruptions,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
     timer, own_label = _RetryTimer(timeout), f"{labels.RUN_KEY}={key.digest}"
@@ -111,6 +119,8 @@ def submit(
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, manifest["metadata"])
         if not is_terminating:
             timer.raise_if_expired(error)
+            if interruptions:
+                time.sleep(_CREATION_TIME_STEP)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
             except Conflict as conflict:
@@ -240,7 +250,8 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
     """
     meta = job["metadata"]
     attempt, adopted_at = max(attempt_of(job), 1), labels.get_adoption_time(job) if adopted else ""
-    return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at)
+    interruptions = labels.get_interruptions(job)
+    return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at, interruptions)
 
 
 def _to_api_time(moment: datetime | None) -> str:

@@ -29,6 +29,11 @@ ON_KILL = f"{PREFIX}/on-kill"
 """Annotation: `suspend` or `keep`, if the TrainJob must not be deleted when its workflow step is killed."""
 ADOPTED = f"{PREFIX}/adopted"
 """Annotation: time of the last adoption. Each adoption writes another text, so that the sweep knows the last use."""
+INTERRUPTIONS = f"{PREFIX}/interruptions"
+"""Annotation: number of attempts before this one that the infrastructure interrupted; missing means 0.
+
+See `trainjob.lifecycle.plan_resubmission`.
+"""
 SUSPENDED = f"{PREFIX}/suspended"
 """Annotation: this project suspended the TrainJob because nothing waited for it any more. An adoption resumes it."""
 EXPORTS, EXPORTED = f"{PREFIX}/exports", f"{PREFIX}/exported"
@@ -68,6 +73,12 @@ def get_annotation(job: Mapping[str, Any], name: str) -> str:
 def get_adoption_time(job: Mapping[str, Any]) -> str:
     """Return the time at which a TrainJob was last adopted; empty if it never was."""
     return get_annotation(job, ADOPTED)
+
+
+def get_interruptions(job: Mapping[str, Any]) -> int:
+    """Return the number of interrupted attempts before a TrainJob; 0 if its annotation is missing or not a number."""
+    text = get_annotation(job, INTERRUPTIONS)
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def retention_annotations(job: TrainJob | TrainJobManifest) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tests.support.crash_points import (
     CREATION_POINTS,
     FIRST_ACTOR_POINTS,
     LAUNCHER_POINTS,
+    RESUBMISSION_POINTS,
     SUBMITTED,
     TERMINATION_POINTS,
     WAITING,
@@ -26,9 +27,11 @@ from tests.support.crash_points import (
     reached_by,
     release,
 )
+from tests.support.interruptions import evict
 from tests.support.polling import wait_until
 from trainjob.client import Connection
 from trainjob.lifecycle import RunKey
+from trainjob.manifest import labels
 from trainjob_kfp.launcher import clean_up
 
 pytestmark = pytest.mark.timeout(300)
@@ -118,6 +121,25 @@ def test_a_launcher_that_dies_is_replaced_by_its_next_try(step, audit, evidence,
     assert reached_by(step.folder / "first"), step.read_output(first)
     step.finish_job()
     check_result(step, audit, evidence, point, "alone", step.run_to_end("first"), kills=kills)
+
+
+@pytest.mark.parametrize("point", kill_parameters(RESUBMISSION_POINTS))
+def test_a_launcher_that_dies_after_an_interruption_leaves_one_trainjob(step, audit, evidence, cluster, point):
+    """The next try creates the attempt that the first one could not create, or adopts the one that it created."""
+    first, selector = step.start("first"), f"{labels.RUN_KEY}={step.key.digest}"
+    wait_until(lambda: step.is_waiting(first), SECONDS)
+    wait_until(lambda: "Running" in step.read_output(first), SECONDS)
+    arm_trap(step.folder / "first", point)
+    interrupted = evict(cluster, selector)
+    assert first.wait_for_end() == "Failed"
+    assert reached_by(step.folder / "first"), step.read_output(first)
+    created = {uid for uid in audit.created_uids(step.key) if uid != interrupted}
+    second = step.start("first")
+    wait_until(lambda: "TrainJob default/" in step.read_output(second), SECONDS)
+    [job] = wait_until(lambda: cluster.list_trainjobs("default", selector))
+    assert labels.get_interruptions(job) == (job["metadata"]["uid"] in created)
+    step.finish_job()
+    check_result(step, audit, evidence, point, "interrupted", step.run_to_end("first", second))
 
 
 def kill_first_launcher(step, point):

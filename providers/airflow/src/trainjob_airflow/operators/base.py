@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import (
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from trainjob.lifecycle import JobReference, Limits
+    from trainjob.lifecycle import JobReference, Limits, Resubmission
     from trainjob.lifecycle.job_guard import JobGuard
     from trainjob.status import Outcome
 
@@ -76,6 +77,7 @@ class StepOperator(BaseOperator):
         deferrable: bool | None = None,
         on_kill_action: str = "delete",
         on_failure_action: str = "delete",
+        interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
         get_logs: bool = True,
         ttl_after_success: timedelta | None = None,
         ttl_after_failure: timedelta | None = None,
@@ -101,6 +103,9 @@ class StepOperator(BaseOperator):
             on_failure_action: what happens to a TrainJob that is ended because of its restarts or because it cannot
                 start: `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are
                 retained until the next try).
+            interruption_retries: how often the task starts another attempt after the infrastructure has interrupted
+                the TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as
+                retries of the task. With 0, an interruption fails the try.
             get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
                 are still logged, and the task's error still has the last lines of a failed container.
             ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
@@ -124,6 +129,7 @@ class StepOperator(BaseOperator):
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.get_logs = get_logs
+        self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
         self._stop_request = StopRequest()
@@ -149,7 +155,7 @@ class StepOperator(BaseOperator):
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
         with self._handle_unexpected_errors(context), convert_permanent_errors():
-            return self._execute(context)
+            return self._run_attempts(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume the task after its deferral.
@@ -160,19 +166,32 @@ class StepOperator(BaseOperator):
         with self._handle_unexpected_errors(context):
             return super().resume_execution(next_method, next_kwargs, context)
 
-    def _execute(self, context: Context) -> dict[str, Any]:
+    def _run_attempts(self, context: Context, interruptions: int = 0, deadline: float | None = None) -> dict[str, Any]:
+        """Submit or adopt the TrainJob, and wait for it and for the attempts that follow an interruption.
+
+        Args:
+            context: context of the task.
+            interruptions: number of attempts of this try that the infrastructure has interrupted.
+            deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` from
+                now.
+        """
         from trainjob.status import derive_verdict
 
         step = self.rendered_step(context)
-        reference = self._submit(context, step)
-        limits = self._limits(step)
-        found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
-        # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
-        # this run for the end of the next one (Airflow 3.3; see MIN_TRIGGER_SECONDS).
-        if self.deferrable and not derive_verdict(found).phase.finished:
-            self._end_if_user_decided(context, reference)
-            self._defer(reference, limits)
-        return self._wait_on_worker(context, reference, limits)
+        while True:
+            reference = self._submit(context, step, interruptions)
+            limits = self._limits(step)
+            found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
+            # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end
+            # of this run for the end of the next one (Airflow 3.3; see MIN_TRIGGER_SECONDS).
+            if self.deferrable and not derive_verdict(found).phase.finished:
+                self._end_if_user_decided(context, reference)
+                self._defer(reference, limits, deadline)
+            outcome, step_result = self._wait_on_worker(context, reference, limits)
+            resubmission = self._plan_resubmission(context, reference, outcome)
+            if resubmission is None:
+                return self._finish(context, outcome, reference, step_result)
+            interruptions = resubmission.interruptions
 
     @convert_permanent_errors()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -188,9 +207,12 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
         self._set_links(reference)
-        if "outcome" in event:
-            return self._finish(context, Outcome.from_dict(event["outcome"]), reference, event.get("receipt") or {})
-        raise error_from_event(event)
+        if "outcome" not in event:
+            raise error_from_event(event)
+        outcome = Outcome.from_dict(event["outcome"])
+        if resubmission := self._plan_resubmission(context, reference, outcome):
+            return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
+        return self._finish(context, outcome, reference, event.get("receipt") or {})
 
     def on_kill(self) -> None:
         """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
@@ -273,7 +295,7 @@ class StepOperator(BaseOperator):
             workspace.claim_name(context) if isinstance(workspace, Workspace) else _PLACEHOLDER_CLAIM
         )
 
-    def _submit(self, context: Context, step: Any) -> JobReference:
+    def _submit(self, context: Context, step: Any, interruptions: int) -> JobReference:
         from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
@@ -284,6 +306,7 @@ class StepOperator(BaseOperator):
                 step,
                 namespace=self.namespace,
                 prefix=self.task_id,
+                interruptions=interruptions,
                 before_create=self._guard.record_creation,
             )
         self.log.info(
@@ -316,10 +339,11 @@ class StepOperator(BaseOperator):
             on_failure=KillAction(job.on_failure),
         )
 
-    def _defer(self, reference: JobReference, limits: Limits) -> NoReturn:
+    def _defer(self, reference: JobReference, limits: Limits, deadline: float | None) -> NoReturn:
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
-        deadline = time.time() + self.execution_timeout.total_seconds() if self.execution_timeout else None
+        if deadline is None and self.execution_timeout:
+            deadline = time.time() + self.execution_timeout.total_seconds()
         trigger = TrainJobTrigger(
             reference=reference.to_dict(),
             limits=limits.to_dict(),
@@ -330,7 +354,15 @@ class StepOperator(BaseOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _wait_on_worker(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
+    def _wait_on_worker(
+        self, context: Context, reference: JobReference, limits: Limits
+    ) -> tuple[Outcome, dict[str, Any]]:
+        """Return the TrainJob's outcome and the result of its step.
+
+        Raises:
+            AirflowRescheduleException: the worker was stopped; see [execute][].
+            AirflowException: a user has cleared the task or set its state.
+        """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
         from trainjob_airflow.task_progress import TaskProgress
@@ -352,7 +384,7 @@ class StepOperator(BaseOperator):
             # After a shorter time, the scheduler could take the end of this process for the end of the next one, as it
             # does after a deferral (Airflow 3.3; see MIN_TRIGGER_SECONDS).
             raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=MIN_TRIGGER_SECONDS))
-        return self._finish(context, outcome, reference, progress.step_result)
+        return outcome, progress.step_result
 
     def _end_if_user_decided(self, context: Context, reference: JobReference) -> None:
         """Apply the kill action and raise an error if a user has ended the task.
@@ -414,17 +446,22 @@ class StepOperator(BaseOperator):
         result = apply_kill_action(self.hook.get_conn(), reference, self.on_kill_action)
         self.log.info("TrainJob %s: %s: %s", reference, result, reason)
 
-    def _finish(
-        self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        from trainjob.lifecycle import format_reattempt_notice
-        from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
+    def _plan_resubmission(self, context: Context, reference: JobReference, outcome: Outcome) -> Resubmission | None:
+        """Publish how the TrainJob has ended, and return the decision to submit another attempt, if any."""
+        from trainjob.lifecycle import plan_resubmission
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
 
         context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
-        if notice := format_reattempt_notice(reference, outcome):
-            self.log.info(notice)
-            return self.execute(context)
+        resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
+        if resubmission is not None:
+            self.log.info(resubmission.notice)
+        return resubmission
+
+    def _finish(
+        self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
+
         outcome.raise_for_failure()
         extra_values = self.extra_values(outcome, step_result)
         add_asset_event_extra(context, self.outlets, outcome, reference, extra_values)

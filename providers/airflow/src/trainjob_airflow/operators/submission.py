@@ -25,6 +25,7 @@ def submit_for_task(
     *,
     namespace: str,
     prefix: str,
+    interruptions: int = 0,
     before_create: Callable[[str, str], None] | None = None,
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
@@ -42,6 +43,7 @@ def submit_for_task(
         step: the step to run.
         namespace: namespace of the TrainJob; empty means the connection's.
         prefix: beginning of the TrainJob's name.
+        interruptions: see `trainjob.lifecycle.submit`.
         before_create: see `trainjob.lifecycle.submit`.
 
     Returns:
@@ -64,6 +66,7 @@ def submit_for_task(
         since=context["dag_run"].start_date,
         variables=parent_run_variables(context),
         renewal=get_renewal(context),
+        interruptions=interruptions,
         known=known,
         before_create=before_create,
     )

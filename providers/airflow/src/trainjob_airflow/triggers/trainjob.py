@@ -27,9 +27,9 @@ class TrainJobTrigger(BaseTrigger):
     All triggers of a triggerer with the same connection and namespace share one informer for TrainJobs and one for
     pods. The events are:
 
-    * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: the TrainJob has ended, with success or not; see
-      `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at its end, such as an export's
-      receipt, or empty.
+    * `{"reference": {...}, "outcome": {...}, "receipt": {...}, "deadline": ...}`: the TrainJob has ended, with success
+      or not; see `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at its end, such as an
+      export's receipt, or empty. `deadline` is the trigger's argument, which another attempt keeps.
     * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's
       class. After an error that is not in `trainjob.errors`, such as an ImportError, the TrainJob continues until the
       operator decides about it.
@@ -95,7 +95,7 @@ class TrainJobTrigger(BaseTrigger):
                     outcome = await wait_async(cluster, reference, limits=self._limits(), listener=progress.listener)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
-        return {"outcome": outcome.to_dict(), "receipt": progress.step_result}
+        return {"outcome": outcome.to_dict(), "receipt": progress.step_result, "deadline": self.deadline}
 
     async def on_kill(self) -> None:
         """Apply the kill action to the TrainJob unless it has ended.

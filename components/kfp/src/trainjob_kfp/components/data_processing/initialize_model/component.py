@@ -33,6 +33,7 @@ def initialize_model(
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
+    interruption_retries: int = 3,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -64,6 +65,7 @@ def initialize_model(
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        interruption_retries: Number of further attempts after evictions, preemptions and drains; task retries are separate.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -96,5 +98,11 @@ def initialize_model(
             },
             task_config,
         )
-        outcome = launcher.launch(step, namespace=namespace, on_kill=on_kill, delete_with_run=delete_with_run)
+        outcome = launcher.launch(
+            step,
+            namespace=namespace,
+            on_kill=on_kill,
+            delete_with_run=delete_with_run,
+            interruption_retries=interruption_retries,
+        )
         return outputs.build_outputs(outcome, "/workspace/model", step.workspace)

@@ -35,6 +35,7 @@ def export_model(
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
+    interruption_retries: int = 3,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -69,6 +70,7 @@ def export_model(
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        interruption_retries: Number of further attempts after evictions, preemptions and drains; task retries are separate.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -109,6 +111,7 @@ def export_model(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
+            interruption_retries=interruption_retries,
             on_line=log_summary.read_line,
         )
         model_location.update_artifact(model, outcome, place, log_summary.step_result)

@@ -40,6 +40,7 @@ def train(
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
+    interruption_retries: int = 3,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -86,6 +87,7 @@ def train(
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        interruption_retries: Number of further attempts after evictions, preemptions and drains; task retries are separate.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -131,6 +133,7 @@ def train(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
+            interruption_retries=interruption_retries,
             on_progress=log_summary.points.append,
             on_line=log_summary.read_line,
         )

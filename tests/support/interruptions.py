@@ -1,0 +1,77 @@
+"""Evictions of the running pods of a step's TrainJobs on a laptop cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from tests.support.polling import wait_until
+from trainjob.client import Cluster
+from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
+
+
+def evict(cluster: Cluster, selector: str, *, namespace: str = "default", earlier: Collection[str] = ()) -> str:
+    """Wait for a running pod of a TrainJob, evict it, and return the UID of the TrainJob.
+
+    Args:
+        cluster: client of the laptop cluster.
+        selector: label selector of the step's TrainJobs.
+        namespace: namespace of the TrainJobs.
+        earlier: UIDs of TrainJobs whose pods were evicted before.
+    """
+    uid, pod_name = wait_until(lambda: _find_running(cluster, selector, namespace, earlier))
+    body = {"metadata": {"annotations": {FAULT_ANNOTATION: "Evicted"}}}
+    cluster._http.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{pod_name}", doing="evict a pod", body=body)
+    return uid
+
+
+def _find_running(cluster: Cluster, selector: str, namespace: str, earlier: Collection[str]) -> tuple[str, str] | None:
+    """Return the UID of a TrainJob that is not in `earlier`, and the name of its running pod."""
+    for job in cluster.list_trainjobs(namespace, selector):
+        uid, created = job["metadata"]["uid"], job["metadata"]["creationTimestamp"]
+        for pod in cluster.list_pods(job["metadata"]["name"], namespace) if uid not in earlier else ():
+            if _is_running(pod) and pod["metadata"]["creationTimestamp"] >= created:
+                return uid, pod["metadata"]["name"]
+    return None
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+@contextlib.contextmanager
+def evictions(
+    cluster: Cluster,
+    selector: str,
+    times: int,
+    *,
+    namespace: str = "default",
+    then: Callable[[], object] | None = None,
+) -> Iterator[list[str]]:
+    """Evict the pods of the step's next TrainJobs in the background, each TrainJob once.
+
+    Yields the UIDs of the interrupted TrainJobs. At the end of the context, all of them must have been interrupted.
+
+    Args:
+        cluster: client of the laptop cluster.
+        selector: label selector of the step's TrainJobs.
+        times: number of TrainJobs to interrupt.
+        namespace: namespace of the TrainJobs.
+        then: called when a pod of the attempt after the last eviction runs, for example to let it end.
+    """
+    interrupted: list[str] = []
+
+    def run() -> None:
+        for _ in range(times):
+            interrupted.append(evict(cluster, selector, namespace=namespace, earlier=interrupted))
+        if then:
+            wait_until(lambda: _find_running(cluster, selector, namespace, interrupted))
+            then()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield interrupted
+    thread.join(60)
+    assert len(interrupted) == times

@@ -1,0 +1,96 @@
+"""Tests of the decision whether another attempt follows a TrainJob that has ended."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.errors import Interrupted, InvalidSpec
+from trainjob.lifecycle import JobReference, RunKey, plan_resubmission, reference_to
+from trainjob.lifecycle.prepared_job import prepare_job
+from trainjob.manifest import build_trainjob, labels
+from trainjob.spec import CustomTrainerContainer, TrainJob
+from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob.status import Category, Outcome, Phase
+from trainjob.status.failure_rules import RULES
+
+REQUEST, KEY = TrainJob(trainer=CustomTrainerContainer(image="busybox")), RunKey("test", "dag", "tune", "run-1")
+
+
+def reference(interruptions=0, *, adopted=False):
+    return JobReference("tune-1", "ml", "uid-1", 1, adopted, interruptions=interruptions)
+
+
+def outcome(category=Category.INFRASTRUCTURE, phase=Phase.FAILED, message="Evicted: the node was low on memory\nmore"):
+    return Outcome("tune-1", "ml", "uid-1", phase, category, "RestartLimitExceeded", message)
+
+
+def test_an_interruption_starts_another_attempt_and_is_counted():
+    planned = plan_resubmission(reference(1), outcome(), 3)
+    assert planned.interruptions == 2
+    assert planned.notice == (
+        "TrainJob ml/tune-1 was interrupted by the infrastructure (Evicted: the node was low on memory); "
+        "starting another attempt, interruption 2 of 3"
+    )
+
+
+def test_without_a_message_the_notice_has_the_reason():
+    assert "(RestartLimitExceeded)" in plan_resubmission(reference(), outcome(message=""), 1).notice
+
+
+def test_a_used_up_budget_ends_the_step():
+    assert plan_resubmission(reference(2), outcome(), 3) is not None
+    assert plan_resubmission(reference(3), outcome(), 3) is None
+    assert plan_resubmission(reference(), outcome(), 0) is None
+
+
+@pytest.mark.parametrize("category", [one for one in Category if one is not Category.INFRASTRUCTURE])
+def test_every_other_end_is_the_result_of_the_step(category):
+    """Only the category of `Interrupted` starts another attempt."""
+    assert (RULES[category].error is Interrupted) is False
+    assert plan_resubmission(reference(), outcome(category), 3) is None
+
+
+def test_the_deletion_of_an_adopted_trainjob_does_not_use_up_the_budget():
+    deleted = outcome(Category.DELETED, Phase.DELETED, "")
+    planned = plan_resubmission(reference(3, adopted=True), deleted, 3)
+    assert (planned.interruptions, "was deleted after it was adopted" in planned.notice) == (3, True)
+    assert plan_resubmission(reference(3), deleted, 3) is None
+
+
+@given(budget=st.integers(0, 20), is_adopted=st.booleans())
+def test_a_step_that_is_always_interrupted_starts_one_attempt_more_than_its_budget(budget, is_adopted):
+    """Each attempt is read from its manifest, as a process reads it that adopts the attempt after a crash."""
+    interruptions, attempts = 0, 0
+    while True:
+        attempts += 1
+        metadata = prepare_job(REQUEST, KEY, "ml", interruptions=interruptions).build_metadata(attempts)
+        job = build_trainjob(REQUEST, **metadata)
+        job["metadata"]["uid"] = str(attempts)
+        planned = plan_resubmission(reference_to(job, adopted=is_adopted), outcome(), budget)
+        if planned is None:
+            break
+        interruptions = planned.interruptions
+    assert attempts == budget + 1
+
+
+def test_the_first_attempt_of_a_try_has_no_annotation():
+    assert labels.INTERRUPTIONS not in prepare_job(REQUEST, KEY, "ml").build_metadata(1)["annotations"]
+
+
+@pytest.mark.parametrize(("text", "number"), [("2", 2), ("", 0), ("-1", 0), ("two", 0), ("²", 0), ("9" * 5000, 0)])
+def test_an_edited_annotation_that_is_no_number_counts_as_0(text, number):
+    assert labels.get_interruptions({"metadata": {"annotations": {labels.INTERRUPTIONS: text}}}) == number
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "3", True, None])
+def test_an_invalid_budget_is_refused(value):
+    with pytest.raises(InvalidSpec, match="interruption_retries"):
+        parse_interruption_retries(value)
+
+
+@pytest.mark.parametrize(("value", "budget"), [(0, 0), (DEFAULT_INTERRUPTION_RETRIES, 3), (2.0, 2)])
+def test_a_valid_budget_becomes_an_integer(value, budget):
+    parsed = parse_interruption_retries(value)
+    assert (parsed, type(parsed)) == (budget, int)
