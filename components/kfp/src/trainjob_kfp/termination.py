@@ -84,7 +84,7 @@ class Terminator:
         self._should_keep = should_keep
 
     def begin_submission(self) -> None:
-        """Forget the TrainJob of the last attempt, which has ended and is retained."""
+        """Remove the record of the last attempt's TrainJob, which has ended and is retained."""
         self._name = self._namespace = ""
         self._uid, self._may_have_ended, self._has_ended = None, False, False
 

@@ -76,7 +76,10 @@ def get_adoption_time(job: Mapping[str, Any]) -> str:
 
 
 def get_interruptions(job: Mapping[str, Any]) -> int:
-    """Return the number of interrupted attempts before a TrainJob; 0 if its annotation is missing or not a number."""
+    """Return the number of interrupted attempts before a TrainJob.
+
+    The number is 0 if the annotation is missing or is not a number, because users can edit it.
+    """
     text = get_annotation(job, INTERRUPTIONS)
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 

@@ -167,7 +167,9 @@ class StepOperator(BaseOperator):
             return super().resume_execution(next_method, next_kwargs, context)
 
     def _run_attempts(self, context: Context, interruptions: int = 0, deadline: float | None = None) -> dict[str, Any]:
-        """Submit or adopt the TrainJob, and wait for it and for the attempts that follow an interruption.
+        """Submit or adopt the TrainJob, and wait for it.
+
+        After an interruption, another attempt is submitted, and the wait continues with it.
 
         Args:
             context: context of the task.
@@ -447,7 +449,7 @@ class StepOperator(BaseOperator):
         self.log.info("TrainJob %s: %s: %s", reference, result, reason)
 
     def _plan_resubmission(self, context: Context, reference: JobReference, outcome: Outcome) -> Resubmission | None:
-        """Publish how the TrainJob has ended, and return the decision to submit another attempt, if any."""
+        """Publish the end of the TrainJob, and decide whether another attempt follows."""
         from trainjob.lifecycle import plan_resubmission
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
 
