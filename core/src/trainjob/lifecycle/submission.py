@@ -73,7 +73,8 @@ def submit(
             adopted one keeps its own.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then.
-        timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
+        timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted, in addition
+            to the request's own `termination_grace_period_seconds`.
         before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
             this call a TrainJob may exist, whatever happens. An exception that it raises ends the submission.
         owner: an ownerReference for the created TrainJob, such as the workflow. Kubernetes deletes the TrainJob after
@@ -102,7 +103,7 @@ def submit(
         interruptions=interruptions,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
-    timer, own_label = _RetryTimer(timeout), f"{labels.RUN_KEY}={key.digest}"
+    timer, own_label = _RetryTimer(timeout + _get_grace_period(job)), f"{labels.RUN_KEY}={key.digest}"
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
     while True:
@@ -132,6 +133,12 @@ def submit(
                 if not failure.retryable:
                     raise
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
+
+
+def _get_grace_period(job: TrainJob | TrainJobManifest) -> int:
+    """Return the seconds for which the pods of an earlier attempt may continue to save."""
+    placement = job.placement if isinstance(job, TrainJob) else None
+    return (placement and placement.termination_grace_period_seconds) or 0
 
 
 class _RetryTimer:

@@ -47,6 +47,7 @@ def fine_tune_trl(
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
+    interruption_retries: int = 3,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -96,6 +97,7 @@ def fine_tune_trl(
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -146,6 +148,7 @@ def fine_tune_trl(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
+            interruption_retries=interruption_retries,
             on_progress=log_summary.points.append,
         )
         outputs.log_training_metrics(outcome, log_summary, metrics)
