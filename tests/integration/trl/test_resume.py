@@ -12,6 +12,8 @@ import pytest
 from tests.integration.trl.tiny_trl import tiny_config
 from trainjob import TRLLoraConfig, wait
 from trainjob.lifecycle import Listener
+from trainjob.status import Category
+from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -133,6 +135,35 @@ def test_all_nodes_save_if_one_is_drained(drain_training, run_training):
     outcome, resumed = run_training("run", config)
     outcome.raise_for_failure()
     assert resumed_steps(resumed) == [saved_step(lines)]
+
+
+def test_a_lost_node_is_an_interruption_of_all(cluster, submit_training, run_training):
+    """The other node ends with an error of its own, because it loses its peer; no process can save any more."""
+    config = tiny_config(epochs=8, batch_size=4, save_strategy="steps", save_steps=10, num_nodes=2)
+    reference = submit_training("run", config)
+    has_begun = threading.Event()
+
+    def follow(line):
+        if "'step': 20," in line.text:
+            has_begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait, cluster, reference, listener=Listener(on_log=follow))
+        assert has_begun.wait(120)
+        [name] = [
+            pod["metadata"]["name"]
+            for pod in cluster.list_pods(reference.name, reference.namespace)
+            if pod["metadata"]["name"].startswith(f"{reference.name}-node-0-1-")
+        ]
+        fault = {"metadata": {"annotations": {FAULT_ANNOTATION: "Evicted"}}}
+        path = f"/api/v1/namespaces/{reference.namespace}/pods/{name}"
+        cluster._http.request("PATCH", path, doing="evict a pod", body=fault)
+        outcome = waiting.result(240)
+    assert (outcome.category, outcome.rank) == (Category.INFRASTRUCTURE, 1)
+    outcome, lines = run_training("run", config)
+    outcome.raise_for_failure()
+    [step] = resumed_steps(lines)
+    assert step >= 10 and step % 10 == 0
 
 
 def saved_step(lines: list[str]) -> int:

@@ -72,6 +72,30 @@ def test_of_two_ends_in_the_same_second_the_deleted_pod_is_last():
     assert [f.rank for f in find_failures([deleted, failed])] == [0, 1]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_drained_node_is_the_cause_of_the_other_ranks_failures(ended):
+    """The rank on the other node loses its peer and ends first; the drained pod continues for its grace period."""
+    peer, drained = pod(0, state=terminated_state(1, "2026-01-01T00:01:05Z")), pod(1)
+    if ended:
+        drained = pod(1, state=terminated_state(1, "2026-01-01T00:01:20Z"))
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    drained["status"]["conditions"] = [{**disrupted, "lastTransitionTime": "2026-01-01T00:01:00Z"}]
+    replacement = pod(1, state=terminated_state(143, "2026-01-01T00:01:06Z"))
+    for each, created in ((peer, "00:00:00"), (drained, "00:00:00"), (replacement, "00:01:01")):
+        each["metadata"]["creationTimestamp"] = f"2026-01-01T{created}Z"
+    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    assert (outcome.category, outcome.rank) == (Category.INFRASTRUCTURE, 1)
+    # A pod that was created after the disruption, in a restart of the job, fails for a reason of its own.
+    peer["metadata"]["creationTimestamp"] = "2026-01-01T00:01:02Z"
+    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
+    # So does a rank that had failed before the disruption.
+    peer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    peer["status"]["containerStatuses"][0]["state"] = terminated_state(1, "2026-01-01T00:00:59Z")
+    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
+
+
 def test_a_restarted_container_counts_with_its_last_failure():
     [failure] = find_failures([pod(0, state={"running": {}}, last=terminated_state(3), restarts=2)])
     assert (failure.exit_code, failure.count, failure.restarted) == (3, 2, True)

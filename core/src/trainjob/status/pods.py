@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
 
@@ -52,28 +52,80 @@ def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
 
     A container that was restarted in place counts with its last failure. With stock runtimes, a failing script shows up
     nowhere else until the Job gives up and deletes the pod. If several pods of one rank replaced one another, only the
-    last failed pod counts, because its predecessors were replaced.
+    last failed pod counts, because its predecessors were replaced. A pod that was disrupted before another rank failed
+    comes first, because it is the cause.
     """
-    found = [(pod, ended, failure) for pod in pods for ended, failure in _find_pod_failures(pod)]
+    pods = list(pods)
+    found = [_PodFailure(pod, ended, failure) for pod in pods for ended, failure in _find_pod_failures(pod)]
     last: dict[tuple[str, int], str] = {}
-    for pod, _, failure in found:
-        rank = failure.step, failure.rank
-        last[rank] = max(last.get(rank, ""), _creation_time(pod))
-    candidates = [
-        (ended, _was_deleted(pod), failure.step, failure.rank, failure)
-        for pod, ended, failure in found
-        if _creation_time(pod) == last[failure.step, failure.rank]
+    for each in found:
+        last[each.rank] = max(last.get(each.rank, ""), each.created)
+    candidates = [each for each in found if each.created == last[each.rank]]
+    ordered = sorted(candidates, key=lambda each: (each.ended, _was_deleted(each.pod), *each.rank))
+    failures = [each.failure for each in ordered]
+    disrupted = _find_disruption_before(ordered[0], pods) if ordered else None
+    if disrupted is None:
+        return failures
+    own = [each.failure for each in found if each.pod is disrupted]
+    cause = own[0] if own else _build_pod_failure(disrupted)
+    return [cause, *(failure for failure in failures if failure is not cause)]
+
+
+class _PodFailure(NamedTuple):
+    """A failed container and its pod.
+
+    Attributes:
+        pod: the pod.
+        ended: time at which the container ended; empty if it never ran.
+        failure: the failure.
+    """
+
+    pod: Mapping[str, Any]
+    ended: str
+    failure: ContainerFailure
+
+    @property
+    def rank(self) -> tuple[str, int]:
+        """Replicated job and rank of the pod."""
+        return self.failure.step, self.failure.rank
+
+    @property
+    def created(self) -> str:
+        """Time at which the pod was created."""
+        return get_str(self.pod, "metadata", "creationTimestamp")
+
+
+def _find_disruption_before(first: _PodFailure, pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the pod of another rank that was disrupted first during the life of a failed pod.
+
+    If one node of several is drained, the ranks on the other nodes fail because they lose it. They often end first,
+    because the drained pod may continue for its grace period. It may also have been replaced by now.
+    """
+    disrupted = [
+        (at, step_of(pod), rank_of(pod), pod)
+        for pod in pods
+        if (at := _disrupted_at(pod))
+        and first.created <= at <= first.ended
+        and first.rank != (step_of(pod), rank_of(pod))
     ]
-    return [failure for *_, failure in sorted(candidates, key=lambda item: item[:-1])]
+    return min(disrupted, key=lambda item: item[:-1])[-1] if disrupted else None
+
+
+def _build_pod_failure(pod: Mapping[str, Any]) -> ContainerFailure:
+    """Return the failure of a disrupted pod whose containers have not reported their end."""
+    reason, message = _get_disruption(pod)
+    name = get_str(pod, "metadata", "name")
+    return ContainerFailure(name, step_of(pod), rank_of(pod), "", None, reason, 1, message, restarted=False)
+
+
+def _disrupted_at(pod: Mapping[str, Any]) -> str:
+    """Return the time of a pod's condition DisruptionTarget; empty without one."""
+    return get_str(true_conditions(pod).get("DisruptionTarget", {}), "lastTransitionTime")
 
 
 def _was_deleted(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod was deleted, and not for a reason of its own."""
     return bool(get_str(pod, "metadata", "deletionTimestamp")) and _get_disruption(pod) == ("", "")
-
-
-def _creation_time(pod: Mapping[str, Any]) -> str:
-    return get_str(pod, "metadata", "creationTimestamp")
 
 
 def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
@@ -103,8 +155,7 @@ def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerF
             ),
         )
     if disruption and not failed and get_str(status, "phase") == "Failed":
-        name, step, rank = get_str(pod, "metadata", "name"), step_of(pod), rank_of(pod)
-        yield "", ContainerFailure(name, step, rank, "", None, disruption, 1, message, restarted=False)
+        yield "", _build_pod_failure(pod)
 
 
 def _get_disruption(pod: Mapping[str, Any]) -> tuple[str, str]:
