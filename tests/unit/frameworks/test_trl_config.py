@@ -230,3 +230,9 @@ def test_a_merged_model_is_saved_unless_disabled():
     for merge in (True, False):
         request = step(peft_config=TRLLoraConfig(r=4, merge=merge))
         assert ("--merge" in to_trainjob(request).trainer.args) is merge
+
+
+def test_a_reward_function_of_another_type_is_refused_by_its_position():
+    with pytest.raises(InvalidSpec) as raised:
+        TRLConfig(method="grpo", reward_functions=[5])
+    assert {problem.field for problem in raised.value.problems} == {"reward_functions[0]"}

@@ -36,11 +36,11 @@ _WHOLE_PACKAGES = {
     "initialize_dataset": ("trainjob/programs/fetch",),
     "initialize_model": ("trainjob/programs/fetch",),
 }
-_TORCHTUNE = ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")
-_TRL = ("trainjob/frameworks/trl/framework", "FRAMEWORK")
-# Step -> modules that it imports by a text, and the names in them (trainjob/spec/framework.py). The request's hash is
-# computed from the differences to a step with the default configuration, which is TorchTune's.
-_IMPORTS_BY_NAME = {"fine_tune": (_TORCHTUNE,), "fine_tune_trl": (_TRL, _TORCHTUNE)}
+# Step -> module that it imports by a text, and the name in it (trainjob/spec/framework.py).
+_IMPORTS_BY_NAME = {
+    "fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK"),
+    "fine_tune_trl": ("trainjob/frameworks/trl/framework", "FRAMEWORK"),
+}
 
 # base85 without $ { } < > &, because YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change them.
 _TO_SAFE_CHARACTERS = str.maketrans("$&<>{}", ",./:[]")
@@ -101,7 +101,7 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
     texts = _collect_whole_packages(steps)
-    named = [module for step, modules in _IMPORTS_BY_NAME.items() if step in steps for module in modules]
+    named = [module for step, module in _IMPORTS_BY_NAME.items() if step in steps]
     pending = [
         *_find_imports(program),
         *named,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.manifest.dialect import Dialect
 from trainjob.spec import BuiltinTrainer, FrameworkConfig, TrainJob, TrainJobManifest
 from trainjob.spec.base import invalid_field
@@ -69,7 +68,7 @@ def _patterns(kind: str, usual: tuple[str, ...] | None) -> Callable[[TrainJob], 
 
 def _peft(job: TrainJob) -> str | None:
     config = _config(job)
-    return "a LoraConfig" if isinstance(config, TorchTuneConfig) and config.peft_config else None
+    return "a LoraConfig" if getattr(config, "peft_config", None) else None
 
 
 def _unlisted_processes(job: TrainJob) -> int | None:

@@ -27,11 +27,17 @@ def spec_hash(step: Step) -> str:
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
-    content = step.model_dump(mode="json", exclude_defaults=True, exclude={**_UNHASHED_FIELDS, "trainer": {"func"}})
+    framework = _get_framework_name(step)
+    unhashed: dict[str, Any] = {**_UNHASHED_FIELDS, "trainer": {"func"}}
+    if framework != DEFAULT_FRAMEWORK:
+        unhashed["config"] = True  # a comparison to its default would load TorchTune
+    content = step.model_dump(mode="json", exclude_defaults=True, exclude=unhashed)
+    if framework != DEFAULT_FRAMEWORK and isinstance(step, FineTune):
+        content["config"] = step.config.model_dump(mode="json", exclude_defaults=True)
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = read_source(step.trainer.func)
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
-    if (framework := _get_framework_name(step)) != DEFAULT_FRAMEWORK:
+    if framework != DEFAULT_FRAMEWORK:
         canonical["framework"] = framework
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -118,7 +118,7 @@ def _is_union_branch(part: Any) -> bool:
     Pydantic inserts the type that it tried, such as `function-before[...]` or `HuggingFace…`.
     """
     is_class = isinstance(part, str) and part[:1].isupper() and not part.isupper()  # not a variable, such as HF_TOKEN
-    return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance")))
+    return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance", "callable")))
 
 
 def _format_value(field: str, value: Any) -> str:
