@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -36,7 +37,8 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
                 of a function with `CustomTrainer(resume=True)`.
         """
         self._owner = os.environ.get(OWNER_VARIABLE, "") if owner is None else owner
-        self._terminated = False
+        self._got_sigterm = False  # in this process
+        self._ends = False  # as all processes have agreed
         self._group: Any = None
         self._metrics: dict[str, float] = {}
         self._step, self._epoch = 0, 0.0
@@ -71,9 +73,8 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save now if any process got SIGTERM."""
-        if self._owner and self._is_terminated_anywhere():
-            self._terminated = True
-            control.should_save = True
+        if self._owner and self._has_any_process_got_sigterm():
+            self._ends = control.should_save = True
         self._prepare_save(args, state, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -89,7 +90,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         if state.is_world_process_zero:
             mark_complete(checkpoint, self._owner)
         self._wait_for_all()
-        if self._terminated:
+        if self._ends:
             if state.is_world_process_zero:
                 print(f"SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
             raise SystemExit(_TERMINATED)
@@ -103,14 +104,14 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
             remove_mark(_find_folder(args, state))
 
     def _handle_sigterm(self, *_: Any) -> None:
-        self._terminated = True
+        self._got_sigterm = True
 
-    def _is_terminated_anywhere(self) -> bool:
+    def _has_any_process_got_sigterm(self) -> bool:
         if self._group is None:
-            return self._terminated
-        votes: list[Any] = [None] * dist.get_world_size(self._group)
-        dist.all_gather_object(votes, self._terminated, group=self._group)
-        return any(votes)
+            return self._got_sigterm
+        vote = torch.tensor([int(self._got_sigterm)])
+        dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(vote.item())
 
     def _wait_for_all(self) -> None:
         if self._group is not None:
