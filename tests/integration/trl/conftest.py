@@ -42,8 +42,11 @@ def workspace(hub, tmp_path):
 
 
 @pytest.fixture
-def submit_training(cluster, unique, workspace, torchrun_lock) -> Callable[..., object]:
-    """Return a function that submits a training, and returns the reference to its TrainJob."""
+def submit_training(cluster, unique, workspace) -> Callable[..., object]:
+    """Return a function that submits a training, and returns the reference to its TrainJob.
+
+    A training on one node takes a free port. Tests with several nodes hold the lock for the Trainer's port.
+    """
 
     def start(name: str, config: TRLConfig, **fields):
         step = FineTune(

@@ -11,7 +11,7 @@ from tests.integration.trl.test_resume import KILLER_PROGRAM, resumed_steps
 from trainjob import CustomTrainer, RunKey, TrainJob, Workspace, submit, wait
 from trainjob.lifecycle import Listener
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 
 def train(name, max_steps):

@@ -12,12 +12,11 @@ import pytest
 from tests.integration.trl.tiny_trl import METHOD_FIELDS, STEP_FIELDS, tiny_config
 from trainjob import TRLLoraConfig
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
 
 STEPS = 6
 SHAPES = {
     "two processes": {"num_proc_per_node": 2},
-    "two nodes": {"num_nodes": 2},
     "FSDP": {"num_proc_per_node": 2, "fsdp": True},
 }
 
@@ -52,8 +51,20 @@ def test_trainings_of_one_node_need_not_share_a_port(run_training):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_several_processes_train_one_model(run_training, workspace, shape):
-    """The ranks share the data: an epoch of 340 rows with batches of 8 has 43 steps on one process, 22 on two."""
-    outcome, lines = run_training("run", tiny_config(epochs=1, **SHAPES[shape]))
+    check_two_ranks(run_training, workspace, SHAPES[shape])
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_two_nodes_train_one_model(run_training, workspace):
+    check_two_ranks(run_training, workspace, {"num_nodes": 2})
+
+
+def check_two_ranks(run_training, workspace, shape):
+    """Check that the ranks share the data.
+
+    An epoch of 340 rows with batches of 8 has 43 steps on one process, 22 on two.
+    """
+    outcome, lines = run_training("run", tiny_config(epochs=1, **shape))
     outcome.raise_for_failure()
     assert outcome.progress.total == 22
     assert len([line for line in lines if line.startswith("trl: the training is complete")]) == 1

@@ -15,7 +15,7 @@ from trainjob.lifecycle import Listener
 from trainjob.status import Category
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 # Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
 # with KILL_AT.
@@ -127,6 +127,7 @@ def test_the_pod_that_replaces_a_drained_one_resumes(drain_training):
     assert 20 <= saved_step(lines) < 85  # before the first epoch ends, after which a checkpoint is saved anyway
 
 
+@pytest.mark.usefixtures("torchrun_lock")
 def test_all_nodes_save_if_one_is_drained(drain_training, run_training):
     """Only the second node's pod gets SIGTERM. Both nodes save at the same step and end; the next attempt resumes."""
     config = tiny_config(epochs=8, batch_size=4, save_strategy="epoch", num_nodes=2)
@@ -137,6 +138,7 @@ def test_all_nodes_save_if_one_is_drained(drain_training, run_training):
     assert resumed_steps(resumed) == [saved_step(lines)]
 
 
+@pytest.mark.usefixtures("torchrun_lock")
 def test_a_lost_node_is_an_interruption_of_all(cluster, submit_training, run_training):
     """The other node ends with an error of its own, because it loses its peer; no process can save any more."""
     config = tiny_config(epochs=8, batch_size=4, save_strategy="steps", save_steps=10, num_nodes=2)
