@@ -22,9 +22,13 @@ def evict(cluster: Cluster, selector: str, *, namespace: str = "default", earlie
         earlier: UIDs of TrainJobs whose pods were evicted before.
     """
     uid, pod_name = wait_until(lambda: _find_running(cluster, selector, namespace, earlier))
+    _evict_pod(cluster, namespace, pod_name)
+    return uid
+
+
+def _evict_pod(cluster: Cluster, namespace: str, pod_name: str) -> None:
     body = {"metadata": {"annotations": {FAULT_ANNOTATION: "Evicted"}}}
     cluster._http.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{pod_name}", doing="evict a pod", body=body)
-    return uid
 
 
 def _find_running(cluster: Cluster, selector: str, namespace: str, earlier: Collection[str]) -> tuple[str, str] | None:
@@ -62,16 +66,30 @@ def evictions(
         then: called when a pod of the attempt after the last eviction runs, for example to let it end.
     """
     interrupted: list[str] = []
+    stopped = threading.Event()
+
+    def wait_for_pod() -> tuple[str, str] | None:
+        """Return the next TrainJob and its running pod; None after the end of the context.
+
+        There is no deadline of its own: on a busy machine, an engine may need more than a minute to start.
+        """
+        while not stopped.wait(0.05):
+            if found := _find_running(cluster, selector, namespace, interrupted):
+                return found
+        return None
 
     def run() -> None:
-        for _ in range(times):
-            interrupted.append(evict(cluster, selector, namespace=namespace, earlier=interrupted))
-        if then:
-            wait_until(lambda: _find_running(cluster, selector, namespace, interrupted))
+        while len(interrupted) < times and (found := wait_for_pod()):
+            _evict_pod(cluster, namespace, found[1])
+            interrupted.append(found[0])
+        if then and wait_for_pod():
             then()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    yield interrupted
-    thread.join(60)
+    try:
+        yield interrupted
+    finally:
+        stopped.set()
+        thread.join()
     assert len(interrupted) == times
