@@ -27,7 +27,8 @@ import demo  # noqa: E402 - they lie there
 from tests.support.dag_examples import read_hub_objects  # noqa: E402
 from tests.support.s3_server import S3Server, StoredObject  # noqa: E402
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune]
+# The wait for the lock, in the fixtures, does not count.
+pytestmark = [pytest.mark.timeout(300, func_only=True), pytest.mark.torchtune]
 
 
 @pytest.fixture(scope="module")
