@@ -155,6 +155,6 @@ def test_an_operator_passes_get_logs_to_its_trigger(cluster, get_logs, monkeypat
     operator = TrainJobOperator(
         task_id="t", trainer=CustomTrainerContainer(image="x", command=["y"]), get_logs=get_logs
     )
-    operator._defer(submit_flood(cluster, 1), Limits())
+    operator._defer(submit_flood(cluster, 1), Limits(), deadline=None)
     assert deferred[0].get_logs is get_logs
     assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs
