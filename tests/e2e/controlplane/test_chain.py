@@ -56,7 +56,7 @@ def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
         stack.enter_context(plane)
         cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
         stack.callback(cluster.close)
-        view = demo.run_chain(engine, cluster, plane.kubeconfig)
+        view = demo.run_chain(engine, demo.EXAMPLES["torchtune"], cluster, plane.kubeconfig)
         jobs = cluster.list_trainjobs("default")
         assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
         assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
