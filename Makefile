@@ -7,7 +7,7 @@ UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
 LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
-MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
+MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
 .PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock trl clean
 .DEFAULT_GOAL := help
@@ -121,15 +121,18 @@ dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each 
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
 	$(call IN,core)/python tests/integration/packaging/versions.py --uv $(UV)
 
-lock: $(UV) ## update requirements/*.txt from requirements/*.in
-	for file in requirements/*.in; do \
+# Environments of the laptop cluster, which its wheel contains as well.
+LAPTOP_REQUIREMENTS := laptop/src/trainjob_local/requirements
+
+lock: $(UV) ## update all locks: requirements/*.txt from requirements/*.in, and those of the laptop cluster's environments
+	for file in requirements/*.in $(LAPTOP_REQUIREMENTS)/*.in; do \
 	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
-	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
+	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
-trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL in requirements/trl.txt
+trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
 	$(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
-	$(call IN,trl)/python tools/trl/package_lock.py $(UV) requirements/trl.txt core/src/trainjob/frameworks/trl/pod
+	$(call IN,trl)/python tools/trl/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache
@@ -137,7 +140,13 @@ clean: ## remove .venv and .cache: the environments, and the files of demo runs
 .venv/%/.ready: requirements/%.txt $(MEMBERS) | $(UV)
 	@echo "setting up .venv/$*"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
-	@$(UV) pip sync -q --compile-bytecode --python .venv/$* requirements/$*.txt
+	@$(UV) pip sync -q --compile-bytecode --python .venv/$* $<
+	@touch $@
+
+.venv/%/.ready: $(LAPTOP_REQUIREMENTS)/%.txt | $(UV)
+	@echo "setting up .venv/$*"
+	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
+	@$(UV) pip sync -q --compile-bytecode --python .venv/$* $<
 	@touch $@
 
 # Contents of the components' image: no package of this project, and kfp without its dependencies.
@@ -145,7 +154,7 @@ clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	@echo "setting up .venv/launcher"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher
 	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher requirements/launcher.txt
-	@$(UV) pip install -q --compile-bytecode --no-deps --python .venv/launcher $$(grep '^kfp==' requirements/kfp.txt)
+	@$(UV) pip install -q --compile-bytecode --no-deps --python .venv/launcher $$(grep -o '^kfp==[0-9.]*' requirements/kfp.txt)
 	@touch $@
 
 .venv/uv/bin/uv:

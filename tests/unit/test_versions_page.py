@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "versions.md").read_text()
+REQUIREMENTS = (ROOT / "requirements", ROOT / "laptop" / "src" / "trainjob_local" / "requirements")
 MODULES = ROOT / "tests" / "controlplane"
 CONTROL_PLANE_FOLDERS = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "versions/2.0"}
 
@@ -21,7 +22,8 @@ def go_module_version(folder, module):
 
 def locked_version(environment, project):
     """Return the version of a project in a lock file."""
-    text = (ROOT / "requirements" / f"{environment}.txt").read_text()
+    [path] = [path for folder in REQUIREMENTS if (path := folder / f"{environment}.txt").exists()]
+    text = path.read_text()
     return re.search(rf"^{re.escape(project)}==(\S+)", text, re.MULTILINE)[1]
 
 

@@ -2,7 +2,7 @@
 
     python tools/trl/package_lock.py UV REQUIREMENTS FOLDER      FOLDER/lock_X_Y_Z.py
 
-This interpreter's environment contains TRL as REQUIREMENTS, such as requirements/trl.txt, locks it. The lock has TRL,
+This interpreter's environment contains TRL as REQUIREMENTS, such as the laptop cluster's trl.txt, locks it. The lock has TRL,
 peft and everything that they need except torch and what only torch needs. It has the hashes of the wheels for Linux on
 x86_64 and aarch64, for the versions of Python that TRL and the training images have in common.
 """

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "components" / "kfp" / "Containerfile").read_text("utf-8").replace("\\\n", " ")
 STEPS = [line.split(maxsplit=1) for line in TEXT.splitlines() if line and not line.startswith("#")]
 LOCKED = [
-    Requirement(line)
+    Requirement(line.removesuffix("\\"))
     for line in (ROOT / "requirements" / "launcher.txt").read_text("utf-8").splitlines()
     if line[0] not in " #"
 ]

@@ -1,0 +1,1 @@
+"""The command `trainjob demo`: a chain of TrainJobs on this machine."""
