@@ -66,7 +66,7 @@ def function_from_source(source: str) -> Callable[..., Any]:
 
 
 def read_source(function: Any, field: str = _FIELD) -> str:
-    """Return a function's source as it stands in its file.
+    """Return the text of a function in its file, unchanged.
 
     Args:
         function: the function.

@@ -60,7 +60,7 @@ class LoggedValues:
 
     @property
     def is_training(self) -> bool:
-        """Whether these are values of training steps, not of an evaluation or the end."""
+        """Whether the values belong to training steps; an evaluation and the final line have no `loss`."""
         return "loss" in self.values
 
 
