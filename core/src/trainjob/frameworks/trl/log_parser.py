@@ -60,7 +60,7 @@ class LoggedValues:
 
     @property
     def is_training(self) -> bool:
-        """Whether the values belong to training steps; an evaluation and the final line have no `loss`."""
+        """Whether these are values of training steps; other lines have no `loss`."""
         return "loss" in self.values
 
 
