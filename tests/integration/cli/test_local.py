@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def separate_environment(tmp_path):
     """Return an environment in which commands see no other clusters of this machine."""
-    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "200"}
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "40"}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from trainjob.cli import completion, terminal
+from trainjob.cli import completion, table_format, terminal
 from trainjob.client import Cluster
 from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import NotFound, PermissionDenied
@@ -52,7 +52,7 @@ def runtimes(
         for one in chosen:
             _print_runtime(console, one)
     else:
-        console.print(_table(chosen))
+        table_format.print_table(console, _table(chosen))
 
 
 def _list_runtimes(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescription], list[str]]:
@@ -70,9 +70,7 @@ def _list_runtimes(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescri
 
 
 def _table(found: Sequence[RuntimeDescription]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("NAME", "KIND", "FRAMEWORK", "NODES", "DEVICES", "STEPS"):
-        table.add_column(title, no_wrap=True)
+    table = table_format.create_table("NAME", "KIND", "FRAMEWORK", "NODES", "DEVICES", "STEPS")
     for one in found:
         name = f"{escape(one.name)} [yellow](deprecated)[/]" if one.deprecated else escape(one.name)
         steps = ", ".join(step.name for step in one.steps)
