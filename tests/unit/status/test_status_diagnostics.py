@@ -70,6 +70,16 @@ def test_the_same_problem_of_many_ranks_is_reported_once():
     assert lines == ['node-0 and 63 more: CreateContainerConfigError: secret "hf" not found']
 
 
+@pytest.mark.parametrize(
+    "text", ['persistentvolumeclaim "tickets" not found', "pod has unbound immediate PersistentVolumeClaims"]
+)
+def test_words_that_the_scheduler_appends_are_omitted(text):
+    """kube-scheduler 1.36 ends each message about a claim with ". not found"."""
+    said = f"0/1 nodes are available: {text}. not found"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    assert problem_texts([pod(conditions=[condition])]) == [f"node-0: Unschedulable: 0/1 nodes are available: {text}"]
+
+
 def test_hopeless_problems_are_first_and_unknown_ones_are_reported_only_alone():
     unknown = event("Pod", "tune-node-0-0-x", "FailedCreatePodSandBox", "no network")
     assert problem_texts([pod(waiting=CREATING)], [unknown]) == ["node-0: FailedCreatePodSandBox: no network"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.log_lines import LogReader, Tail
 from trainjob.errors import ClusterError
-from trainjob.status.diagnostics import event_time
+from trainjob.status.diagnostics import event_time, trim_message
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import ContainerFailure, claims_of
 
@@ -45,7 +45,8 @@ def list_warning_lines(
         return []
     current = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
     relevant = [event for event in current if event.get("reason") not in _IGNORED_REASONS]
-    lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in relevant]
+    reasons = [(get_str(event, "reason"), get_str(event, "message")) for event in relevant]
+    lines = [f"{reason}: {trim_message(reason, message)}" for reason, message in reasons]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 
