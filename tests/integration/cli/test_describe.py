@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.cli.bare_apiserver import bare_apiserver, make_run_key
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob
 from trainjob.errors import CommandFailed
 from trainjob.lifecycle import KillAction, Limits, submit, wait
@@ -91,6 +92,21 @@ def test_a_trainjob_that_does_not_start_has_the_reason_and_advice(cluster, submi
     described = trainjob("describe", reference.name).stdout
     assert "\nWhat to do\n  node-0: CreateContainerConfigError: " in described
     assert "create the Secret or ConfigMap in the job's namespace" in described
+
+
+def test_a_missing_claim_is_reported_in_one_clear_sentence(submit_job, trainjob):
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)), workspace="nope")
+    reference = submit_job(job)
+    text = wait_until(lambda: _describe_events(trainjob, reference.name), 60)
+    missing = '0/1 nodes are available: persistentvolumeclaim "nope" not found'
+    assert f"  why         node-0: Unschedulable: {missing}\n" in text
+    assert f"{missing}: create the PersistentVolumeClaim in the job's namespace" in text
+    assert "not found. not found" not in text
+
+
+def _describe_events(trainjob, name):
+    text = trainjob("describe", name).stdout
+    return text if "FailedScheduling" in text else None
 
 
 def test_objects_without_read_permission_are_listed_and_the_rest_is_shown(tmp_path, trainjob):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.log_lines import LogReader, Tail
 from trainjob.errors import ClusterError
-from trainjob.status.diagnostics import event_time, trim_message
+from trainjob.status.diagnostics import event_time
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import ContainerFailure, claims_of
+from trainjob.status.pods import ContainerFailure, claims_of, trim_scheduler_message
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -45,8 +45,7 @@ def list_warning_lines(
         return []
     current = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
     relevant = [event for event in current if event.get("reason") not in _IGNORED_REASONS]
-    reasons = [(get_str(event, "reason"), get_str(event, "message")) for event in relevant]
-    lines = [f"{reason}: {trim_message(reason, message)}" for reason, message in reasons]
+    lines = [f"{get_str(event, 'reason')}: {trim_scheduler_message(get_str(event, 'message'))}" for event in relevant]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 

@@ -13,7 +13,7 @@ from trainjob.spec.resources import PRIORITY_LABEL
 from trainjob.status import find_failures, pending_reasons
 from trainjob.status.diagnostics import event_time
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str
-from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.pods import container_statuses, rank_of, step_of, trim_scheduler_message
 from trainjob.status.verdict import INITIALIZERS, QUEUE_LABEL
 
 _MAX_EVENTS = 12
@@ -100,7 +100,7 @@ def event_facts(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "type": get_str(event, "type"),
             "reason": get_str(event, "reason"),
             "about": about,
-            "message": get_str(event, "message").strip(),
+            "message": trim_scheduler_message(get_str(event, "message").strip()),
             "count": 0,
         }
         first = merged.setdefault((about, fact["reason"], fact["message"]), fact)

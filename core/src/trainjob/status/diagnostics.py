@@ -22,9 +22,6 @@ _PULL_ERROR_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _CREATION_FAILED_REASON = "TrainJobResourcesCreationFailed"
 # The error for a runtime whose volumeClaimPolicies have no retentionPolicy (Trainer 2.3.0 with JobSet 0.12.0).
 _INVALID_CLAIM_POLICIES = "spec.volumeClaimPolicies: Invalid value"
-_SCHEDULING_REASONS = frozenset({"Unschedulable", "FailedScheduling"})
-# kube-scheduler 1.36 appends these words to each message about a claim; they are the result of the preemption.
-_NO_PREEMPTION = ". not found"
 # A Job whose pod is refused creates a pod with another name.
 _POD_NAME = re.compile(r'pods "[^"]*"')
 
@@ -179,18 +176,7 @@ def _is_current(event: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 
 
 def _create_finding(object_name: str, reason: str, message: str, step: str) -> Finding:
-    message = trim_message(reason, message)
     return Finding(find_category(reason, message) or Category.UNKNOWN, object_name, reason, message, step)
-
-
-def trim_message(reason: str, message: str) -> str:
-    """Return a message of Kubernetes without the words that repeat or confuse.
-
-    Args:
-        reason: reason of the condition or event.
-        message: its message.
-    """
-    return message.removesuffix(_NO_PREEMPTION) if reason in _SCHEDULING_REASONS else message
 
 
 def _step_and_rank(pod: Mapping[str, Any]) -> str:

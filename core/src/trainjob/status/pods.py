@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +12,10 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
-# Reasons of a pod that is about to start; they are no problems.
+# Reasons of a pod that is about to start. They are no problems. Only the laptop cluster adds a message: it creates the
+# environment that replaces the image, which may take minutes.
+# kube-scheduler 1.36 appends the result of the preemption to a message about a claim.
+_NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTALL)
 _NORMAL_WAITING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
 
 
@@ -190,12 +194,21 @@ def startup_problems(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """
     for condition in get_list(pod, "status", "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield get_str(condition, "reason"), get_str(condition, "message")
+            yield get_str(condition, "reason"), trim_scheduler_message(get_str(condition, "message"))
     for container in container_statuses(pod):
         waiting = get_mapping(container, "state", "waiting")
         reason = get_str(waiting, "reason")
-        if reason and reason not in _NORMAL_WAITING_REASONS:
-            yield reason, get_str(waiting, "message")
+        message = get_str(waiting, "message")
+        if reason and (message or reason not in _NORMAL_WAITING_REASONS):
+            yield reason, message
+
+
+def trim_scheduler_message(message: str) -> str:
+    """Return a message of a condition or event without the words that the scheduler appends.
+
+    Other messages are returned unchanged.
+    """
+    return _NO_PREEMPTION.sub(r"\1", message)
 
 
 def step_of(pod: Mapping[str, Any]) -> str:
