@@ -16,12 +16,13 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 FRAMEWORK ?= torchtune
-DEMO := $(LAPTOP) $(if $(filter trl,$(FRAMEWORK)),.venv/trl/.ready)
-demo: $(DEMO) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster; FRAMEWORK=trl uses TRL
-	@$(call IN,core)/python examples/demo.py airflow --framework $(FRAMEWORK)
+DEMO = $(call IN,core)/trainjob demo --engine $(1) --framework $(FRAMEWORK) --state .cache/demo \
+       $(foreach name,initializer $(FRAMEWORK) $(1),--environment $(name)=.venv/$(name))
+demo: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster; FRAMEWORK=trl uses TRL
+	@$(call DEMO,airflow)
 
-demo-kfp: $(DEMO) .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
-	@$(call IN,core)/python examples/demo.py kfp --framework $(FRAMEWORK)
+demo-kfp: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
+	@$(call DEMO,kfp)
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core
@@ -86,7 +87,7 @@ readmes: .venv/kfp/.ready ## write the README.md of each Kubeflow component from
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
 # Paths for the language check. The changelog is not checked, because it contains old names.
-LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components docs examples laptop manifests migrate providers tests tools
+LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components demo docs examples laptop manifests migrate providers tests tools
 
 lint: .venv/core/.ready ## check style, language, spelling and import contracts
 	$(call IN,core)/ruff check .
@@ -104,7 +105,8 @@ KFP_HELPERS := $(filter tests/integration/kfp/% tests/chaos/kfp_pods/% tests/e2e
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
 types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types with mypy (strict), in the environment of each engine
-	$(call IN,core)/mypy core/src laptop/src migrate/src examples/demo.py
+	$(call IN,core)/mypy core/src laptop/src migrate/src
+	$(call IN,core)/mypy --exclude '/(dags|pipelines|tickets)/' demo/src
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
 	MYPYPATH=tests/controlplane $(call IN,core)/mypy --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
@@ -121,11 +123,13 @@ dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each 
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
 	$(call IN,core)/python tests/integration/packaging/versions.py --uv $(UV)
 
-# Environments of the laptop cluster, which its wheel contains as well.
+# Environments of the laptop cluster and of the demo, whose locks their wheels contain. The locks of .venv/airflow and .venv/kfp
+# follow those of the demo, so they come last.
 LAPTOP_REQUIREMENTS := laptop/src/trainjob_local/requirements
+DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
-lock: $(UV) ## update all locks: requirements/*.txt from requirements/*.in, and those of the laptop cluster's environments
-	for file in requirements/*.in $(LAPTOP_REQUIREMENTS)/*.in; do \
+lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
+	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
 	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done

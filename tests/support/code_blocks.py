@@ -22,7 +22,7 @@ PAGES = sorted(
         "migrate/README.md",
         "providers/airflow/README.md",
         "components/kfp/**/README.md",
-        "examples/**/README.md",
+        "demo/**/README.md",
         "manifests/**/*.md",
     )
     for path in ROOT.glob(pattern)

@@ -9,18 +9,16 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"
-sys.path.insert(0, str(ROOT / "examples"))
-import demo  # noqa: E402 - a module in that folder
 
 
 @contextlib.contextmanager
@@ -30,12 +28,10 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
     That Airflow has its own home, and its default Kubernetes connection leads to the cluster.
     """
     hub = folder / "hub"
-    demo.make_hub(hub)
+    make_demo_hub(hub)
     with (
         HubServer(hub) as server,
-        LocalCluster(
-            folder / "cluster", environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}
-        ) as cluster,
+        LocalCluster(folder / "cluster", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}) as cluster,
     ):
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
 from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
 from trainjob.client import Cluster, Connection
@@ -17,13 +17,8 @@ from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
-import demo
-
-_ROOT = demo.ROOT
 _EPOCHS = 90
 _MAX_RATIO, _LEAST_SECONDS = 1.3, 120.0
-_ENVIRONMENTS = {name: _ROOT / ".venv" / name for name in ("initializer", "torchtune", "trl")}
 _ARGUMENTS = {
     "num_train_epochs": _EPOCHS,
     "per_device_train_batch_size": 8,
@@ -45,7 +40,7 @@ def measure():
     """Return the seconds of the chain, the bare commands, and the bare training alone."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        demo.make_hub(folder / "hub")
+        make_demo_hub(folder / "hub")
         with HubServer(folder / "hub") as hub:
             chain = _measure_chain(folder, hub.url)
             bare, training = _measure_bare_commands(folder / "bare", hub.url)
@@ -62,7 +57,7 @@ def _measure_chain(folder, hub_url):
     ]
     training = FineTune(model="tiny", workspace=workspace, dataset_path="chats", config=config)
     export = ExportModel(workspace=workspace, destination="/workspace/export")
-    with LocalCluster(folder / "state", environments=_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
+    with LocalCluster(folder / "state", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
 
         def run(number, step):
@@ -82,11 +77,11 @@ def _measure_chain(folder, hub_url):
 def _measure_bare_commands(folder, hub_url):
     """Return the seconds of all commands, and of the training alone."""
     words = [f"--{name}={value}" for name, value in _ARGUMENTS.items()]
-    torchrun = [demo.python_path("trl"), "-m", "torch.distributed.run", "--standalone", "-m", "trl.scripts.sft"]
+    torchrun = [_python("trl"), "-m", "torch.distributed.run", "--standalone", "-m", "trl.scripts.sft"]
     paths = [f"--model_name_or_path={folder}/model", f"--dataset_name={folder}/dataset/chats"]
     begin = time.monotonic()
     fetches = [
-        _start([demo.python_path("initializer"), "-c", _FETCH, f"demo/{name}", kind, folder / kind], hub_url)
+        _start([_python("initializer"), "-c", _FETCH, f"demo/{name}", kind, folder / kind], hub_url)
         for name, kind in (("tickets", "dataset"), ("tiny-llama", "model"))
     ]
     for process in fetches:
@@ -94,8 +89,12 @@ def _measure_bare_commands(folder, hub_url):
     trained = time.monotonic()
     _finish(_start([*torchrun, *paths, f"--output_dir={folder}/output", *words], hub_url))
     training = time.monotonic() - trained
-    _finish(_start([demo.python_path("initializer"), "-c", _COPY, folder / "output", folder / "export"], hub_url))
+    _finish(_start([_python("initializer"), "-c", _COPY, folder / "output", folder / "export"], hub_url))
     return time.monotonic() - begin, training
+
+
+def _python(environment):
+    return TRL_ENVIRONMENTS[environment] / "bin" / "python"
 
 
 def _start(command, hub_url):

@@ -29,6 +29,10 @@ PAGE = ROOT / "docs" / "sessions.md"
 OLD_JOB = Path("tests/unit/migrate/cases/pytorch/guide.yaml")
 KUBECONFIG = ROOT / ".cache" / "demo" / "cluster-airflow" / "kubeconfig"
 TRAINJOB = [str(Path(sys.executable).with_name("trainjob"))]
+# As `make demo`.
+DEMO_OPTIONS = [f"--state={ROOT / '.cache' / 'demo'}"] + [
+    f"--environment={name}={ROOT / '.venv' / name}" for name in ("initializer", "torchtune", "airflow")
+]
 HEAD = """# Terminal sessions
 
 This reference shows new users what the demo and the command `trainjob` print. `make sessions` records it: an Airflow
@@ -117,7 +121,7 @@ def wait_for_job(task: str, phases: Sequence[str]) -> str:
 def record_demo() -> str:
     """Return the sessions of the demo and of the commands that observe it."""
     KUBECONFIG.unlink(missing_ok=True)  # of the previous demo
-    demo = PseudoTerminal([sys.executable, str(ROOT / "examples" / "demo.py"), "airflow"], dict(os.environ))
+    demo = PseudoTerminal([*TRAINJOB, "demo", *DEMO_OPTIONS], dict(os.environ))
     try:
         tuning = wait_for_job("fine-tune", ("Running",))
         watch = open_terminal("watch")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-from pathlib import Path
 
 import pytest
 
 from control_plane import ControlPlane
+from tests.support.demo_chain import ENVIRONMENTS, demo_engine, example_workflow, make_demo_hub
 from trainjob.client import Cluster, Connection
+from trainjob_demo.chain import find_export_folder, run_chain
+from trainjob_demo.tickets_hub import BASE_MODEL, Scorer
 from trainjob_local.demo.hub import HubServer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
-import demo
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -22,15 +20,14 @@ pytestmark = pytest.mark.timeout(400)
 def hub(tmp_path_factory):
     """Serve the demo's tiny model and tickets like the Hugging Face hub."""
     folder = tmp_path_factory.mktemp("hub")
-    demo.CACHE.mkdir(parents=True, exist_ok=True)
-    demo.make_hub(folder)
+    make_demo_hub(folder)
     with HubServer(folder) as server:
         yield folder, server.url
 
 
 @pytest.fixture(scope="module")
 def scorer(hub):
-    started = demo.Scorer(hub[0])
+    started = Scorer(hub[0], ENVIRONMENTS["torchtune"])
     yield started
     started.stop()
 
@@ -52,16 +49,16 @@ def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
     folder, url = hub
     pods = {"HF_ENDPOINT": url}
     with contextlib.ExitStack() as stack:
-        plane = ControlPlane(tmp_path / "state", trainer=trainer, environments=demo.ENVIRONMENTS, pod_env=pods)
+        plane = ControlPlane(tmp_path / "state", trainer=trainer, environments=ENVIRONMENTS, pod_env=pods)
         stack.enter_context(plane)
         cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
         stack.callback(cluster.close)
-        view = demo.run_chain(engine, demo.EXAMPLES["torchtune"], cluster, plane.kubeconfig)
+        view = run_chain(demo_engine(engine), example_workflow(engine, "tickets_llm"), cluster, plane.kubeconfig)
         jobs = cluster.list_trainjobs("default")
         assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
         assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
-        export = demo.find_export_folder(cluster, view, plane.state)
-        before = scorer.exact_match(folder / "models" / "demo" / "tiny-llama")
+        export = find_export_folder(cluster, view, plane.state)
+        before = scorer.exact_match(folder / BASE_MODEL)
         after = scorer.exact_match(export)
     assert int(before.partition("/")[0]) <= 5
     assert int(after.partition("/")[0]) >= 50

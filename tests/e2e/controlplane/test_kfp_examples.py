@@ -6,13 +6,15 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import kubernetes
 import pytest
 
+from tests.support.dag_examples import read_hub_objects
+from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
 from tests.support.registry_server import RegistryServer
+from tests.support.s3_server import S3Server, StoredObject
 from trainjob.client import Cluster, Connection
 from trainjob.status import Phase, derive_verdict
 from trainjob_local import LocalCluster
@@ -21,11 +23,6 @@ from trainjob_local.demo.hub import HubServer
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "kfp"
 PYTHON = ROOT / ".venv" / "kfp" / "bin" / "python"
-sys.path.insert(0, str(ROOT / "examples"))
-import demo  # noqa: E402 - they lie there
-
-from tests.support.dag_examples import read_hub_objects  # noqa: E402
-from tests.support.s3_server import S3Server, StoredObject  # noqa: E402
 
 # The wait for the lock, in the fixtures, does not count.
 pytestmark = [pytest.mark.timeout(300, func_only=True), pytest.mark.torchtune]
@@ -34,7 +31,7 @@ pytestmark = [pytest.mark.timeout(300, func_only=True), pytest.mark.torchtune]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("examples")
-    demo.make_hub(made / "hub")
+    make_demo_hub(made / "hub")
     return made
 
 
@@ -42,9 +39,7 @@ def folder(tmp_path_factory):
 def laptop(folder):
     with (
         HubServer(folder / "hub") as hub,
-        LocalCluster(
-            folder / "cluster", environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}
-        ) as cluster,
+        LocalCluster(folder / "cluster", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
     ):
         yield cluster
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from control_plane import ControlPlane
 from tests.e2e.controlplane.test_chain import condition
+from tests.support.demo_chain import TRL_ENVIRONMENTS, demo_engine, example_workflow, make_demo_hub
 from trainjob.client import Cluster, Connection
+from trainjob_demo.chain import find_export_folder, run_chain
 from trainjob_local.demo.hub import HubServer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
-import demo
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.trl, pytest.mark.usefixtures("torchrun_lock")]
 
@@ -36,8 +33,7 @@ TASKS = {
 def hub(tmp_path_factory):
     """Serve the demo's tiny model and tickets like the Hugging Face hub."""
     folder = tmp_path_factory.mktemp("hub")
-    demo.CACHE.mkdir(parents=True, exist_ok=True)
-    demo.make_hub(folder)
+    make_demo_hub(folder)
     with HubServer(folder) as server:
         yield server.url
 
@@ -50,17 +46,17 @@ def test_preference_tuning_after_sft(trainer, engine, hub, tmp_path, evidence):
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         plane = ControlPlane(
-            tmp_path / "state", trainer=trainer, environments=demo.TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}
+            tmp_path / "state", trainer=trainer, environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}
         )
         stack.enter_context(plane)
         cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
         stack.callback(cluster.close)
-        view = demo.run_chain(engine, "trl_preferences", cluster, plane.kubeconfig)
+        view = run_chain(demo_engine(engine), example_workflow(engine, "trl_preferences"), cluster, plane.kubeconfig)
         jobs = cluster.list_trainjobs("default")
         assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
         assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
         if engine == "airflow":  # the pipeline's workspace is a folder of kfp.local, which is deleted with the run
-            manifest = json.loads((demo.find_export_folder(cluster, view, plane.state) / "manifest.json").read_text())
+            manifest = json.loads((find_export_folder(cluster, view, plane.state) / "manifest.json").read_text())
             assert (manifest["framework"], manifest["method"]) == ("trl", "dpo")
             assert "model.safetensors" in json.dumps(manifest)
     evidence("features", row="TRL", cell="control plane")

@@ -6,17 +6,15 @@ import ast
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.kfp.pipeline_runner import PipelineRunner
+from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
 from trainjob_local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "examples"))
-import demo  # noqa: E402 - a module in that folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +27,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def trl_laptop(tmp_path_factory):
     """Yield a laptop cluster on which images of the name `trl` run in `.venv/trl`."""
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), environments=demo.TRL_ENVIRONMENTS) as started:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), environments=TRL_ENVIRONMENTS) as started:
         yield started
 
 
@@ -37,7 +35,7 @@ def trl_laptop(tmp_path_factory):
 def hub(tmp_path_factory):
     """Return a folder with the demo's model and tickets."""
     folder = tmp_path_factory.mktemp("hub")
-    demo.make_hub(folder)
+    make_demo_hub(folder)
     return folder
 
 

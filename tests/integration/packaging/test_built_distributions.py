@@ -18,6 +18,7 @@ PACKAGES = {
     "trainjob": "trainjob",
     "trainjob_local": "trainjob_local",
     "trainjob_migrate": "trainjob_migrate",
+    "trainjob_demo": "trainjob_demo",
     "airflow_provider_trainjob": "trainjob_airflow",
     "kfp_trainjob": "trainjob_kfp",
 }
@@ -26,6 +27,7 @@ USE_STATEMENTS = {
     "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
     "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
     "trainjob_migrate": ("", "import trainjob_migrate.cli as c; c.commands()"),
+    "trainjob_demo": ("", "import trainjob_demo.cli as c, trainjob_demo.runner; c.commands()"),
     "airflow_provider_trainjob": (
         "",
         "import trainjob_airflow as p, trainjob_airflow.plugins.page; [getattr(p, name) for name in p.__all__]",
@@ -75,7 +77,9 @@ def create_environment(folder, wheels):
 def test_a_wheel_can_be_installed_alone_and_used(distribution, tmp_path):
     extras, program = USE_STATEMENTS[distribution]
     # The core is installed from its file, too: pip must not install another distribution of its name from an index.
-    wheels = {find_wheel("trainjob"): "", find_wheel(distribution): extras}
+    # The demo needs the laptop cluster.
+    others = ("trainjob", "trainjob_local") if distribution == "trainjob_demo" else ("trainjob",)
+    wheels = {**{find_wheel(name): "" for name in others}, find_wheel(distribution): extras}
     python = create_environment(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
     subprocess.run([python, "-I", "-c", program], cwd=tmp_path, check=True)
 
@@ -85,8 +89,8 @@ def test_all_wheels_can_be_installed_together_and_add_their_commands(tmp_path):
     python = create_environment(tmp_path, [f"{find_wheel(name)}{extras.get(name, '')}" for name in PACKAGES])
     command = [python, "-I", "-m", "trainjob"]
     output = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert {"local", "migrate"} <= {line.split()[1] for line in output.splitlines() if line.startswith("│ ")}
-    for name in ("local", "migrate"):
+    assert {"demo", "local", "migrate"} <= {line.split()[1] for line in output.splitlines() if line.startswith("│ ")}
+    for name in ("demo", "local", "migrate"):
         subprocess.run([*command, name, "--help"], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
 
 
@@ -96,6 +100,7 @@ def test_the_core_names_the_package_that_is_missing(tmp_path):
         (["-c", "import trainjob.local"], "trainjob-local"),
         (["-m", "trainjob", "local", "up"], "trainjob-local"),
         (["-m", "trainjob", "migrate", "report"], "trainjob-migrate"),
+        (["-m", "trainjob", "demo"], "trainjob-demo"),
     ):
         done = subprocess.run([python, "-I", *arguments], cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode != 0, done.stdout) == (True, "")

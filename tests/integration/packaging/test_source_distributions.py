@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-MEMBERS = ("core", "laptop", "migrate", "providers/airflow", "components/kfp")
+MEMBERS = ("core", "laptop", "migrate", "demo", "providers/airflow", "components/kfp")
 OTHER_FILES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
 

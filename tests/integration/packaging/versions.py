@@ -35,8 +35,8 @@ class Distribution:
 DISTRIBUTIONS = (
     Distribution(
         "core",
-        ("core", "laptop", "migrate"),
-        ("./core[local,cli]", "./laptop", "./migrate"),
+        ("core", "laptop", "migrate", "demo"),
+        ("./core[local,cli]", "./laptop", "./migrate", "./demo"),
         ("hatchling", "jsonschema", "kubeflow-trainer-api==2.3.0"),
         (
             "unit",

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,9 @@ from trainjob import (
 )
 from trainjob.frameworks.torchtune.models import MODELS, TEACHERS
 from trainjob.frameworks.torchtune.recipes import select_recipe
+from trainjob_demo.tickets.make_data import make_tickets, preference_pair
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "examples/tickets"))
-from make_data import make_tickets, preference_pair  # noqa: E402 - the example is not installed
-
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 LORA = LoraConfig(lora_rank=16, lora_alpha=32)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.demo_chain import make_demo_hub
 from trainjob import FineTune, RunKey, TRLConfig, Workspace, submit, wait
 from trainjob.lifecycle import Listener
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
-import demo
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +25,7 @@ def trainjob_cluster_options():
 def hub(tmp_path_factory):
     """Return a folder with the tiny model and the tickets, as the demo's hub has them."""
     folder = tmp_path_factory.mktemp("hub")
-    demo.make_hub(folder)
+    make_demo_hub(folder)
     return folder
 
 

@@ -2,7 +2,8 @@
 
 A command's module is imported when the command is called, because all of them together take half a second. Other
 distributions add commands with entry points of the group `trainjob.commands`: the name is the command's, the object a
-function that returns a `typer.Typer`, and the distribution's summary is the line in `trainjob --help`.
+function that returns a `typer.Typer`, and the distribution's summary is the line in `trainjob --help`. A Typer with a
+callback or several commands is a group; one with a single command of the entry point's name is that command.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _COMMANDS = {
 }
 _ENTRY_POINTS = "trainjob.commands"
 # This project's commands in other distributions. An error names the distribution if it is not installed.
-_DISTRIBUTIONS = {"local": "trainjob-local", "migrate": "trainjob-migrate"}
+_DISTRIBUTIONS = {"demo": "trainjob-demo", "local": "trainjob-local", "migrate": "trainjob-migrate"}
 
 
 class _LazyGroup(TyperGroup):
@@ -102,10 +103,17 @@ def _find_plugin_commands() -> dict[str, EntryPoint]:
 
 def _load_command(name: str) -> Any:
     if name not in _COMMANDS:
-        return _build_command(name, lambda parent: parent.add_typer(_find_plugin_commands()[name].load()(), name=name))
+        return _build_command(name, lambda parent: _add_plugin(parent, name, _find_plugin_commands()[name].load()()))
     module, function, _ = _COMMANDS[name]
     found = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
     return _build_command(name, lambda parent: add_command(parent, name, found))
+
+
+def _add_plugin(parent: typer.Typer, name: str, added: typer.Typer) -> None:
+    if added.registered_callback or len(added.registered_commands) > 1:
+        parent.add_typer(added, name=name)
+    else:
+        parent.registered_commands.extend(added.registered_commands)
 
 
 def _build_command(name: str, add: Callable[[typer.Typer], object]) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.programs.export.export_program import BASE_ENVIRONMENT, ROOT, export_command, export_environment
 from tests.support.export_runs import write
+from trainjob_demo.tickets_hub import make_hub
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -28,8 +29,7 @@ RunExport = Callable[..., dict[str, Any]]
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the demo's tiny model and tickets."""
     folder = tmp_path_factory.mktemp("hub")
-    for program in ("make_model.py", "make_data.py"):
-        subprocess.run([PYTHON, ROOT / "examples/tickets" / program, folder], check=True, timeout=120)
+    make_hub(folder, PYTHON.parents[1])
     return folder
 
 

@@ -17,6 +17,9 @@ from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
+from trainjob_demo.errors import DemoError
+
+__all__ = ["ChainView"]
 
 
 @dataclass
@@ -35,6 +38,10 @@ class ChainView:
     """Context manager that shows the TrainJobs from the moment it is entered.
 
     Without a terminal, it prints plain lines.
+
+    Args:
+        cluster: client of the cluster.
+        namespace: namespace of the TrainJobs.
     """
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -71,13 +78,17 @@ class ChainView:
             self._bars.stop()
 
     def find_claim(self) -> str:
-        """Return the name of the claim that the steps' pods mount as their workspace."""
+        """Return the name of the claim that the steps' pods mount as their workspace.
+
+        Raises:
+            DemoError: no pod mounts a claim.
+        """
         for job in self._jobs.values():
             for pod in self._cluster.list_pods(job["metadata"]["name"], job["metadata"]["namespace"]):
                 for volume in pod["spec"].get("volumes", ()):
                     if source := volume.get("persistentVolumeClaim"):
                         return str(source["claimName"])
-        raise LookupError("no pod mounts a claim")
+        raise DemoError("no pod of the workflow mounts a claim")
 
     def wall_times(self) -> list[tuple[str, float]]:
         """Return (step, seconds from its creation to its end), in the order of creation."""

@@ -1,0 +1,56 @@
+"""One run of a workflow, and the model that it exports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainjob.client import Cluster
+from trainjob_demo.engines import Engine
+from trainjob_demo.errors import DemoError
+from trainjob_demo.paths import display_path
+from trainjob_demo.processes import run_process
+from trainjob_demo.view import ChainView
+
+__all__ = ["find_export_folder", "run_chain"]
+
+
+def run_chain(engine: Engine, workflow: Path, cluster: Cluster, kubeconfig: Path) -> ChainView:
+    """Run a workflow to its end, and show its TrainJobs meanwhile.
+
+    Args:
+        engine: engine that runs the workflow.
+        workflow: file of the DAG or the pipeline.
+        cluster: client of the cluster on which it runs.
+        kubeconfig: the cluster's kubeconfig.
+
+    Returns:
+        The view, with the TrainJobs of the workflow.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+        DemoError: the workflow failed; the message has the last lines of its log.
+    """
+    engine.prepare(cluster)
+    command = engine.command(workflow, kubeconfig)
+    print(f"running {command} (its log: {display_path(engine.log)})", flush=True)
+    with (
+        ChainView(cluster, "default") as view,
+        run_process(command.words, engine.log, command.environment) as process,
+    ):
+        code = process.wait()
+    if code:
+        raise DemoError.from_program(str(command), code, engine.log)
+    return view
+
+
+def find_export_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
+    """Return the export folder on the volume that the steps shared.
+
+    Args:
+        cluster: client of the cluster on which the workflow ran.
+        view: view of the workflow's TrainJobs.
+        state: folder of the cluster.
+    """
+    claim = cluster.get_claim(view.find_claim(), "default") or {}
+    [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
+    return volume / "export"

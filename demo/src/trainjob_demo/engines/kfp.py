@@ -1,0 +1,48 @@
+"""Kubeflow Pipelines: the compiled pipeline, run by `kfp.local` on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainjob.client import Cluster
+from trainjob_demo.engines.engine import EngineCommand
+
+__all__ = ["KubeflowPipelines"]
+
+
+class KubeflowPipelines:
+    """`kfp.local` in its own environment.
+
+    Args:
+        environment: Python environment with kfp and this project's components.
+        folder: the demo's folder, for the log.
+    """
+
+    workflows = Path(__file__).parents[1] / "pipelines"
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self._program = str(environment / "bin" / "python")
+        self.log = folder / "kfp.log"
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Create the claim `tickets`, because the pipeline needs an existing one.
+
+        Args:
+            cluster: client of the cluster on which the workflow runs.
+
+        Raises:
+            ClusterError: the claim could not be created.
+        """
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": "tickets", "namespace": "default"}
+        cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
+    def command(self, workflow: Path, kubeconfig: Path) -> EngineCommand:
+        """Return the command that compiles the pipeline and runs it.
+
+        Args:
+            workflow: file of the pipeline.
+            kubeconfig: kubeconfig of the cluster.
+        """
+        variables = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": "demo"}
+        return EngineCommand((self._program, str(workflow), "run"), variables)

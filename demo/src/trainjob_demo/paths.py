@@ -1,0 +1,65 @@
+"""The demo's folder, its lock, and how paths are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainjob_demo.errors import DemoError
+
+__all__ = ["default_folder", "display_path", "exclusive_lock"]
+
+
+def default_folder() -> Path:
+    """Return the folder for the demo's files in the cache directory of the user.
+
+    Raises:
+        DemoError: this user has no home folder.
+    """
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise DemoError("this user has no home folder", hint="name a folder for the demo: --state DIR") from None
+    return Path(caches) / "trainjob" / "demo"
+
+
+def display_path(path: Path) -> Path:
+    """Return a path relative to the current folder if it is below it."""
+    with contextlib.suppress(OSError):  # the current folder was deleted
+        if path.is_relative_to(Path.cwd()):
+            return path.relative_to(Path.cwd())
+    return path
+
+
+@contextlib.contextmanager
+def exclusive_lock(folder: Path, engine: str) -> Iterator[None]:
+    """Create the demo's folder, and allow only one demo of an engine at a time.
+
+    Each demo starts by deleting the files of the previous one.
+
+    Args:
+        folder: the demo's folder.
+        engine: name of the engine.
+
+    Raises:
+        DemoError: another process runs this demo, or the folder is not writable.
+    """
+    lock = folder / f"{engine}.lock"
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held = stack.enter_context(lock.open("w"))
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"another process is already running this demo: it holds the lock {display_path(lock)}",
+                hint="wait until it has ended, or run the demo in another folder: --state DIR",
+            ) from None
+        except OSError as error:
+            raise DemoError(
+                f"the demo's folder cannot be used: {error}", hint="name another folder: --state DIR"
+            ) from None
+        yield

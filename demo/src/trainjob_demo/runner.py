@@ -1,0 +1,77 @@
+"""The demo: hub, laptop cluster, workflow and score."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainjob.client import Cluster, Connection
+from trainjob.local import LocalCluster
+from trainjob_demo.chain import find_export_folder, run_chain
+from trainjob_demo.engines import ENGINES
+from trainjob_demo.next_steps import format_next_steps
+from trainjob_demo.paths import display_path
+from trainjob_demo.tickets_hub import BASE_MODEL, Scorer, make_hub
+from trainjob_local.demo.hub import HubServer
+
+__all__ = ["WORKFLOWS", "handle_signals", "run_demo"]
+
+WORKFLOWS = {"torchtune": "tickets_llm", "trl": "trl_sft"}
+"""Name of the DAG and the pipeline of each framework."""
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def handle_signals() -> None:
+    """Let the signals that end this process run its clean-up first."""
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore SIGINT
+
+
+def run_demo(engine_name: str, framework: str, environments: Mapping[str, Path], folder: Path) -> None:
+    """Run the chain on a new laptop cluster, and print the scores of both models.
+
+    Args:
+        engine_name: one of `ENGINES`.
+        framework: one of `WORKFLOWS`.
+        environments: folders of the Python environments `initializer`, and of the framework and the engine.
+        folder: the demo's folder, whose lock this process holds.
+
+    Raises:
+        ClusterError: the laptop cluster did not start, or does not answer.
+        DemoError: a program or the workflow failed.
+    """
+    engine = ENGINES[engine_name](environments[engine_name], folder)
+    workflow = engine.workflows / f"{WORKFLOWS[framework]}.py"
+    training = environments[framework]
+    state = folder / f"cluster-{engine_name}"
+    shutil.rmtree(state, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="demo-hub-") as hub_folder, contextlib.ExitStack() as stack:
+        hub = Path(hub_folder)
+        print("creating the tiny model and the tickets", flush=True)
+        make_hub(hub, training)
+        scorer = Scorer(hub, training)
+        stack.callback(scorer.stop)
+        server = stack.enter_context(HubServer(hub))
+        images = {name: environments[name] for name in ("initializer", framework)}
+        laptop = stack.enter_context(LocalCluster(state, environments=images, pod_env={"HF_ENDPOINT": server.url}))
+        cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+        stack.callback(cluster.close)
+        begun = time.monotonic()
+        view = run_chain(engine, workflow, cluster, laptop.kubeconfig)
+        seconds = time.monotonic() - begun
+        export = find_export_folder(cluster, view, state)
+        for name, taken in view.wall_times():
+            print(f"{name:<18} {taken:5.1f} s")
+        print(f"{'chain':<18} {seconds:5.1f} s")
+        print(f"export: {display_path(export)}")
+        before = scorer.exact_match(hub / BASE_MODEL)
+        print(f"exact match: {before} -> {scorer.exact_match(export)}")
+    print(format_next_steps(export, workflow, state), flush=True)

@@ -1,0 +1,29 @@
+"""The demo's hub and engines in the environments of this checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainjob_demo.engines import ENGINES, Engine
+from trainjob_demo.tickets_hub import make_hub
+
+ROOT = Path(__file__).resolve().parents[2]
+TRL_ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("initializer", "torchtune", "trl")}
+ENVIRONMENTS = {name: TRL_ENVIRONMENTS[name] for name in ("initializer", "torchtune")}
+
+
+def make_demo_hub(folder: Path) -> None:
+    """Write the demo's tiny model and tickets as the hub has them."""
+    make_hub(folder, ENVIRONMENTS["torchtune"])
+
+
+def demo_engine(name: str) -> Engine:
+    """Return the engine in its environment, with the database that all tests share."""
+    folder = ROOT / ".cache" / "demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    return ENGINES[name](ROOT / ".venv" / name, folder)
+
+
+def example_workflow(engine: str, name: str) -> Path:
+    """Return the file of an example's DAG or pipeline."""
+    return ROOT / "examples" / engine / f"{name}.py"
