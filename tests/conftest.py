@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import signal
 import socket
+import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -38,9 +39,11 @@ def pytest_configure():
 def trainjob_cluster_options():
     """Return the arguments of the laptop cluster that the pytest plugin starts.
 
-    Containers of the Trainer's torchtune and initializer images run in `.venv/torchtune` and `.venv/initializer`.
+    Containers of the Trainer's torchtune and initializer images run in `.venv/torchtune` and `.venv/initializer`, those
+    of the JAX and XGBoost images in this interpreter's environment, because only examples need these packages.
     """
-    return {"environments": {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}}
+    made = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+    return {"environments": {**made, "runtimes": sys.prefix}}
 
 
 @pytest.fixture(scope="session")

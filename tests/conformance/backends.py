@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+ENVIRONMENTS = {
+    **{name: ROOT / ".venv" / name for name in ("torchtune", "initializer")},
+    "runtimes": Path(sys.prefix),  # no case needs JAX, XGBoost or an mpirun
+}
 
 
 @dataclass(frozen=True)

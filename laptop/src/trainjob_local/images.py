@@ -1,12 +1,13 @@
 """Local Python environments that replace container images.
 
-The laptop cluster pulls no images. A container runs with the programs of a Python environment on this machine. These
-environments replace the images of Kubeflow Trainer and its runtimes:
+A container runs with the programs of a Python environment on this machine. The images of Kubeflow Trainer and its
+runtimes have environments that are created on first use (`trainjob_local.environments`):
 
-* `torchtune-trainer` (torch, torchtune, torchao): an environment with torchtune.
-* `pytorch/pytorch` (torch): the environment with TRL if it is given, otherwise the one with torchtune. Both have torch.
-* `dataset-initializer` and `model-initializer`: an environment with huggingface_hub and opendal, plus this package's
+* `initializer` replaces `dataset-initializer` and `model-initializer`: huggingface_hub and opendal, plus this package's
   `pkg.initializers`, which has the Trainer's module names, environment variables and folders.
+* `torchtune` replaces `torchtune-trainer`: torch, torchtune, torchao.
+* `trl` replaces `pytorch/pytorch`: torch, transformers, TRL.
+* `runtimes` replaces `xgboost-runtime`, `jax` and `deepspeed-runtime`: XGBoost, JAX, an mpirun.
 
 Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
 """
@@ -18,9 +19,11 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from trainjob_local.environments import EnvironmentLock, stock_locks
 
 __all__ = ["Image", "default_images", "find_image", "images_from_json", "images_to_json"]
 
@@ -42,11 +45,11 @@ class Image:
     Attributes:
         match: regular expression that is searched in the image's name.
         environment: folder whose `bin` comes first in PATH, such as a virtual environment; None for no folder.
+        lock: packages of the environment that is created on first use; ignored if `environment` is given.
         entrypoint: command of a container that has no command.
         env: environment variables; the container's own variables take precedence.
         python_path: folders that come first in PYTHONPATH.
         prefix: words before every command, such as `["nice"]`.
-        missing: reason why containers of this image cannot start; empty if they can.
     """
 
     match: str
@@ -55,12 +58,12 @@ class Image:
     env: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[Path, ...] = ()
     prefix: tuple[str, ...] = ()
-    missing: str = ""
+    lock: EnvironmentLock | None = None
 
     def problem(self) -> str:
         """Return the reason why containers of this image cannot start, or an empty string."""
-        if self.missing or self.environment is None or (self.environment / "bin").is_dir():
-            return self.missing
+        if self.environment is None or (self.environment / "bin").is_dir():
+            return ""
         return (
             f"the environment {self.environment} for images that match {self.match!r} has no folder bin; "
             "pass the folder of another environment"
@@ -73,56 +76,77 @@ def find_image(images: Sequence[Image], name: str) -> Image:
 
 
 def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
-    """Return the replacements of the Trainer's images and of images named by an environment.
+    """Return the replacements of the stock images and of images named by an environment.
 
-    The environments `initializer` and `torchtune` replace the Trainer's images. If one of the two is not given, this
-    interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
-    images do not start, and the error names the packages to install. Containers of `pytorch` images still start, in
-    this interpreter's environment.
+    Each stock image has an environment: the given one; otherwise this interpreter's, if it has the packages; otherwise
+    one that is created on first use. The names are `initializer`, `torchtune`, `trl` and `runtimes`. If `torchtune` is
+    given and `trl` is not, `torchtune` also replaces `pytorch` images.
 
-    The environment `trl` replaces `pytorch` images and images with that word in their name. A training with TRL then
-    installs no packages, because it finds TRL in its image. Without this environment, the environment `torchtune`
-    replaces `pytorch` images. An environment with another name, such as `xgboost`, replaces images with that word in
-    their name. This interpreter's environment replaces all other images.
+    An environment with another name, such as `xgboost`, replaces images with that word in their name. This
+    interpreter's environment replaces all other images.
 
     Args:
         environments: folders of environments by name.
     """
     given = dict(environments or {})
-    initializer = given.pop("initializer", None) or _own_environment("huggingface_hub", "opendal")
-    torchtune = given.pop("torchtune", None) or _own_environment("torch", "torchtune")
-    trl = given.pop("trl", None)
-    here = Path(sys.prefix)
+    torchtune = _Source("torchtune", given.pop("torchtune", None))
+    initializer = _Source("initializer", given.pop("initializer", None))
+    trl = _Source("trl", given.pop("trl", None))
+    runtimes = _Source("runtimes", given.pop("runtimes", None))
     python_path = (Path(__file__).parent / "image_files",)
     return (
         *(
-            Image(
-                match=rf"\b{kind}-initializer\b",
-                environment=initializer,
+            initializer.image(
+                rf"\b{kind}-initializer\b",
+                ("huggingface_hub", "opendal"),
                 entrypoint=("python", "-m", f"pkg.initializers.{kind}"),
                 env=_INITIALIZER_ENV,
                 python_path=python_path,
-                missing="" if initializer else _missing_message("initializer", "huggingface_hub opendal"),
             )
             for kind in ("dataset", "model")
         ),
-        Image(
-            match=r"\btorchtune-trainer\b",
-            environment=torchtune,
-            env=_TORCHTUNE_ENV,
-            missing="" if torchtune else _missing_message("torchtune", "torch torchtune torchao==0.15.0"),
-        ),
-        *([Image(match=r"\b(trl|pytorch)\b", environment=trl, env=_TRL_ENV)] if trl else []),
-        # Most commands in this image need no torch. A command that needs it fails with its own message.
-        Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
+        torchtune.image(r"\btorchtune-trainer\b", ("torch", "torchtune"), env=_TORCHTUNE_ENV),
         *(Image(match=rf"\b{re.escape(name)}\b", environment=folder, env=_PLAIN_ENV) for name, folder in given.items()),
-        Image(match="", environment=here),
+        *([torchtune.image(r"\bpytorch\b", (), env=_TORCHTUNE_ENV)] if torchtune.given and not trl.given else []),
+        trl.image(r"\bpytorch\b", ("torch",), env=_TRL_ENV),
+        trl.image(r"\btrl\b", ("torch", "trl"), env=_TRL_ENV),
+        runtimes.image(r"\bxgboost-runtime\b", ("xgboost",), env=_PLAIN_ENV),
+        runtimes.image(r"\bjax\b", ("jax",), env=_PLAIN_ENV),
+        runtimes.image(r"\bdeepspeed-runtime\b", ("mpi4py",), env=_PLAIN_ENV),
+        Image(match="", environment=Path(sys.prefix)),
     )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The environments that may replace a stock image.
+
+    Attributes:
+        name: name of the lock.
+        given: folder of the environment that the user named; None if there is none.
+    """
+
+    name: str
+    given: Path | None
+
+    def image(self, match: str, packages: tuple[str, ...], **settings: Any) -> Image:
+        """Return the replacement of the images whose name matches.
+
+        Args:
+            match: regular expression.
+            packages: modules that this interpreter's environment must have to replace the image.
+            settings: other fields of the image.
+        """
+        if self.given:
+            return Image(match, self.given, **settings)
+        if all(importlib.util.find_spec(name) for name in packages):
+            return Image(match, Path(sys.prefix), **settings)
+        return Image(match, lock=stock_locks()[self.name], **settings)
 
 
 def images_to_json(images: Sequence[Image]) -> str:
     """Return descriptions of images as JSON, for another process."""
-    return json.dumps([asdict(image) for image in images], default=str)
+    return json.dumps([_image_to_dict(image) for image in images], default=str)
 
 
 def images_from_json(text: str) -> tuple[Image, ...]:
@@ -141,6 +165,11 @@ def images_from_json(text: str) -> tuple[Image, ...]:
     return tuple(_image_from_dict(one) for one in found)
 
 
+def _image_to_dict(image: Image) -> dict[str, Any]:
+    fields = {name: getattr(image, name) for name in Image.__dataclass_fields__}
+    return {**fields, "lock": image.lock.to_json() if image.lock else None}
+
+
 def _image_from_dict(fields: dict[str, Any]) -> Image:
     unknown = set(fields) - set(Image.__dataclass_fields__)
     if unknown or "match" not in fields:
@@ -155,16 +184,5 @@ def _image_from_dict(fields: dict[str, Any]) -> Image:
         env=fields.get("env", {}),
         python_path=tuple(Path(folder) for folder in fields.get("python_path", ())),
         prefix=tuple(fields.get("prefix", ())),
-        missing=fields.get("missing", ""),
-    )
-
-
-def _own_environment(*packages: str) -> Path | None:
-    return Path(sys.prefix) if all(importlib.util.find_spec(name) for name in packages) else None
-
-
-def _missing_message(name: str, packages: str) -> str:
-    return (
-        f"no local environment stands for this image: create one (python -m venv DIR; DIR/bin/pip install {packages}) "
-        f"and pass it when the cluster starts: environments={{'{name}': 'DIR'}} or --environment {name}=DIR"
+        lock=EnvironmentLock.from_json(fields["lock"]) if fields.get("lock") else None,
     )

@@ -6,6 +6,7 @@ fixture.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,12 @@ __all__ = ["trainjob_cluster", "trainjob_cluster_options", "trainjob_faults"]
 def trainjob_cluster_options() -> dict[str, Any]:
     """Return the arguments of `LocalCluster` for `trainjob_cluster`.
 
-    Override this fixture in a conftest.py to change them.
+    Override this fixture in a conftest.py to change them. By default, the environment of the tests replaces all images,
+    so that no test downloads packages.
     """
-    return {}
+    from trainjob_local.environments import stock_locks
+
+    return {"environments": dict.fromkeys(stock_locks(), sys.prefix)}
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,11 @@ NAMESPACE = "default"
 def train_job(
     name: str, *command: str, runtime: str = "torch-distributed", kind: str = "", **spec: Any
 ) -> dict[str, Any]:
-    """Return a TrainJob; `trainer` adds to the fields of `spec.trainer`."""
-    trainer = {**({"command": list(command)} if command else {}), **spec.pop("trainer", {})}
+    """Return a TrainJob; `trainer` adds to the fields of `spec.trainer`.
+
+    A command runs in an image that no environment replaces.
+    """
+    trainer = {**({"command": list(command), "image": "busybox"} if command else {}), **spec.pop("trainer", {})}
     reference = {"name": runtime, **({"kind": kind} if kind else {})}
     body = {"runtimeRef": reference, **({"trainer": trainer} if trainer else {}), **spec}
     return {"apiVersion": "/".join(GROUP), "kind": "TrainJob", "metadata": {"name": name}, "spec": body}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.integration.local.cluster_client import NAMESPACE, ClusterClient, pod_patch, train_job
@@ -17,7 +19,7 @@ INITIALIZER = Image(
 
 @pytest.fixture(scope="module")
 def client():
-    images = [INITIALIZER, Image("torchtune-trainer"), Image("acme/trainer", missing="install what it needs")]
+    images = [INITIALIZER, Image("torchtune-trainer"), Image("acme/trainer", environment=Path("/nowhere"))]
     with LocalCluster(images=images, pod_env={"FROM_CLUSTER": "yes"}, backoff=0.2, backoff_max=0.4) as cluster:
         opened = ClusterClient(cluster.kubeconfig)
         yield opened
@@ -109,5 +111,6 @@ def test_a_container_without_local_environment_does_not_start(client, unique):
     )
     client.wait_until_ended(unique)
     end = client.get_pod(unique).status.container_statuses[0].state.terminated
-    assert (end.exit_code, end.reason, end.message) == (128, "StartError", "install what it needs")
-    assert ("Pod", "Failed", "Error: install what it needs") in client.list_events(name_prefix=unique)
+    assert (end.exit_code, end.reason) == (128, "StartError")
+    assert end.message.startswith("the environment /nowhere for images that match 'acme/trainer' has no folder bin")
+    assert ("Pod", "Failed", f"Error: {end.message}") in client.list_events(name_prefix=unique)

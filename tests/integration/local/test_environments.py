@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from tests.integration.local.environment_locks import TINY
 from tests.support.package_index import PackageIndex, Wheel
 from trainjob_local.environments import (
     EnvironmentInUse,
@@ -27,7 +27,6 @@ from trainjob_local.environments import (
 )
 from trainjob_local.environments.torch_builds import require_cpu_torch, without_torch
 
-TINY = Wheel("tiny", "1.0")
 CREATE = """
 import sys
 from pathlib import Path
@@ -37,35 +36,7 @@ print(create_environment(lock, report=lambda line: print(line, file=sys.stderr, 
 """
 
 
-@pytest.fixture
-def index():
-    """Yield an index with the wheel `tiny`."""
-    with PackageIndex([TINY]) as started:
-        yield started
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch, index):
-    """Use a cache directory and an index of the test's own."""
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def write_lock(tmp_path):
-    """Return a function that writes a lock of wheels."""
-
-    def write(*wheels, name="tiny", **more):
-        path = tmp_path / f"{name}.txt"
-        path.write_text("# the lock of a test\n" + "".join(wheel.requirement for wheel in wheels))
-        return EnvironmentLock(name, path, **more)
-
-    return write
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def installed_version(folder, module):

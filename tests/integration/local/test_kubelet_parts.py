@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.polling import wait_until
+from trainjob_local.environments import EnvironmentLock, stock_locks
 from trainjob_local.images import Image, default_images, find_image, images_from_json, images_to_json
 from trainjob_local.kubelet import watchdog
 from trainjob_local.kubelet.command_line import build_rewriter, expand
 from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, format_records, format_since
-from trainjob_local.kubelet.containers import pull_problems
+from trainjob_local.kubelet.image_pull import pull_problems
+from trainjob_local.kubelet.missing_module import MissingModule
 from trainjob_local.kubelet.pod_status import build_pod_conditions, lost_state, qos_class
 from trainjob_local.kubelet.processes import ProcessManager
 from trainjob_local.settings import ClusterSettings
@@ -344,18 +346,60 @@ def test_the_environment_trl_leaves_the_trainers_image_to_the_environment_torcht
 def test_without_the_environment_trl_the_environment_torchtune_replaces_images_with_torch(tmp_path):
     images = default_images({"torchtune": tmp_path / "torchtune"})
     assert find_image(images, TORCH_IMAGE).environment == tmp_path / "torchtune"
-    assert find_image(images, "huggingface/trl").environment == Path(sys.prefix)
-    assert find_image(default_images(), TORCH_IMAGE).environment == Path(sys.prefix)
+    assert find_image(images, "huggingface/trl").lock.name == "trl"
 
 
-def test_a_missing_environment_names_the_packages_to_install():
-    problem = find_image(default_images(), "ghcr.io/kubeflow/trainer/torchtune-trainer").problem()
-    assert "pip install torch torchtune" in problem
-    assert "--environment torchtune=DIR" in problem
+TRAINER = "ghcr.io/kubeflow/trainer"
+
+
+@pytest.mark.parametrize(
+    ("image", "lock"),
+    [
+        (f"{TRAINER}/dataset-initializer:v2.3.0", "initializer"),
+        (f"{TRAINER}/model-initializer:v2.3.0", "initializer"),
+        (f"{TRAINER}/torchtune-trainer:v2.3.0", "torchtune"),
+        (TORCH_IMAGE, "trl"),
+        ("huggingface/trl", "trl"),
+        (f"{TRAINER}/xgboost-runtime:v2.3.0", "runtimes"),
+        ("nvcr.io/nvidia/jax:25.10-py3", "runtimes"),
+        (f"{TRAINER}/deepspeed-runtime:v2.3.0", "runtimes"),
+    ],
+)
+def test_a_stock_image_without_an_environment_has_a_lock(monkeypatch, tmp_path, image, lock):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = find_image(default_images(), image)
+    assert (found.environment, found.lock) == (None, stock_locks()[lock])
+    given = find_image(default_images({lock: tmp_path}), image)
+    assert (given.environment, given.lock) == (tmp_path, None)
+
+
+def test_this_interpreters_environment_replaces_a_stock_image_if_it_has_the_packages(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    for image in (f"{TRAINER}/torchtune-trainer:v2.3.0", TORCH_IMAGE, f"{TRAINER}/xgboost-runtime:v2.3.0"):
+        found = find_image(default_images(), image)
+        assert (found.environment, found.lock) == (Path(sys.prefix), None)
+
+
+def test_an_environment_replaces_images_with_its_name(tmp_path):
+    images = default_images({"xgboost": tmp_path, "acme": tmp_path})
+    for image in ("acme/anything", f"{TRAINER}/xgboost-runtime:v2.3.0"):
+        assert find_image(images, image).environment == tmp_path
+
+
+def test_a_missing_module_is_found_in_any_block_of_the_output():
+    error = b"Traceback ...\nModuleNotFoundError: No module named 'acme.tools'\n"
+    for cut in range(len(error)):
+        reader = MissingModule()
+        for block in (b"x" * 500, error[:cut], error[cut:], b"y" * 500):
+            reader.read(block)
+        assert "/e, which has no module 'acme.tools'; add the package" in reader.advice(Path("/e"))
+        assert reader.advice(None) == ""
+    assert MissingModule().advice(Path("/e")) == ""
 
 
 def test_images_can_be_stored_as_json():
-    image = Image("a|b", Path("/e"), ("x", "y"), {"K": "V"}, (Path("/p"),), ("nice",), "why")
+    lock = EnvironmentLock("mine", Path("/l.txt"), ("addon",))
+    image = Image("a|b", Path("/e"), ("x", "y"), {"K": "V"}, (Path("/p"),), ("nice",), lock)
     assert images_from_json(images_to_json([image])) == (image,)
     assert images_from_json('[{"match": "x"}]') == (Image("x"),)
     for wrong in ("{}", '[{"entrypoint": []}]', '[{"match": "x", "colour": 1}]'):

@@ -19,6 +19,9 @@ FORBIDDEN = 'Error creating: pods "tune-node-0-0-" is forbidden: '
 RECONCILIATION_FAILED = "TrainJob resources reconciliation failed: "
 VJOBSET = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "tune" is invalid: '
 QUOTA = "exceeded quota: small, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=0"
+CREATION = (
+    f"failed to pull image \"{IMAGE}\": the environment 'trl' could not be created: `uv pip install` failed: error: "
+)
 COMMAND = 'runc create failed: unable to start container process: exec: "tune": executable file not found in $PATH'
 
 # Reason, text, kind, and what follows: None is waited out, else seconds until waiting is hopeless.
@@ -44,6 +47,13 @@ MESSAGES = [
     ("ErrImagePull", "no match for platform in manifest: not found", "Image", 60.0),
     ("Failed", f'Failed to pull image "{IMAGE}": {PULL}{IMAGE}: not found', "Image", 60.0),
     ("ErrImageNeverPull", f'Container image "{IMAGE}" is not present with pull policy of Never', "Image", 60.0),
+    ("ContainerCreating", f"Pulling image \"{IMAGE}\": creating the environment 'trl'", "Pulling", None),
+    ("ErrImagePull", CREATION + "Failed to fetch: https://a/simple/: dns error", "Pull", None),
+    ("ErrImagePull", CREATION + "Connection refused (os error 111)", "Pull", None),
+    ("ErrImagePull", CREATION + "No interpreter found for Python >=3.11", "Environment", 60.0),
+    ("ErrImagePull", CREATION + "No solution found when resolving dependencies", "Environment", 60.0),
+    ("ImagePullBackOff", f"Back-off: ErrImagePull: {CREATION}Hash mismatch for `torch==2.13.0`", "Environment", 60.0),
+    ("StartError", "the environment .venv/trl for images that match 'trl' has no folder bin", "Environment", 60.0),
     ("InvalidImageName", 'Failed to apply default image tag "A": couldn\'t parse image name "A"', "ImageName", 0.0),
     (
         "ErrImagePull",

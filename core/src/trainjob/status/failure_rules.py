@@ -59,6 +59,10 @@ class Category(str, Enum):
     IMAGE_NAME = "ImageName"
     PULL = "Pull"
     """The image can't be pulled now: network, rate limit, a registry that is down."""
+    PULLING = "Pulling"
+    """The image is being pulled: the laptop cluster creates the environment that replaces it."""
+    ENVIRONMENT = "Environment"
+    """The laptop cluster has no usable environment that replaces the image."""
     CONFIGURATION = "Configuration"
     """A Secret or a ConfigMap, or a key in it, is missing."""
     COMMAND = "Command"
@@ -151,6 +155,15 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.PULL: Rule(
         True, "the kubelet retries the pull; check that the nodes can reach the registry", ImageUnavailable
+    ),
+    Category.PULLING: Rule(
+        True, "wait until the image is pulled, or raise the limit on the starting time", NeverStarted
+    ),
+    Category.ENVIRONMENT: Rule(
+        False,
+        "follow the message, or start the laptop cluster with another environment: --environment NAME=DIR",
+        ImageUnavailable,
+        _ONE_MINUTE_GRACE,
     ),
     Category.CONFIGURATION: Rule(
         False,
@@ -245,7 +258,11 @@ _PERMANENT_PULL_ERRORS = (
 )
 _START_ERRORS = (
     r"executable file not found|no such file or directory|no command specified|permission denied|not a directory|"
-    r"exec format error|no local environment stands for this image"
+    r"exec format error"
+)
+# The messages of the laptop cluster and of uv (0.13), with which it creates the environments.
+_ENVIRONMENT_ERRORS = (
+    r"the environment \S+ .*(?:has no folder bin|no interpreter found|no solution found|hash mismatch)"
 )
 _MISSING_CONFIG_ERRORS = (
     r"(?:secret|configmap) \S+ not found|couldn't find key |references non-existent|runAsNonRoot|non-numeric user"
@@ -269,6 +286,8 @@ _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...
         (Category.GANG, _CREATION_REASONS, r'no matches for kind "PodGroup"'),
         (Category.INVALID, _CREATION_REASONS, r" is invalid: |name is too long|no more than 63 characters"),
         (Category.REFUSED, _CREATION_REASONS, r" is forbidden: |denied the request"),
+        (Category.PULLING, "ContainerCreating|PodInitializing", "."),
+        (Category.ENVIRONMENT, f"{_PULL_REASONS}|{_START_REASONS}", _ENVIRONMENT_ERRORS),
         (Category.PULL, _PULL_REASONS, _TEMPORARY_PULL_ERRORS),
         (Category.IMAGE, _PULL_REASONS, _PERMANENT_PULL_ERRORS),
         (Category.PULL, "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable", ""),

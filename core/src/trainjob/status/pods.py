@@ -12,10 +12,10 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
-# Reasons of a pod that is about to start. They are no problems. Only the laptop cluster adds a message: it creates the
-# environment that replaces the image, which may take minutes.
 # kube-scheduler 1.36 appends the result of the preemption to a message about a claim.
 _NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTALL)
+# Reasons of a pod that is about to start. They are no problems. Only the laptop cluster adds a message: it creates the
+# environment that replaces the image, which may take minutes.
 _NORMAL_WAITING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
 
 

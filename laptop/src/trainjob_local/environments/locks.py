@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 __all__ = ["EnvironmentLock", "stock_locks"]
@@ -42,6 +43,17 @@ class EnvironmentLock:
             less = f"{_format_size(self.cpu_download_mb)}, {_format_duration(self.cpu_download_mb)}"
             text += f" ({less} if PyTorch's index of CPU builds can be reached)"
         return f"download of about {text}"
+
+    def to_json(self) -> str:
+        """Return the lock as JSON, for another process."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvironmentLock:
+        """Return the lock in a JSON text of `to_json`."""
+        fields = json.loads(text)
+        packages, requirements = tuple(fields["packages"]), Path(fields["requirements"])
+        return cls(**{**fields, "requirements": requirements, "packages": packages})
 
 
 def stock_locks() -> Mapping[str, EnvironmentLock]:

@@ -1,22 +1,24 @@
 """A container of a pod: its starts, its restarts with back-off, its state.
 
-Source: Kubernetes 1.36 `pkg/kubelet/kuberuntime` (exit codes, StartError), `pkg/kubelet/images` (pull errors),
-`pkg/kubelet/container` (restart policies, back-off).
+Source: Kubernetes 1.36 `pkg/kubelet/kuberuntime` (exit codes, StartError), `pkg/kubelet/container` (restart policies,
+back-off).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from trainjob_local.images import Image
 from trainjob_local.kubelet.command_line import build_rewriter, expand
 from trainjob_local.kubelet.container_logs import ContainerLog
+from trainjob_local.kubelet.image_pull import ImagePull
 from trainjob_local.kubelet.isolation import Mount
+from trainjob_local.kubelet.missing_module import MissingModule
 from trainjob_local.kubelet.node_context import NodeContext
 from trainjob_local.kubelet.pod_inputs import MissingInput, PodInputs
 from trainjob_local.kubelet.pod_status import lost_state, terminated_state, waiting_state
@@ -24,15 +26,10 @@ from trainjob_local.kubelet.pod_status_writer import PodStatusWriter
 from trainjob_local.kubelet.processes import ContainerProcess
 from trainjob_local.objects import Json, utc_now
 
-__all__ = ["Container", "RunResult", "pull_problems"]
+__all__ = ["Container", "RunResult"]
 
 _KILLED, _NOT_STARTED = 137, 128
 _RETRY_SECONDS = 1.0  # seconds until a missing input, such as a Secret, is looked up again
-# github.com/distribution/reference, regexp.go, without its rarer forms.
-_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
-_REFERENCE = re.compile(
-    rf"(?:[A-Za-z0-9.:-]+/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[A-Za-z0-9+._-]+:[0-9a-fA-F]{{32,}})?"
-)
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,6 @@ class Container:
 
     def run(self) -> int:
         """Run the container, with restarts, and return the exit code of its last run."""
-        image = self._spec["image"]
-        if why := pull_problems(image, available=self._node.settings.pullable(image)):
-            return self._wait_with_pull_problems(why)
         if self._was_running():
             state = lost_state(self._status["state"], utc_now())
             if not self._should_restart(_KILLED):
@@ -98,8 +92,11 @@ class Container:
             )
         elif self._already_ended():
             return int(self._status["state"]["terminated"]["exitCode"])
+        image = ImagePull(self._node, self._pod, self._spec["image"], self._push_state, self._stop).run()
+        if image is None:
+            return _KILLED
         while True:
-            ended = self._run_once()
+            ended = self._run_once(image)
             state = ended.to_state()
             if not self._should_restart(ended.exit_code):
                 return self._finish(ended.exit_code, state)
@@ -158,16 +155,6 @@ class Container:
             self._status_writer.push()  # the pod reports the other containers, together with its phase
         return code
 
-    def _wait_with_pull_problems(self, problems: dict[str, str]) -> int:
-        if cause := problems.get("ErrImagePull"):
-            self._event("Warning", "Failed", f'Failed to pull image "{self._spec["image"]}": {cause}')
-        for reason, message in problems.items():
-            self._event("Warning", "Failed", f"Error: {reason}")
-            self._push_state(waiting_state(reason, message))
-            self._stop.wait(self._node.settings.backoff)
-        self._stop.wait()
-        return _KILLED
-
     def _back_off(self, state: Json) -> None:
         """Wait before a restart; the first restart follows immediately, as with a real kubelet."""
         meta = self._pod["metadata"]
@@ -182,7 +169,7 @@ class Container:
         settings = self._node.settings
         self._delay = min(self._delay * 2 or settings.backoff, settings.backoff_max)
 
-    def _run_once(self) -> RunResult:
+    def _run_once(self, image: Image) -> RunResult:
         resolved = self._wait_environment()
         started = utc_now()
         if resolved is None:
@@ -190,12 +177,12 @@ class Container:
         restart = self._status["restartCount"]
         log = self.logs[restart] = ContainerLog(self._log_path(restart))
         try:
-            process = self._start(resolved)
+            process = self._start(image, resolved)
         except OSError as error:
             self._event("Warning", "Failed", f"Error: {error}")
             return RunResult(_NOT_STARTED, "StartError", str(error), started)
         else:
-            return self._follow_process(process, log, started)
+            return self._follow_process(process, log, image, started)
         finally:
             log.close()
 
@@ -213,7 +200,9 @@ class Container:
                 self._stop.wait(_RETRY_SECONDS)
         return None
 
-    def _follow_process(self, process: ContainerProcess, log: ContainerLog, started: datetime) -> RunResult:
+    def _follow_process(
+        self, process: ContainerProcess, log: ContainerLog, image: Image, started: datetime
+    ) -> RunResult:
         self.process = process
         self._event("Normal", "Started", "Container started")
         running = {"running": {"startedAt": started.strftime("%Y-%m-%dT%H:%M:%SZ")}}
@@ -222,9 +211,13 @@ class Container:
         self._push_state(running, containerID=f"process://{process.pid}", imageID=self._spec["image"])
         if self._stop.is_set():  # the stop arrived before this process was registered
             process.signal(signal.SIGTERM)
+        missing_module = MissingModule()
         while output := process.read():
             log.write(output)
+            missing_module.read(output)
         code = process.wait()
+        if code and (advice := missing_module.advice(image.environment)):
+            log.write(advice.encode())
         self._node.processes.report_end(process)
         self.process = None
         wants_log = self._spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
@@ -235,8 +228,7 @@ class Container:
 
     # -- its process ----------------------------------------------------------------------------------------------
 
-    def _start(self, variables: dict[str, str]) -> ContainerProcess:
-        image = self._node.settings.image(self._spec["image"])
+    def _start(self, image: Image, variables: dict[str, str]) -> ContainerProcess:
         if problem := image.problem():
             raise OSError(problem)
         isolation = self._node.settings.isolation
@@ -309,22 +301,3 @@ def _resolve_program(argv: list[str], env: dict[str, str]) -> list[str]:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return [str(candidate), *argv[1:]]
     raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH")
-
-
-def pull_problems(image: str, *, available: bool) -> dict[str, str]:
-    """Return the reasons why a container waits for its image, with the kubelet's messages.
-
-    Args:
-        image: name of the image.
-        available: whether the image can be pulled.
-
-    Returns:
-        Messages by reason, in the order in which the kubelet reports them; empty if the image can be pulled.
-    """
-    if not _REFERENCE.fullmatch(image):
-        cause = f'couldn\'t parse image name "{image}": invalid reference format'
-        return {"InvalidImageName": f'Failed to apply default image tag "{image}": {cause}'}
-    if available:
-        return {}
-    cause = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
-    return {"ErrImagePull": cause, "ImagePullBackOff": f'Back-off pulling image "{image}": ErrImagePull: {cause}'}

@@ -1,9 +1,9 @@
 """A kubelet without containers: it runs the pods of one Node as processes of this machine.
 
 It serves two clusters: a real kube-apiserver (tests/controlplane/run_kubelet.py) and the laptop cluster, in whose
-process it runs. Differences from a real kubelet: local environments replace images, which are not pulled. Volume paths
-are rewritten as text. Pods have the address 127.0.0.1. There are no probes, sidecars, limits and exec. With `isolation`
-volumes are at their paths, and commands can be run in containers.
+process it runs. Differences from a real kubelet: local environments replace images, and a pull creates them. Volume
+paths are rewritten as text. Pods have the address 127.0.0.1. There are no probes, sidecars, limits and exec. With
+`isolation` volumes are at their paths, and commands can be run in containers.
 
 A kubelet that is restarted on its old state treats pods that ran as a real kubelet does after its node was rebooted:
 the container is lost (exit code 137), then the restart policy applies.
@@ -21,6 +21,7 @@ from pathlib import Path
 from trainjob.errors import ClusterError
 from trainjob_local.events import EventRecorder
 from trainjob_local.kubelet.container_logs import LogOptions
+from trainjob_local.kubelet.image_puller import ImagePuller
 from trainjob_local.kubelet.node_context import NodeContext
 from trainjob_local.kubelet.pods import PodWorker
 from trainjob_local.kubelet.processes import ProcessManager
@@ -65,7 +66,8 @@ class Kubelet:
         self._api, self._settings = api, settings
         self._processes = ProcessManager(remove=remove)
         events = EventRecorder(api, "kubelet", host=settings.node)
-        self._node = NodeContext(settings, api, events, self._processes)
+        self._image_puller = ImagePuller(self._processes)
+        self._node = NodeContext(settings, api, events, self._processes, self._image_puller)
         self._pods: dict[str, PodWorker] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -89,6 +91,7 @@ class Kubelet:
             pod.end(_STOP_GRACE_SECONDS)
         for pod in pods:
             pod.join(_STOP_GRACE_SECONDS * 2)
+        self._image_puller.close()
         self._processes.close()
 
     def open_log(

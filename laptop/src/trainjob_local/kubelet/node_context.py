@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainjob_local.events import EventRecorder
 from trainjob_local.images import Image
+from trainjob_local.kubelet.image_puller import ImagePuller
 from trainjob_local.kubelet.processes import ProcessManager
 from trainjob_local.kubelet.settings import KubeletSettings
 from trainjob_local.objects import ObjectApi
@@ -24,12 +25,14 @@ class NodeContext:
         api: client of the API server.
         events: recorder of the kubelet's events.
         processes: manager that starts the container processes.
+        image_puller: creator of the environments that replace images.
     """
 
     settings: KubeletSettings
     api: ObjectApi
     events: EventRecorder
     processes: ProcessManager
+    image_puller: ImagePuller
 
     def base_environment(self, image: Image, *, home: Path, hostname: str) -> dict[str, str]:
         """Return the environment that a container inherits from the node and its image.
