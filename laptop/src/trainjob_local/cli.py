@@ -1,23 +1,32 @@
-"""The commands `trainjob local`, which start, list and stop laptop clusters."""
+"""The commands `trainjob local`, which start, list and stop laptop clusters, and delete their environments."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from uv import find_uv_bin
 
 from trainjob.cli import table_format, terminal
 from trainjob.cli.command_help import add_command
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.programs.fetch.progress import format_size
 from trainjob.status import derive_verdict
 from trainjob_local import LocalCluster
+from trainjob_local.environments import (
+    EnvironmentInUse,
+    delete_environment,
+    environments_folder,
+    list_environments,
+)
 from trainjob_local.running_clusters import ClusterRecord, list_clusters, stop_cluster
 
 __all__ = ["commands"]
@@ -28,7 +37,8 @@ _STATE = typer.Option(
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
-    help="Python environment that replaces a container image; NAME is initializer, torchtune or trl. May be repeated.",
+    help="Python environment that replaces container images; NAME is initializer, torchtune, trl, runtimes, or a word "
+    "in the image's name. Default: environments that are created on first use. May be repeated.",
 )
 _POD_ENV = typer.Option(
     "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT. May be repeated."
@@ -48,6 +58,7 @@ def commands() -> typer.Typer:
     add_command(group, "up", up)
     add_command(group, "status", status)
     add_command(group, "down", down)
+    add_command(group, "clean", clean)
     return group
 
 
@@ -125,6 +136,39 @@ def down(state: Annotated[Path | None, _RUNNING_STATE] = None) -> None:
             return
     where = f" in {state}" if state else ""
     terminal.error_console().print(escape(f"no laptop cluster is running{where}"))
+
+
+def clean(as_json: Annotated[bool, terminal.JSON] = False) -> None:
+    """Delete the environments that laptop clusters have created.
+
+    The next cluster that needs an environment creates it again. An environment that a running cluster uses is not
+    deleted, and the exit code is then 1. Packages that you added to an environment are deleted with it.
+
+    With --json: a list of objects with name, path, bytes and deleted.
+    """
+    found: list[dict[str, Any]] = []
+    in_use = None
+    for one in list_environments():
+        size = one.measure_bytes()
+        try:
+            delete_environment(one)
+        except EnvironmentInUse as error:
+            in_use = error
+        found.append({"name": one.name, "path": str(one.path), "bytes": size, "deleted": not one.path.exists()})
+    if as_json:
+        terminal.print_json(found)
+    elif found:
+        table = table_format.create_table("ENVIRONMENT", "SIZE", "RESULT", "PATH")
+        for row in found:
+            result = "deleted" if row["deleted"] else "in use"
+            table.add_row(*map(escape, (row["name"], format_size(row["bytes"]), result, row["path"])))
+        table_format.print_table(terminal.console(), table)
+        uv = escape(shlex.join([find_uv_bin(), "cache", "clean"]))
+        terminal.error_console().print(f"uv's cache still has the downloaded packages; this deletes them: {uv}")
+    else:
+        terminal.error_console().print(f"no environments in {escape(str(environments_folder()))}")
+    if in_use:
+        raise in_use
 
 
 def _counts(record: ClusterRecord) -> tuple[int | None, int | None]:

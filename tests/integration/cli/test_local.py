@@ -1,4 +1,4 @@
-"""Tests of `trainjob local`: one shell starts a cluster, another shell lists and stops it."""
+"""Tests of `trainjob local`: one shell starts a cluster, another shell lists and stops it, and cleans up."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.pipe_reader import PipeReader
+from tests.support.package_index import PackageIndex, Wheel
 from tests.support.polling import wait_until
 from trainjob.errors import ClusterError
 from trainjob_local import LocalCluster, running_clusters
+from trainjob_local.environments import EnvironmentLock, create_environment, use_environment
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +120,53 @@ def test_a_cluster_that_ignores_sigterm_is_killed(monkeypatch, tmp_path):
         one = running_clusters.ClusterRecord(process.pid, "", "", "", temporary=False, started="", file=str(held))
         assert running_clusters.stop_cluster(one) is True
         assert wait_until(process.poll) == -signal.SIGKILL
+
+
+# -- clean --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def create_tiny(monkeypatch, separate_environment, tmp_path):
+    """Return a function that creates an environment and returns its folder."""
+    tiny = Wheel("tiny", "1.0")
+    with PackageIndex([tiny]) as index:
+        monkeypatch.setenv("XDG_CACHE_HOME", separate_environment["XDG_CACHE_HOME"])
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+
+        def create(name):
+            requirements = tmp_path / f"{name}.txt"
+            requirements.write_text(tiny.requirement)
+            return create_environment(EnvironmentLock(name, requirements), report=print)
+
+        yield create
+
+
+def test_clean_lists_and_deletes_environments(run_local, create_tiny):
+    folders = [create_tiny("first"), create_tiny("second")]
+    ended = run_local("clean")
+    assert ended.returncode == 0, ended.stderr
+    title, *rows = ended.stdout.splitlines()
+    assert title.split() == ["ENVIRONMENT", "SIZE", "RESULT", "PATH"]
+    for name, folder, row in zip(("first", "second"), folders, rows, strict=True):
+        assert (row.split()[0], row.split()[-2:]) == (name, ["deleted", str(folder)])
+        assert not folder.exists()
+    assert ended.stderr.endswith("uv cache clean\n")
+    assert run_local("clean").stderr == f"no environments in {folders[0].parent}\n"
+    assert json.loads(run_local("clean", "--json").stdout) == []
+
+
+def test_clean_refuses_an_environment_in_use(run_local, create_tiny):
+    used, unused = create_tiny("used"), create_tiny("unused")
+    with use_environment(used):
+        ended = run_local("clean", "--json")
+    assert ended.returncode == 1
+    found = {one["name"]: one for one in json.loads(ended.stdout)}
+    assert {name: (one["path"], one["deleted"]) for name, one in found.items()} == {
+        "used": (str(used), False),
+        "unused": (str(unused), True),
+    }
+    assert all(one["bytes"] > 0 for one in found.values())
+    error = json.loads(ended.stderr)
+    assert (error["error"], error["hint"]) == ("EnvironmentInUse", "stop the cluster: trainjob local down")
+    assert str(used) in error["message"]
+    assert used.exists()
