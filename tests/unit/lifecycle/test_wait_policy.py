@@ -83,6 +83,13 @@ def test_restarts_in_place_are_limited(limit, restarts, state, last, ends):
         assert result.verdict.step == "node"
 
 
+@pytest.mark.parametrize("action", KillAction)
+def test_the_end_of_a_failed_job_says_that_it_is_deleted(action):
+    result = make_policy(max_restarts=0, on_failure=action).observe_pod(ObjectEvent(pod(0, failed_state(), None)), 1.0)
+    said = "max_restarts is 0 and on_failure is 'delete', so the TrainJob is deleted" in result.verdict.message
+    assert said == (action is KillAction.DELETE)
+
+
 def test_a_failed_pod_that_is_never_restarted_in_place_does_not_end_the_wait():
     assert make_policy(max_restarts=0).observe_pod(ObjectEvent(pod(state=failed_state(), policy="Never")), 1.0) is None
 

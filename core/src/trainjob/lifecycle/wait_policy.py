@@ -188,7 +188,7 @@ class WaitPolicy:
                 failure for failure in find_failures([pod]) if failure.count > limit and failure.exit_code is not None
             ]
             if exceeded:
-                return WaitResult(_restart_limit_verdict(exceeded[0], limit), end_job=True)
+                return WaitResult(_restart_limit_verdict(exceeded[0], limit, self._limits.on_failure), end_job=True)
         return None
 
     def update_diagnosis(
@@ -319,9 +319,11 @@ class WaitPolicy:
             self._on_phase(verdict)
 
 
-def _restart_limit_verdict(failure: ContainerFailure, limit: int) -> Verdict:
+def _restart_limit_verdict(failure: ContainerFailure, limit: int, on_failure: KillAction) -> Verdict:
     message = (
         f"container {failure.container} of pod {failure.pod} failed {failure.count} time{'s' * (failure.count > 1)} "
         f"(last: {failure.reason}, exit code {failure.exit_code}); max_restarts is {limit}"
     )
+    if on_failure is KillAction.DELETE:  # else a user looks for the TrainJob in vain
+        message += " and on_failure is 'delete', so the TrainJob is deleted"
     return Verdict(Phase.FAILED, RESTART_LIMIT_EXCEEDED, message, failure.step)
