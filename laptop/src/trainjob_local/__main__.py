@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import ClusterError
+from trainjob.installation import INSTALLATION_PAGE
 from trainjob_local.settings import ClusterSettings
 
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serve(_settings(options), parent=options.supervised)
     except ImportError as error:
-        sys.stderr.write(f"{error}\n  -> the laptop cluster needs more packages: pip install trainjob-local\n")
+        sys.stderr.write(f"{error}\n  -> install all packages of trainjob-local: {INSTALLATION_PAGE}\n")
         return 1
     except ClusterError as error:
         sys.stderr.write(f"{error}\n")

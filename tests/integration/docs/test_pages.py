@@ -21,9 +21,19 @@ from typer.main import get_command
 from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
 from trainjob.cli.application import application
 
-LANGUAGES = {"python", "yaml", "json", "console", "text"}
+# `dockerfile` blocks are run by tests/integration/packaging/test_installation_page.py.
+LANGUAGES = {"python", "yaml", "json", "console", "text", "dockerfile"}
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
+PIP_OPTIONS_WITH_VALUE = {"--wheel-dir", "--find-links", "--index-url"}
 PIP_DOWNLOAD_OPTIONS = {"--require-hashes", "--no-deps", "--only-binary", "--dest", "-r"}
+PROJECTS = {
+    path.parent.relative_to(ROOT).as_posix(): tomllib.loads(path.read_text("utf-8"))["project"]
+    for pattern in ("*/pyproject.toml", "*/*/pyproject.toml")
+    for path in ROOT.glob(pattern)
+    if not path.parent.parent.name.startswith(".")
+}
+FOLDERS = {folder: project["name"] for folder, project in PROJECTS.items()}
+DISTRIBUTIONS = {project["name"]: set(project.get("optional-dependencies", {})) for project in PROJECTS.values()}
 MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
@@ -128,17 +138,49 @@ def check_kubectl(arguments):
 
 
 def check_pip(arguments):
-    if arguments[0] == "download":
+    command, *arguments = arguments
+    if command == "download":
         assert {word for word in arguments if word.startswith("-")} <= PIP_DOWNLOAD_OPTIONS
         return
-    assert arguments[0] == "install"
-    known = {}
-    for folder in ("core", "laptop", "migrate", "providers/airflow", "components/kfp"):
-        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
-        known[project["name"]] = set(project.get("optional-dependencies", {}))
-    for requirement in arguments[1:]:
+    assert command in ("install", "wheel")
+    for requirement in requirements_of(arguments):
+        if not requirement.startswith((".", *DISTRIBUTIONS)):
+            assert requirement.startswith(("apache-airflow==", "twine")), requirement
+            continue
         name, _, extras = requirement.rstrip("]").partition("[")
-        assert set(filter(None, extras.split(","))) <= known[name]
+        name = FOLDERS.get(name.removeprefix("./"), name)
+        assert set(filter(None, extras.split(","))) <= DISTRIBUTIONS[name]
+
+
+def requirements_of(arguments):
+    """Return the arguments of pip or uv that are no options, and no values of options."""
+    found, options = [], iter(arguments)
+    for word in options:
+        if word in PIP_OPTIONS_WITH_VALUE:
+            next(options)
+        elif word != "--with" and not word.startswith("-"):
+            found.append(word)
+        else:
+            assert word in ("--with", "--no-deps", "--no-index"), word
+    return found
+
+
+def check_uv(arguments):
+    assert arguments[:2] in (["tool", "install"], ["pip", "install"])
+    check_pip(arguments[1:])
+
+
+def check_container_engine(arguments):
+    """Check the file and the folder of a build; no test has a container engine."""
+    command, *rest = arguments
+    assert command in ("build", "push")
+    if command == "build":
+        assert (ROOT / rest[rest.index("-f") + 1]).is_file()
+        assert rest[-1] == "."
+
+
+def accept_other_program(arguments):
+    """Accept a program that tests/integration/packaging/test_installation_page.py runs."""
 
 
 def check_pytest(arguments):
@@ -152,6 +194,9 @@ CHECKS = {
     "make": check_make,
     "kubectl": check_kubectl,
     "pip": check_pip,
+    "uv": check_uv,
+    "podman": check_container_engine,
+    **dict.fromkeys((".", "airflow", "export", "python", "python3", "twine"), accept_other_program),
     **{f".venv/{engine}/bin/pytest": check_pytest for engine in ("core", "airflow", "kfp")},
 }
 
@@ -183,3 +228,26 @@ def test_commands_in_running_text_exist(span):
 def test_the_check_finds_unknown_commands_and_options(arguments):
     with pytest.raises(Exception, match="No such"):
         check_trainjob(arguments)
+
+
+INSTALLATION_PAGE = "docs/installation.md"
+# A distribution of this project by its name, not by its folder.
+INDEX_INSTALLATION = re.compile(
+    rf"(?:pip|uv tool) install[^`\n]*[\s'\"](?:{'|'.join(DISTRIBUTIONS)})(?=[\[\s'\"`=\\]|$)", re.MULTILINE
+)
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder / "src").rglob("*.py"))
+
+
+def test_unpublished_distributions_are_not_installed_from_the_public_index():
+    """Only the section "After the first release" may do so, until then."""
+    found = {path.relative_to(ROOT).as_posix(): find_index_installations(path) for path in (*PAGES, *SOURCES)}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def find_index_installations(path):
+    text = path.read_text("utf-8")
+    if path == ROOT / INSTALLATION_PAGE:
+        text, heading, _ = text.partition("\n## After the first release\n")
+        assert heading
+    found = [match[0] for match in INDEX_INSTALLATION.finditer(text)]
+    return [line for line in found if "--index-url" not in line and "--no-index" not in line]

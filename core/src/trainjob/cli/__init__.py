@@ -5,6 +5,8 @@ Importing this module is cheap: it imports typer and rich only when the command 
 
 from __future__ import annotations
 
+from trainjob.installation import INSTALLATION_PAGE
+
 __all__ = ["main"]
 
 
@@ -21,6 +23,6 @@ def main() -> None:
 
         terminal.run(application(), sys.argv[1:])
     except ModuleNotFoundError as error:
-        sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]'")
+        sys.exit(f"{error}\n  -> install trainjob with the extra `cli`: {INSTALLATION_PAGE}")
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)

@@ -21,6 +21,7 @@ from typer.main import get_command
 
 from trainjob.cli import terminal
 from trainjob.cli.command_help import add_command
+from trainjob.installation import INSTALLATION_PAGE
 
 __all__ = ["application"]
 
@@ -74,7 +75,7 @@ class _LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         distribution = _DISTRIBUTIONS.get(args[0])
         if distribution and args[0] not in _find_plugin_commands() and not ctx.resilient_parsing:
-            ctx.fail(f"'{args[0]}' needs the package {distribution}: pip install {distribution}")
+            ctx.fail(f"'{args[0]}' needs the package {distribution}: {INSTALLATION_PAGE}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, _load_command(name) if name else None, rest
 
