@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.code_blocks import python_blocks
+from tests.support.code_blocks import RUNNABLE_BLOCKS, python_blocks
 
 
 @pytest.mark.parametrize("block", python_blocks("airflow"), ids=str)
@@ -16,3 +16,22 @@ def test_a_block_registers_a_dag(airflow, block, tmp_path):
     assert bag.import_errors == {}
     assert bag.dags
     assert all(dag.tasks for dag in bag.dags.values())
+
+
+def test_the_connection_of_the_page_can_be_imported_and_names_a_cluster(airflow, tmp_path):
+    """`airflow connections import` reads the file with this function."""
+    from airflow.secrets.local_filesystem import load_connections_dict
+
+    from trainjob_airflow.hooks.trainjob import connection_from_extra
+
+    [block] = [
+        one
+        for one in RUNNABLE_BLOCKS
+        if one.page == "docs/airflow.md" and one.language == "json" and "conn_type" in one.text
+    ]
+    file = tmp_path / "connections.json"
+    file.write_text(block.text, "utf-8")
+    [(name, connection)] = load_connections_dict(str(file)).items()
+    assert (name, connection.conn_type) == ("kubernetes_default", "trainjob")
+    expected = {"kubeconfig": "/opt/airflow/kubeconfig", "context": "gpu", "namespace": "team"}
+    assert connection_from_extra(connection.extra_dejson).to_dict() == expected
