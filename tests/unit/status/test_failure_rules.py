@@ -13,6 +13,8 @@ from trainjob.status.failure_rules import RULES, find_category
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 IMAGE = "registry.example/team/toomanyrequests:429"  # words that mean something elsewhere
 PULL = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
+OWN = "ghcr.io/trainjob/trainjob:0.1.0"
+OWN_PULL = f'failed to pull and unpack image "{OWN}": failed to resolve reference "{OWN}": '
 NODES = "0/3 nodes are available: "
 PVC = 'persistentvolumeclaim "tickets" not found'
 FORBIDDEN = 'Error creating: pods "tune-node-0-0-" is forbidden: '
@@ -68,6 +70,9 @@ MESSAGES = [
         "Pull",
         None,
     ),
+    ("ErrImagePull", OWN_PULL + "unexpected status from GET request: 403 Forbidden", "OwnImage", 60.0),
+    ("ImagePullBackOff", f'Back-off pulling image "{OWN}": ErrImagePull: {OWN_PULL}{OWN}: not found', "OwnImage", 60.0),
+    ("ErrImagePull", OWN_PULL + "unexpected status from HEAD request: 503 Service Unavailable", "Pull", None),
     ("ErrImagePull", PULL + "unexpected status from HEAD request: 503 Service Unavailable", "Pull", None),
     ("ErrImagePull", "pull QPS exceeded", "Pull", None),
     ("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"', "Pull", None),

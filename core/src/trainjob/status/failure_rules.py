@@ -27,6 +27,7 @@ from trainjob.errors import (
     NeverStarted,
     OutOfMemory,
 )
+from trainjob.installation import INSTALLATION_PAGE
 
 _ONE_MINUTE_GRACE, _NO_GRACE = 60.0, 0.0
 _MAX_SEARCHED = 4000  # characters of a message that are searched
@@ -56,6 +57,8 @@ class Category(str, Enum):
     # Reasons why a job does not start.
     IMAGE = "Image"
     """The registry does not have the image, or refuses it to these pods."""
+    OWN_IMAGE = "OwnImage"
+    """An image of this project can't be pulled; before the first release, none of them is public."""
     IMAGE_NAME = "ImageName"
     PULL = "Pull"
     """The image can't be pulled now: network, rate limit, a registry that is down."""
@@ -147,6 +150,12 @@ RULES: Mapping[Category, Rule] = {
     Category.IMAGE: Rule(
         False,
         "correct the image's name and tag, or give the pods an image pull secret for its registry (in placement)",
+        ImageUnavailable,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.OWN_IMAGE: Rule(
+        False,
+        f"images of this project are not public yet: build and push your own, and name it; see {INSTALLATION_PAGE}",
         ImageUnavailable,
         _ONE_MINUTE_GRACE,
     ),
@@ -289,6 +298,7 @@ _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...
         (Category.PULLING, "ContainerCreating|PodInitializing", "."),
         (Category.ENVIRONMENT, f"{_PULL_REASONS}|{_START_REASONS}", _ENVIRONMENT_ERRORS),
         (Category.PULL, _PULL_REASONS, _TEMPORARY_PULL_ERRORS),
+        (Category.OWN_IMAGE, _PULL_REASONS, rf"\bghcr\.io/trainjob/.*(?:{_PERMANENT_PULL_ERRORS})"),
         (Category.IMAGE, _PULL_REASONS, _PERMANENT_PULL_ERRORS),
         (Category.PULL, "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable", ""),
         (Category.IMAGE, "ErrImageNeverPull|SignatureValidationFailed", ""),
