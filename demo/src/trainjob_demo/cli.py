@@ -64,9 +64,11 @@ def demo(
     """
     from trainjob_demo.environments import open_environments, parse_environments, select_locks
     from trainjob_demo.paths import default_folder, exclusive_lock
+    from trainjob_demo.processes import ensure_user_name
     from trainjob_demo.runner import handle_signals, run_demo
 
     handle_signals()
+    ensure_user_name()
     folder = (state or default_folder()).absolute()
     locks, existing = select_locks(engine.value, framework.value), parse_environments(environment or [])
     with exclusive_lock(folder, engine.value), open_environments(locks, existing) as environments:

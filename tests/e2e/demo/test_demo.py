@@ -122,7 +122,7 @@ def test_a_workflow_that_fails_shows_the_end_of_its_log(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == (
-        "error: python tickets_llm.py run failed with exit code 7:\nNo module named kfp\n"
+        "error: python run_pipeline.py tickets_llm.py run failed with exit code 7:\nNo module named kfp\n"
         f"  -> read the whole log: {state / 'kfp.log'}\n"
     )
 

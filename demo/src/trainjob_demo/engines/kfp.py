@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from trainjob.client import Cluster
 from trainjob_demo.engines.engine import EngineCommand
 
 __all__ = ["KubeflowPipelines"]
+
+_RUN_PIPELINE = Path(__file__).with_name("run_pipeline.py")
 
 
 class KubeflowPipelines:
@@ -21,7 +24,7 @@ class KubeflowPipelines:
     workflows = Path(__file__).parents[1] / "pipelines"
 
     def __init__(self, environment: Path, folder: Path) -> None:
-        self._program = str(environment / "bin" / "python")
+        self._programs = environment / "bin"
         self.log = folder / "kfp.log"
 
     def prepare(self, cluster: Cluster) -> None:
@@ -44,5 +47,9 @@ class KubeflowPipelines:
             workflow: file of the pipeline.
             kubeconfig: kubeconfig of the cluster.
         """
-        variables = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": "demo"}
-        return EngineCommand((self._program, str(workflow), "run"), variables)
+        variables = {
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": os.pathsep.join([str(self._programs), os.environ.get("PATH", os.defpath)]),
+            "TRAINJOB_RUN_ID": "demo",
+        }
+        return EngineCommand((str(self._programs / "python"), str(_RUN_PIPELINE), str(workflow), "run"), variables)
