@@ -163,6 +163,18 @@ def test_embedded_commands_are_shorter_than_the_longest_argument(embedded):
             assert all(len(word.encode()) < MAX_ARGUMENT_BYTES for word in (*container["command"], *container["args"]))
 
 
+def test_the_sizes_on_the_page_are_those_of_the_components(embedded):
+    page = (HERE.parents[2] / "components" / "kfp" / "README.md").read_text("utf-8")
+    [yaml_sizes] = re.findall(r"sources of this project in their YAML, (\d+) to (\d+) kB", page)
+    [command_sizes] = re.findall(r"the command of a step has (\d+) to (\d+) kB", page)
+    components = {name: text for name, text in embedded.items() if len(load_containers(text)) == 1}
+    assert len(components) > 5
+    for text in components.values():
+        [container] = load_containers(text)
+        assert int(yaml_sizes[0]) <= round(len(text) / 1000) <= int(yaml_sizes[1])
+        assert int(command_sizes[0]) <= round(sum(map(len, container["command"])) / 1000) <= int(command_sizes[1])
+
+
 def test_packed_sources_have_no_characters_that_yaml_or_templates_change(embedded):
     """YAML's quotes, `{{...}}`, $(NAME), and characters that Go's JSON escapes do not occur."""
     for text in embedded.values():
