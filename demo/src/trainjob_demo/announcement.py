@@ -10,7 +10,7 @@ from trainjob_local.environments import EnvironmentLock
 __all__ = ["format_announcement"]
 
 # MB of disk for each environment, on Linux for x86_64 with the CUDA builds of torch, November 2026.
-_DISK_MB = {"initializer": 100, "torchtune": 5300, "trl": 5200, "airflow": 500, "kfp": 200}
+_DISK_MB = {"initializer": 60, "torchtune": 5100, "trl": 5100, "airflow": 310, "kfp": 70}
 
 
 def format_announcement(missing: Sequence[EnvironmentLock], folder: Path) -> str:

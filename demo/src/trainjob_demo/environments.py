@@ -110,12 +110,12 @@ def _engine_locks() -> Mapping[str, EnvironmentLock]:
             _REQUIREMENTS / "airflow.txt",
             packages=(f"airflow-provider-trainjob=={ours}", core),
             min_python="3.11",
-            download_mb=130,
+            download_mb=120,
         ),
         "kfp": EnvironmentLock(
             "kfp",
             _REQUIREMENTS / "kfp.txt",
             packages=(f"kfp-trainjob[author]=={ours}", core),
-            download_mb=40,
+            download_mb=30,
         ),
     }

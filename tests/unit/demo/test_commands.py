@@ -1,0 +1,54 @@
+"""The commands that `trainjob demo` runs, and those that it recommends at its end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from trainjob_demo.engines import ENGINES
+from trainjob_demo.next_steps import format_next_steps
+from trainjob_demo.runner import WORKFLOWS
+
+KUBECONFIG = Path("/state of the cluster/kubeconfig")
+
+
+@pytest.mark.parametrize("name", WORKFLOWS.values())
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_has_each_workflow(engine, name):
+    workflow = ENGINES[engine](Path("/env"), Path("/demo")).workflows / f"{name}.py"
+    assert workflow.is_file()
+    # The files are examples, too.
+    assert (Path(__file__).resolve().parents[3] / "examples" / engine / workflow.name).samefile(workflow)
+
+
+def test_airflow_runs_the_dag_of_the_file_on_the_cluster():
+    command = ENGINES["airflow"](Path("/env"), Path("/demo")).command(Path("/dags/tickets_llm.py"), KUBECONFIG)
+    assert command.words == ("/env/bin/airflow", "dags", "test", "tickets_llm")
+    assert str(command) == "airflow dags test tickets_llm"
+    assert command.environment["AIRFLOW_HOME"] == "/demo/airflow"
+    assert command.environment["AIRFLOW__CORE__DAGS_FOLDER"] == "/dags"
+    connection = json.loads(command.environment["AIRFLOW_CONN_KUBERNETES_DEFAULT"])
+    assert connection["extra"] == {"kube_config_path": str(KUBECONFIG), "namespace": "default"}
+
+
+def test_kfp_finds_its_python_in_the_path():
+    command = ENGINES["kfp"](Path("/env"), Path("/demo")).command(Path("/pipelines/tickets_llm.py"), KUBECONFIG)
+    python, program, *arguments = command.words
+    assert (python, Path(program).is_file()) == ("/env/bin/python", True)
+    assert arguments == ["/pipelines/tickets_llm.py", "run"]
+    assert command.environment["PATH"].split(":")[0] == "/env/bin"
+    assert command.environment["KUBECONFIG"] == str(KUBECONFIG)
+
+
+def test_recommended_commands_can_be_pasted_into_a_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, workflow, cluster = format_next_steps(
+        tmp_path / "my model", Path("/a b/dag.py"), tmp_path / "state"
+    ).splitlines()
+    assert shlex.split(model.partition(":")[2]) == ["ls", "my model"]
+    assert shlex.split(workflow.partition(":")[2]) == ["cat", "/a b/dag.py"]
+    program, *arguments = shlex.split(cluster.partition(":")[2])
+    assert (Path(program).name, arguments) == ("trainjob", ["local", "up", "--state", "state"])
