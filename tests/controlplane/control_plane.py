@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 from process_kubelet.isolation import unavailable_reason as isolation_unavailable
 from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 from trainjob.errors import ClusterError
+from trainjob_local.environments import stock_locks
 from trainjob_local.images import default_images, images_to_json
 
 __all__ = ["ControlPlane"]
@@ -40,7 +41,8 @@ class ControlPlane:
     Args:
         state: new or empty folder; it is retained for the logs in `logs/`.
         trainer: the Trainer's version.
-        environments: local environments that replace the Trainer's images, as for `LocalCluster`.
+        environments: local environments that replace the Trainer's images, as for `LocalCluster`; this interpreter's
+            environment replaces all other images, so that no test downloads packages.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
         argo: whether Argo Workflows runs. Its executor needs fixed paths, so containers are isolated; this needs root.
@@ -175,7 +177,11 @@ class ControlPlane:
 
         Only the file's owner can read it.
         """
-        images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(self._environments)]
+        own = dict.fromkeys(stock_locks(), Path(sys.prefix))
+        if "torchtune" in self._environments:
+            del own["trl"]  # images of PyTorch then run in the environment torchtune
+        environments = {**own, **self._environments}
+        images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(environments)]
         self._images.touch(mode=0o600)
         self._images.write_text(images_to_json(images))
 
