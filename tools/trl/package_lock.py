@@ -2,9 +2,9 @@
 
     python tools/trl/package_lock.py UV REQUIREMENTS FOLDER      FOLDER/lock_X_Y_Z.py
 
-This interpreter's environment contains TRL as REQUIREMENTS, such as the laptop cluster's trl.txt, locks it. The lock has TRL,
-peft and everything that they need except torch and what only torch needs. It has the hashes of the wheels for Linux on
-x86_64 and aarch64, for the versions of Python that TRL and the training images have in common.
+This interpreter's environment contains TRL as REQUIREMENTS, such as the laptop cluster's trl.txt, locks it. The lock
+has TRL, peft and everything that they need except torch and what only torch needs. It has the hashes of the wheels for
+Linux on x86_64 and aarch64, for the versions of Python that TRL and the training images have in common.
 """
 
 from __future__ import annotations
