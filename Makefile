@@ -57,7 +57,7 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
-	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client) tests/chaos/crash_points/core
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local) tests/chaos/crash_points/core
 	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
 	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods

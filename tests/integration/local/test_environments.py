@@ -134,7 +134,8 @@ def test_additional_packages_take_their_dependencies_from_the_lock(write_lock, i
     addon = Wheel("addon", "0.1.0", requires=("tiny", "loose"))
     for wheel in (addon, Wheel("loose", "5.0")):
         (tmp_path / wheel.filename).write_bytes(wheel.content())
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.name)
     folder = create_environment(write_lock(TINY, packages=("addon==0.1.0",)), report=print)
     assert [installed_version(folder, name) for name in ("addon", "tiny", "loose")] == ["0.1.0", "1.0", "5.0"]
 

@@ -45,6 +45,14 @@ def test_a_variable_of_uv_wins(home, name):
     assert {found.get("UV_DEFAULT_INDEX"), found.get("UV_INDEX_URL")} - {None} == {"https://uv/simple"}
 
 
+@pytest.mark.parametrize(("name", "separator"), [("PIP_FIND_LINKS", " "), ("UV_FIND_LINKS", ",")])
+def test_folders_with_wheels_are_relative_to_the_users_folder(home, monkeypatch, name, separator):
+    monkeypatch.chdir(home)
+    links = separator.join(["wheels", "/more/wheels", "https://a/wheels"])
+    found = uv_environment({"HOME": str(home), "PIP_CONFIG_FILE": "/dev/null", name: links})
+    assert found["UV_FIND_LINKS"] == f"{home}/wheels,/more/wheels,https://a/wheels"
+
+
 def test_files_of_pip_are_read_in_pips_order(home):
     (home / ".config" / "pip" / "pip.conf").write_text(
         "[global]\nindex-url = https://user/simple\nfind-links =\n    /one\n    /two\n[install]\nno-index = true\n"

@@ -99,4 +99,8 @@ def uv_environment(variables: Mapping[str, str]) -> dict[str, str]:
         variables: environment variables of this process.
     """
     inherited = {name: value for name, value in variables.items() if name not in _NOT_INHERITED}
-    return {**read_pip_settings(variables), **inherited}
+    found = {**read_pip_settings(variables), **inherited}
+    if "UV_FIND_LINKS" in found:  # uv runs in another folder
+        links = filter(None, found["UV_FIND_LINKS"].split(","))
+        found["UV_FIND_LINKS"] = ",".join(one if "://" in one else str(Path(one).absolute()) for one in links)
+    return found

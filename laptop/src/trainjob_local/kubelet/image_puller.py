@@ -104,7 +104,7 @@ class _Creation:
         self.ended = threading.Event()
         self._lock, self._processes = lock, processes
         command = [sys.executable, "-m", "trainjob_local.environments", lock.to_json()]
-        self._process = processes.start(command, os.environ, "/")
+        self._process = processes.start(command, os.environ, ".")
         threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
 
     def cancel(self) -> None:
