@@ -163,8 +163,9 @@ def clean(as_json: Annotated[bool, terminal.JSON] = False) -> None:
             result = "deleted" if row["deleted"] else "in use"
             table.add_row(*map(escape, (row["name"], format_size(row["bytes"]), result, row["path"])))
         table_format.print_table(terminal.console(), table)
-        uv = escape(shlex.join([find_uv_bin(), "cache", "clean"]))
-        terminal.error_console().print(f"uv's cache still has the downloaded packages; this deletes them: {uv}")
+        if any(row["deleted"] for row in found):
+            uv = escape(shlex.join([find_uv_bin(), "cache", "clean"]))
+            terminal.error_console().print(f"uv's cache still has the downloaded packages; this deletes them: {uv}")
     else:
         terminal.error_console().print(f"no environments in {escape(str(environments_folder()))}")
     if in_use:

@@ -185,6 +185,18 @@ def test_a_missing_module_has_a_command_that_adds_it(kube, index, cache):
     assert kube.read_log("second") == "start\n3.0\n"
 
 
+def test_a_missing_program_is_reported_with_the_environment(kube):
+    create_pod(kube, "first", "tune", "run")
+    wait_until(lambda: get_pod(kube, "first").status.phase == "Failed")
+    [environment] = list_environments()
+    end = get_pod(kube, "first").status.container_statuses[0].state.terminated
+    assert end.reason == "StartError"
+    assert end.message == (
+        "[Errno 2] exec: 'tune': executable file not found in $PATH; "
+        f"the local environment of this image is {environment.path}"
+    )
+
+
 def test_a_module_that_a_successful_program_lacks_is_not_reported(kube):
     program = "import traceback\ntry:\n import added\nexcept ImportError:\n traceback.print_exc()"
     create_pod(kube, "first", "python", "-c", program)

@@ -248,7 +248,7 @@ class Container:
             argv = isolation.command(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
             return self._node.processes.start(argv, env, own, first_process=isolation.first_process)
         cwd = wanted if wanted and Path(wanted).is_dir() else own
-        return self._node.processes.start(_resolve_program(argv, env), env, cwd)
+        return self._node.processes.start(_resolve_program(argv, env, image.environment), env, cwd)
 
     def _hostname(self) -> str:
         return str(self._pod["spec"].get("hostname", self._pod["metadata"]["name"]))
@@ -285,7 +285,7 @@ class Container:
         self._node.events.record(self._pod, "pods", kind, reason, message)
 
 
-def _resolve_program(argv: list[str], env: dict[str, str]) -> list[str]:
+def _resolve_program(argv: list[str], env: dict[str, str], environment: Path | None) -> list[str]:
     """Return the command with its program looked up in the container's PATH.
 
     The PATH of the kubelet's own process differs from the container's.
@@ -300,4 +300,5 @@ def _resolve_program(argv: list[str], env: dict[str, str]) -> list[str]:
         candidate = Path(folder or ".") / program
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return [str(candidate), *argv[1:]]
-    raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH")
+    where = f"; the local environment of this image is {environment}" if environment else ""
+    raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH{where}")
