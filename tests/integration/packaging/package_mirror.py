@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from email import message_from_bytes
+from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from tests.support.loopback_server import LoopbackServer
@@ -65,10 +65,10 @@ class PackageMirror:
 
     def _store(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))
-        form = message_from_bytes(f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode() + body)
-        for part in form.get_payload():
+        headers = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
+        for part in message_from_bytes(headers + body, policy=policy.HTTP).walk():
             if name := part.get_filename():
-                (self.folder / Path(name).name).write_bytes(part.get_payload(decode=True))
+                (self.folder / Path(name).name).write_bytes(cast("bytes", part.get_payload(decode=True)))
         self._send(request, b"", "text/plain")
 
     def _send(
