@@ -257,6 +257,16 @@ def workspace_requests() -> Iterator[Request]:
             values = {"destination": destination, "metadata": {"note": "$(A) \"quoted\" and 'single'"}}
             values["registry"] = {"server": "https://registry", "model": "my $(A) model", "secret": "registry"}
             yield f"export {destination} {label}", _build_later(ExportModel, **values, **more)
+        yield from _requests_of_image_programs(label, {**more, "program": "image", "image": "registry.example/steps:1"})
+
+
+def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterator[Request]:
+    fetch = _build_later(InitializeModel, storage_uri="hf://organization/name", **fields)
+    tune = _build_later(FineTune, model="qwen2.5-1.5b", **fields)
+    trl = _build_later(FineTune, model="m", config=TRLConfig(method="sft"), **fields)
+    export = _build_later(ExportModel, destination="s3://bucket/path", **fields)
+    for name, build in {"fetch": fetch, "torchtune": tune, "trl": trl, "export": export}.items():
+        yield f"{name} program=image {label}", lambda build=build: to_trainjob(build(), run="0123456789abcdef-0123")
 
 
 def _train(rate: float = 0.1, words: tuple[str, ...] = ("a $(b)",)) -> None:

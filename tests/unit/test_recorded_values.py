@@ -86,7 +86,7 @@ def error_names():
 
 def current_values():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
-    public = [*vars(spec).values(), *vars(torchtune).values(), *vars(trl).values()]
+    public = [*vars(spec).values(), *(getattr(each, name) for each in (torchtune, trl) for name in each.__all__)]
     models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
     annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}
     lines = (

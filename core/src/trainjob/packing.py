@@ -1,4 +1,4 @@
-"""Packing of this project's programs into a container's command, so that they need no image of their own."""
+"""Commands that run this project's programs: packed into the command itself, or from an image that contains them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import io
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from itertools import accumulate
 
 from trainjob.minify import minify
+from trainjob.version import VERSION, VERSION_OPTION
 
 # The earliest date that a zip file can have. It is fixed, so that the same files give the same text.
 _DATE = (1980, 1, 1, 0, 0, 0)
+_MAX_CODE_BYTES = 4 << 20  # of a text in an object that anybody may have created
 BOOTSTRAP = (
     "import base64,os,runpy,sys,tempfile,zlib;"
     "path=os.path.join(tempfile.mkdtemp(),'trainjob.zip');"
@@ -24,7 +27,7 @@ BOOTSTRAP = (
 )
 
 
-def program_command(package: str, *dependencies: str) -> list[str]:
+def program_command(package: str, *dependencies: str, source: str = "packed") -> list[str]:
     """Return the command that runs a package of `trainjob` as a program.
 
     The caller appends the program's arguments.
@@ -32,17 +35,47 @@ def program_command(package: str, *dependencies: str) -> list[str]:
     Args:
         package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
         *dependencies: names below `trainjob` of the other modules and packages that it imports.
+        source: `packed` for a command that contains the code, or `image` for one that runs the code of its image.
     """
-    return ["python", "-c", BOOTSTRAP, pack_sources(package, *dependencies), package]
+    if source == "image":
+        return ["python", "-m", f"trainjob.{package}", VERSION_OPTION, VERSION]
+    return ["python", "-c", BOOTSTRAP, pack_sources(package, *dependencies, "version"), package]
 
 
 @functools.cache
 def pack_sources(*names: str) -> str:
-    """Return the sources of modules and packages as a compressed zip file, in base64."""
+    """Return the sources of modules and packages as a compressed zip file, in base64.
+
+    The comment of the zip file has the first name and the version of `trainjob`.
+    """
     files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
     # The whole archive is compressed, because separately compressed files need 40 % more. The length of an item
     # of a command is limited (65 536, Trainer 2.2).
-    return base64.b64encode(zlib.compress(create_zip(files), 9)).decode()
+    return base64.b64encode(zlib.compress(create_zip(files, f"trainjob.{names[0]} {VERSION}"), 9)).decode()
+
+
+@dataclass(frozen=True)
+class PackedCode:
+    """Code in a container's command.
+
+    Attributes:
+        name: name and version, such as `trainjob.programs.fetch 0.1.0`.
+        archive: the uncompressed zip file with the sources.
+    """
+
+    name: str
+    archive: bytes
+
+
+def read_packed_code(text: str) -> PackedCode | None:
+    """Return the code that [pack_sources][] packed into a text, in any version; None for another text."""
+    try:
+        archive = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _MAX_CODE_BYTES)
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            name = opened.comment.decode()
+    except (ValueError, zlib.error, zipfile.BadZipFile):
+        return None
+    return PackedCode(name, archive) if name.startswith("trainjob.") else None
 
 
 def _read_sources(parts: list[str]) -> Iterator[tuple[str, str]]:
@@ -63,7 +96,7 @@ def _read_sources(parts: list[str]) -> Iterator[tuple[str, str]]:
             yield f"{path}/{file.name}", minify(file.read_text("utf-8"))
 
 
-def create_zip(files: dict[str, str]) -> bytes:
+def create_zip(files: dict[str, str], comment: str = "") -> bytes:
     """Return an uncompressed zip file of these texts, named by their paths.
 
     The same texts always give the same file.
@@ -72,4 +105,5 @@ def create_zip(files: dict[str, str]) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path, _DATE), text)
+        archive.comment = comment.encode()
     return buffer.getvalue()

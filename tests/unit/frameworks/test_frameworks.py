@@ -20,8 +20,8 @@ from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
 PROGRAMS = {
-    "frameworks.torchtune.pod": ("frameworks.run_inputs",),
-    "frameworks.trl.pod": ("frameworks.run_inputs", "frameworks.transformers", "errors"),
+    "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
+    "frameworks.trl.pod": ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors"),
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }

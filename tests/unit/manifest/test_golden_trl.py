@@ -17,7 +17,8 @@ from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
-PROGRAM = program_command("frameworks.trl.pod", "frameworks.run_inputs", "frameworks.transformers", "errors")[3]
+DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors")
+PROGRAM = program_command("frameworks.trl.pod", *DEPENDENCIES)[3]
 
 
 def concise(completions, max_words=20, **_):

@@ -107,6 +107,31 @@ def test_a_container_that_succeeded_after_a_restart_is_no_failure():
     assert find_failures([pod(0, state=terminated_state(0), last=terminated_state(3), restarts=1)]) == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/python: Error while finding module specification for 'trainjob.programs.fetch' "
+        "(ModuleNotFoundError: No module named 'trainjob')",
+        "/usr/bin/python3.12: No module named trainjob.frameworks.trl.pod",
+        "fetch: failed: image: trainjob 0.1.0 is not allowed; trainjob 0.2.0 created this TrainJob: use another image",
+    ],
+)
+def test_an_image_without_the_program_is_named_in_the_hint(line):
+    failures = find_failures([pod(0, state=terminated_state(1))])
+    outcome = build_outcome(JOB, derive_verdict(JOB), failures, log_tail=["starting", line])
+    assert (outcome.category, outcome.retryable) == (Category.PROGRAM, False)
+    with pytest.raises(CommandFailed, match=r"give an image with the version of trainjob .* or program='packed'"):
+        outcome.raise_for_failure()
+
+
+def test_a_module_that_the_users_code_lacks_is_a_failure_of_the_application():
+    failures = find_failures([pod(0, state=terminated_state(1))])
+    outcome = build_outcome(
+        JOB, derive_verdict(JOB), failures, log_tail=["ModuleNotFoundError: No module named 'trainjob'"]
+    )
+    assert outcome.category is Category.APPLICATION
+
+
 def test_explain_has_step_rank_exit_code_reason_and_log():
     outcome = build_outcome(
         JOB,

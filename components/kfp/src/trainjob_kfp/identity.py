@@ -181,7 +181,8 @@ def run_key_of_local_run(executor_values: Mapping[str, Any] | None, run_id: str,
         if found:
             break
         path.insert(0, parent.name)
-    arguments = (executor_values.get("inputs") or {}).get("parameterValues") or {}
+    given = (executor_values.get("inputs") or {}).get("parameterValues") or {}
+    arguments = {name: value for name, value in given.items() if name != "program"}  # as in the request's hash
     return RunKey(
         engine="kfp",
         workflow=found["pipeline"] if found else "local",

@@ -12,9 +12,10 @@ from rich.markup import escape
 
 from trainjob.cli import completion, table_format, terminal
 from trainjob.cli.job_lookup import get_trainjobs
-from trainjob.cli.submit import Output
+from trainjob.cli.submit import Output, print_manifests
 from trainjob.inspection.description import Description
 from trainjob.inspection.description import describe as inspect_trainjob
+from trainjob.manifest.review import shorten_command
 from trainjob.status import Phase
 from trainjob.status.nested_fields import get_mapping
 
@@ -26,7 +27,10 @@ _NAME = typer.Argument(
 _LOG_LINES, _PODS = 8, 16
 _MAX_LINE_LENGTH = 160  # characters; a command may contain a whole program
 _OUTPUT = typer.Option(
-    "--output", "-o", help="Print the TrainJob as YAML, as the API server returns it.", show_default=False
+    "--output",
+    "-o",
+    help="Print the TrainJob: yaml as the API server returns it, or summary for reviewers.",
+    show_default=False,
 )
 
 
@@ -50,9 +54,9 @@ def describe(
         [job] = get_trainjobs(cluster, [name], namespace)
         found = inspect_trainjob(cluster, job)
     spec = redact(found.spec)  # commands may contain secrets, too
-    if output is Output.YAML:
+    if output:
         meta = {key: value for key, value in get_mapping(found.job, "metadata").items() if key != "managedFields"}
-        terminal.print_yaml({**found.job, "metadata": meta})
+        print_manifests([{**found.job, "metadata": meta}], output)
     elif as_json:
         terminal.print_json({**found.to_dict(), "spec": spec})
     else:
@@ -110,7 +114,8 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
     yield from spec.get("initializers", {}).items()
     for name in ("command", "env", "claims"):
         if name in spec:
-            line = " ".join((" " if name == "command" else ", ").join(spec[name]).split())
+            words = shorten_command(spec[name]) if name == "command" else spec[name]
+            line = " ".join((" " if name == "command" else ", ").join(words).split())
             yield name, line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
     if "deadline_seconds" in spec:
         yield "deadline", f"{spec['deadline_seconds']} s"

@@ -12,7 +12,7 @@ from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.job_lookup import get_trainjobs
 from trainjob.cli.request_file import to_user_request
-from trainjob.cli.submit import OUTPUT, Output, preview_requests
+from trainjob.cli.submit import OUTPUT, Output, preview_requests, print_manifests
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.inspection.model_location import find_model
 from trainjob.spec import ExportModel, Workspace
@@ -28,6 +28,13 @@ class Adapter(str, Enum):
     KEEP = "keep"
 
 
+class Program(str, Enum):
+    """Place of the code of the export."""
+
+    PACKED = "packed"
+    IMAGE = "image"
+
+
 _JOB_AND_DESTINATION = typer.Argument(
     metavar="[NAME] DESTINATION",
     help="TrainJob of the fine-tuning, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
@@ -39,6 +46,8 @@ _ADAPTER = typer.Option(help="Of a LoRA training: merge for the merged model, ke
 _SECRET = typer.Option(help="Secret with the credentials for the destination.")
 _ENDPOINT = typer.Option(help="URL of the object store, if it is not AWS.")
 _REGION = typer.Option(help="Region of the bucket.")
+_IMAGE = typer.Option(help="Image with Python, huggingface_hub and opendal. Default: the Trainer's initializer.")
+_PROGRAM = typer.Option(help="Code of the export: packed into the TrainJob, or the trainjob in --image.")
 
 
 def export(
@@ -49,6 +58,8 @@ def export(
     secret: Annotated[str, _SECRET] = "",
     endpoint: Annotated[str, _ENDPOINT] = "",
     region: Annotated[str, _REGION] = "",
+    image: Annotated[str, _IMAGE] = "",
+    program: Annotated[Program, _PROGRAM] = Program.PACKED,
     namespace: Annotated[str, completion.NAMESPACE] = "",
     output: Annotated[Output | None, OUTPUT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
@@ -75,18 +86,19 @@ def export(
             else:
                 [job] = get_trainjobs(cluster, names, namespace)
                 (place, path), where = find_model(cluster, job), get_str(job, "metadata", "namespace")
-            given = {"secret": secret, "endpoint": endpoint, "region": region}
+            given = {"secret": secret, "endpoint": endpoint, "region": region, "image": image}
             request = to_user_request(
                 ExportModel(
                     workspace=place,
                     output_path=path,
                     destination=destination,
                     adapter=adapter.value,
+                    program=program.value,
                     **{name: value for name, value in given.items() if value},
                 )
             )
             if output:
-                terminal.print_yaml(*preview_requests([request], where, None))
+                print_manifests(preview_requests([request], where, None), output)
                 return
             outcome = follow(cluster, request, where, console)
     except Interrupted as stopped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
@@ -15,17 +15,24 @@ from trainjob.cli.request_file import UserRequest
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
 from trainjob.manifest import Dialect, build_trainjob
+from trainjob.manifest.review import summarize_manifest
 
-__all__ = ["DIALECT", "OUTPUT", "Output", "preview_requests", "submit"]
+__all__ = ["DIALECT", "OUTPUT", "Output", "preview_requests", "print_manifests", "submit"]
 
 
 class Output(str, Enum):
-    """Format in which the TrainJobs are printed instead of being sent."""
+    """Format in which TrainJobs are printed: complete, or for reviewers, with packed code replaced by its digest."""
 
     YAML = "yaml"
+    SUMMARY = "summary"
 
 
-OUTPUT = typer.Option("--output", "-o", help="Print the TrainJobs instead of creating them.", show_default=False)
+OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    help="Print the TrainJobs instead of creating them: yaml for kubectl, summary for reviewers.",
+    show_default=False,
+)
 DIALECT = typer.Option(
     help="With -o: Trainer version of the printed TrainJobs, so that no cluster is needed; 2.2 means 2.2 or later.",
     show_default=False,
@@ -53,7 +60,7 @@ def submit(
     """
     requests = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*preview_requests(requests, namespace, dialect))
+        print_manifests(preview_requests(requests, namespace, dialect), output)
         return
     references = []
     try:
@@ -67,6 +74,14 @@ def submit(
     finally:  # report the TrainJobs that were created before another one was refused
         if as_json:
             terminal.print_json([reference.to_dict() for reference in references])
+
+
+def print_manifests(manifests: Sequence[Mapping[str, Any]], output: Output | None) -> None:
+    """Print TrainJobs in a format, by default as YAML."""
+    if output is Output.SUMMARY:
+        print("# For reviewers. Print the TrainJobs with -o yaml to apply them.")
+        manifests = [summarize_manifest(each) for each in manifests]
+    terminal.print_yaml(*manifests)
 
 
 def preview_requests(requests: Sequence[UserRequest], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:

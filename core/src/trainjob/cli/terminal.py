@@ -101,8 +101,15 @@ def to_yaml(*documents: Mapping[str, Any]) -> str:
     """Return objects as YAML, in the form that [print_yaml][] prints."""
     import yaml
 
-    text: str = yaml.safe_dump_all(documents, sort_keys=False, width=sys.maxsize)
-    return text
+    class Dumper(yaml.SafeDumper):
+        """A dumper that writes text of several lines, such as a script, as a block."""
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent_text)
+    written: str = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=sys.maxsize)
+    return written
 
 
 def print_error(error: TrainJobError, *, as_json: bool) -> None:

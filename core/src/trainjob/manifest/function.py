@@ -78,7 +78,7 @@ def function_command(trainer: CustomTrainer) -> list[str]:
     source, name = extract_source(trainer.func)
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
-    setup = _UNPACKING.format(packed=pack_sources("frameworks.transformers")) if trainer.resume else ""
+    setup = _UNPACKING.format(packed=pack_sources("frameworks.transformers", "version")) if trainer.resume else ""
     program = _PROGRAM.format(
         source=source, setup=setup, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT
     )

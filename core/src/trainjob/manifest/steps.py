@@ -73,7 +73,7 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     return _single_node_job(
         step,
         image=step.image or trainer_image(f"{kind}-initializer"),
-        command=tuple(program_command("programs.fetch", "errors")),
+        command=tuple(program_command("programs.fetch", "errors", source=step.program)),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}"),
         env={**variables, **secret_env(step.secret, get_credential_keys(step.storage_uri))},
     )
@@ -98,7 +98,7 @@ def _export(step: ExportModel) -> TrainJob:
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
-        command=tuple(program_command("programs.export", "programs.fetch", "errors")),
+        command=tuple(program_command("programs.export", "programs.fetch", "errors", source=step.program)),
         args=tuple(arguments),
         env={
             **secret_env(step.secret, get_credential_keys(step.destination)),

@@ -32,6 +32,10 @@ from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, QueueField, Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Env, Region, Secret, validate_location
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
+from trainjob.version import VERSION
+
+Program = Literal["packed", "image"]
+"""Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
@@ -52,6 +56,8 @@ class _BaseStep(CredentialFreeSpec):
         on_failure: action on its TrainJob when it is ended because of its restarts; see `TrainJob`.
         env: additional environment variables; secrets as `SecretKeyReference`.
         secret: Secret with its credentials.
+        program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
+            any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
     """
 
     name: JobName | None = None
@@ -65,6 +71,7 @@ class _BaseStep(CredentialFreeSpec):
     on_failure: EndAction = "delete"
     env: Env | None = None
     secret: Secret | None = None
+    program: Program = "packed"
 
     @model_validator(mode="after")
     def _validate_shared_fields(self) -> Self:
@@ -102,6 +109,11 @@ class _InitializeStep(_BaseStep):
     @classmethod
     def _validate_scheme(cls, uri: str) -> str:
         return validate_location(uri, "", ("hf", "s3", "gs"))
+
+    @model_validator(mode="after")
+    def _validate_image(self) -> Self:
+        _check_program_image(self.program, self.image)
+        return self
 
     @model_validator(mode="after")
     def _validate_revision(self) -> Self:
@@ -241,6 +253,9 @@ class FineTune(_BaseStep):
             )
         if not self.workspace:
             self._check_without_workspace()
+        elif self.program == "image" and not self.image and not self.runtime:
+            needed = f"trainjob {VERSION} and the framework, or a runtime with such an image"
+            raise invalid_field("image", None, f"program='image' runs the code of the image: name one with {needed}")
         elif self.runtime and self.runtime.builtin_model:
             raise invalid_field(
                 "runtime",
@@ -255,6 +270,9 @@ class FineTune(_BaseStep):
             raise invalid_field(
                 "image", self.image, "it is allowed only with a workspace; without one, the runtime names the image"
             )
+        if self.program != "packed":
+            rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
+            raise invalid_field("program", self.program, rule)
         if self.dataset_path != "data":
             raise invalid_field(
                 "dataset_path",
@@ -296,6 +314,11 @@ class ExportModel(_BaseStep):
     metadata: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     registry: ModelRegistry | None = None
 
+    @model_validator(mode="after")
+    def _validate_image(self) -> Self:
+        _check_program_image(self.program, self.image)
+        return self
+
     @field_validator("output_path")
     @classmethod
     def _validate_output_path(cls, path: str) -> str:
@@ -320,6 +343,13 @@ class ExportModel(_BaseStep):
             rule = "the export program can't write to an image registry"
             raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
         return validate_location(destination, "", ("s3", "gs", "hf"))
+
+
+def _check_program_image(program: Program, image: str | None) -> None:
+    """Refuse `program="image"` without an image, because the Trainer's initializers contain no `trainjob`."""
+    if program == "image" and image is None:
+        needed = f"trainjob {VERSION}, huggingface_hub and opendal"
+        raise invalid_field("image", None, f"program='image' runs the code of the image: name one with {needed}")
 
 
 def _validate_path_below(path: str, folder: str) -> str:

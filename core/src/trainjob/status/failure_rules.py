@@ -46,6 +46,8 @@ class Category(str, Enum):
     """A dataset or model initializer ended with an error, before the training."""
     INSTALLATION = "Installation"
     """The packages of the training could not be installed in its pod."""
+    PROGRAM = "Program"
+    """The image contains no `trainjob`, or that of another version."""
     OUT_OF_MEMORY = "OutOfMemory"
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, preempted, refused by its node, or lost with it."""
@@ -130,6 +132,11 @@ RULES: Mapping[Category, Rule] = {
         True,
         "read pip's lines above; give an image that contains the packages, an index that the pods reach, or wheels",
         InstallationFailed,
+    ),
+    Category.PROGRAM: Rule(
+        False,
+        "give an image with the version of trainjob that the command names, or program='packed' for any image",
+        CommandFailed,
     ),
     Category.OUT_OF_MEMORY: Rule(
         False, "give the step more memory (resources_per_node), or use smaller batches or a smaller model", OutOfMemory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -16,6 +17,10 @@ from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
+# Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
+_NO_PROGRAM = re.compile(
+    r"Error while finding module specification for 'trainjob\.|: No module named trainjob\.|: failed: image: trainjob "
+)
 
 
 @dataclass(frozen=True)
@@ -212,6 +217,8 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
     if any(f": failed: {INSTALLATION_FAILED}" in line for line in log_tail):
         step_category = Category.INSTALLATION
+    elif any(_NO_PROGRAM.search(line) for line in log_tail):
+        step_category = Category.PROGRAM
     return find_category(first.reason, first.message) or known or step_category
 
 

@@ -21,7 +21,7 @@ def run_earlier_program(cluster, unique, monkeypatch):
     def run(program, step):
         key, lines, progress = RunKey("test", "workflow", unique, "run-1"), [], []
         with monkeypatch.context() as earlier:
-            earlier.setattr("trainjob.manifest.steps.program_command", lambda *_: RECORDED_COMMANDS[program])
+            earlier.setattr("trainjob.manifest.steps.program_command", lambda *_, **__: RECORDED_COMMANDS[program])
             created = submit(cluster, step, key)
         adopted = submit(cluster, step, key)
         assert (adopted.adopted, adopted.uid) == (True, created.uid)

@@ -13,6 +13,7 @@ from trainjob.spec.framework import Framework
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
+_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "errors")  # of the program in the pod
 _ADAPTER_ONLY = "save_adapter_weights_only=True"
 # Overrides with which the user decides how a training resumes.
 _RESUME_OVERRIDES = tuple(f"{part}{end}" for part in ("checkpointer", "lr_scheduler") for end in ("=", "._component_="))
@@ -68,10 +69,12 @@ class _TorchTuneFramework:
         # With exactly [tune, run] as command, the Trainer would choose recipe and configuration by its runtime's name.
         command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, paths)
         if run and step.can_resume:
-            command = program_command("frameworks.torchtune.pod", "frameworks.run_inputs")
+            command = program_command("frameworks.torchtune.pod", *_DEPENDENCIES, source=step.program)
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
+        # The Trainer's image contains no `trainjob`, but that of a given runtime does.
+        stock = trainer_image("torchtune-trainer") if step.program == "packed" else None
         return CustomTrainerContainer(
-            image=step.image or trainer_image("torchtune-trainer"),
+            image=step.image or stock,
             command=tuple(command),
             args=tuple(arguments),
             num_nodes=config.num_nodes or 1,

@@ -13,7 +13,8 @@ from trainjob.spec.framework import Framework
 
 _MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
 
-_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.transformers", "errors")  # of the program in the pod
+# Of the program in the pod.
+_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors")
 
 
 class _TRLFramework:
@@ -47,7 +48,7 @@ class _TRLFramework:
         config = _to_trl_config(step.config)
         return CustomTrainerContainer(
             image=step.image,
-            command=tuple(program_command("frameworks.trl.pod", *_DEPENDENCIES)),
+            command=tuple(program_command("frameworks.trl.pod", *_DEPENDENCIES, source=step.program)),
             args=tuple(build_program_arguments(step, config, run if step.can_resume else "")),
             num_nodes=config.num_nodes or 1,
             num_proc_per_node=config.processes_per_node,

@@ -28,6 +28,7 @@ from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, 
 from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, redact_credentials
 from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
+from trainjob.version import check_version
 
 __all__ = ["Export", "export_model", "main"]
 
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The last line of a successful run is `export: done {json}`.
     """
     try:
-        receipt = export_model(_parse_arguments(arguments))
+        receipt = export_model(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except (TrainJobError, OSError) as failure:
@@ -154,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse_arguments(arguments: Sequence[str] | None) -> Export:
+def _parse_arguments(arguments: Sequence[str]) -> Export:
     parser = argparse.ArgumentParser(
         prog="python -m trainjob.programs.export", description="Export the final checkpoint of a run."
     )

@@ -28,6 +28,7 @@ from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
+from trainjob.version import check_version
 
 __all__ = ["Fetch", "fetch", "main"]
 
@@ -212,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The last line of a successful run is `fetch: done {json}`.
     """
     try:
-        receipt = fetch(_parse_arguments(arguments))
+        receipt = fetch(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except TrainJobError as failure:
@@ -221,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse_arguments(arguments: Sequence[str] | None) -> Fetch:
+def _parse_arguments(arguments: Sequence[str]) -> Fetch:
     parser = argparse.ArgumentParser(
         prog="python -m trainjob.programs.fetch", description="Fetch a dataset or a model."
     )

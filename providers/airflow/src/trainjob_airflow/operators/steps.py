@@ -31,6 +31,7 @@ class _InitializeOperator(StepOperator):
         "role_arn",
         "env",
         "image",
+        "program",
         "queue_name",
         "placement",
         "volumes",
@@ -50,6 +51,7 @@ class _InitializeOperator(StepOperator):
         role_arn: str | None = None,
         env: Mapping[str, Any] | None = None,
         image: str | None = None,
+        program: str | None = None,
         resources: Mapping[str, Any] | None = None,
         queue_name: Any = None,
         placement: Any = None,
@@ -70,6 +72,8 @@ class _InitializeOperator(StepOperator):
             role_arn: ARN of the AWS role to assume.
             env: environment variables; secrets as `SecretKeyReference`.
             image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
+            program: `image` to run the code of the trainjob that `image` contains, with readable arguments; by default
+                `packed`, which sends the code in the command of the pods.
             resources: resources that the step needs, such as `{"memory": "4Gi"}`.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
@@ -91,6 +95,7 @@ class _InitializeOperator(StepOperator):
             "role_arn": role_arn,
             "env": env,
             "image": image,
+            "program": program,
             "resources": resources,
             "queue": queue_name,
             "placement": placement,
@@ -138,6 +143,7 @@ class FineTuneOperator(StepOperator):
         "output_path",
         "runtime",
         "image",
+        "program",
         "queue_name",
         "placement",
         "volumes",
@@ -159,6 +165,7 @@ class FineTuneOperator(StepOperator):
         output_path: str | None = None,
         runtime: Any = None,
         image: str | None = None,
+        program: str | None = None,
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
@@ -187,6 +194,8 @@ class FineTuneOperator(StepOperator):
             runtime: name of the training runtime, or a `Runtime`.
             image: image with the framework. By default, TorchTune uses the Trainer's image, and TRL the runtime's image
                 with torch, in which each pod installs TRL.
+            program: `image` to run the code of the trainjob in `image`, or in the image of `runtime`, with readable
+                arguments; by default `packed`, which sends the code in the command of the pods. Only with a workspace.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
             volumes: `Volume`s that the pods mount in addition to the workspace.
@@ -212,6 +221,7 @@ class FineTuneOperator(StepOperator):
             "output_path": output_path,
             "runtime": runtime,
             "image": image,
+            "program": program,
             "queue": queue_name,
             "placement": placement,
             "volumes": volumes,
@@ -243,6 +253,7 @@ class ExportModelOperator(StepOperator):
         "region",
         "env",
         "image",
+        "program",
         "queue_name",
         "placement",
         "volumes",
@@ -263,6 +274,7 @@ class ExportModelOperator(StepOperator):
         region: str | None = None,
         env: Mapping[str, Any] | None = None,
         image: str | None = None,
+        program: str | None = None,
         resources: Mapping[str, Any] | None = None,
         queue_name: Any = None,
         placement: Any = None,
@@ -287,6 +299,8 @@ class ExportModelOperator(StepOperator):
             region: region of an S3 bucket.
             env: environment variables; secrets as `SecretKeyReference`.
             image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
+            program: `image` to run the code of the trainjob that `image` contains, with readable arguments; by default
+                `packed`, which sends the code in the command of the pods.
             resources: resources that the step needs, such as `{"memory": "4Gi"}`.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
@@ -310,6 +324,7 @@ class ExportModelOperator(StepOperator):
             "region": region,
             "env": env,
             "image": image,
+            "program": program,
             "resources": resources,
             "queue": queue_name,
             "placement": placement,

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from trainjob.errors import InvalidSpec
+from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.run_inputs import compute_run_digest
 from trainjob.frameworks.torchtune.pod.epochs import (
     CompleteEpoch,
@@ -18,6 +21,7 @@ from trainjob.frameworks.torchtune.pod.epochs import (
     record_owner,
     state_file,
 )
+from trainjob.version import check_version
 
 __all__ = ["main"]
 
@@ -30,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     See [trainjob.frameworks.torchtune.pod.epochs][] for what is resumed.
     """
-    given = _parse_arguments(arguments)
+    try:
+        given = _parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments))
+    except InvalidSpec as refusal:
+        print(f"torchtune: failed: {refusal}", file=sys.stderr, flush=True)
+        sys.exit(2)
     owner = compute_run_digest(given.run, given.input)
     epoch = find_last_complete_epoch(given.output, owner, adapter=given.adapter)
     if epoch is None:
@@ -39,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # The message counts from 1: one epoch is done when epoch_0 is complete.
         print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is complete", flush=True)
     command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resume_arguments(given, epoch)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_package_root(), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*find_packed_code(), os.environ.get("PYTHONPATH")]))
     os.execvp(command[0], command)  # noqa: S606 - it is our own command
 
 
@@ -63,15 +71,7 @@ def _resume_arguments(given: argparse.Namespace, epoch: CompleteEpoch | None) ->
     ]
 
 
-def _package_root() -> str:
-    """Return the path of the folder or zip file that contains this package.
-
-    The processes that load the checkpointer import it from there.
-    """
-    return str(Path(__file__).absolute().parents[4])
-
-
-def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Start or resume a TorchTune run.")
     parser.add_argument("--run", required=True, help="identifier of the run, the same text in all its attempts")
     parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")

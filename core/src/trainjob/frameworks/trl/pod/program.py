@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError, redact_credentials
+from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.transformers.start import SAVE_ENV
 from trainjob.frameworks.trl.pod.dataset_files import check_columns
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
+from trainjob.version import check_version
 
 __all__ = ["main"]
 
@@ -30,8 +32,8 @@ _ENVIRONMENT = {**SAVE_ENV, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the training, and return an exit code only if it cannot start."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        words = check_version(sys.argv[1:] if arguments is None else arguments)
         command = prepare(parse_run_arguments(words), words)
         os.execvp(command[0], command)  # noqa: S606 - it is our own command
     except InvalidSpec as refusal:
@@ -62,7 +64,7 @@ def prepare(run: RunArguments, words: Sequence[str]) -> list[str]:
     check_datasets(run)  # after the installation, because an image without TRL may lack pyarrow
     (scratch / "modules").mkdir()
     write_reward_modules(run.rewards, scratch / "modules")
-    path = [str(scratch / "modules"), *([str(installed)] if installed else []), _package_root()]
+    path = [str(scratch / "modules"), *([str(installed)] if installed else []), *find_packed_code()]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))
     if os.environ.get("PET_NNODES", "1") == "1":
         use_free_port()
@@ -145,14 +147,6 @@ def _has_chat_template(model: Path) -> bool:
 def _get_trl_argument(run: RunArguments, name: str) -> str:
     start = f"--{name}="
     return next((word.removeprefix(start) for word in run.trl_arguments if word.startswith(start)), "")
-
-
-def _package_root() -> str:
-    """Return the path of the folder or zip file that contains this package.
-
-    torchrun's processes import it from there.
-    """
-    return str(Path(__file__).absolute().parents[4])
 
 
 def _fail(code: int, message: str) -> int:

@@ -26,6 +26,7 @@ def initialize_model(
     role_arn: str = "",
     env: Dict[str, Any] = {},
     image: str = "",
+    program: str = "packed",
     resources: Dict[str, Any] = {},
     queue: str = "",
     priority_class: str = "",
@@ -58,6 +59,7 @@ def initialize_model(
         role_arn: ARN of the AWS role to assume.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
+        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
         resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
@@ -91,6 +93,7 @@ def initialize_model(
                 "role_arn": role_arn,
                 "env": env,
                 "image": image,
+                "program": program,
                 "resources": resources,
                 "queue": queue,
                 "priority_class": priority_class,

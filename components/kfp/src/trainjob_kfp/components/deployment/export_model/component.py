@@ -28,6 +28,7 @@ def export_model(
     registry: Dict[str, Any] = {},
     env: Dict[str, Any] = {},
     image: str = "",
+    program: str = "packed",
     resources: Dict[str, Any] = {},
     queue: str = "",
     priority_class: str = "",
@@ -63,6 +64,7 @@ def export_model(
         registry: Model Registry entry to create: {"server": URL, "model": NAME}, also version, author and secret.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
+        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
         resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
@@ -99,6 +101,7 @@ def export_model(
                 "registry": registry,
                 "env": env,
                 "image": image,
+                "program": program,
                 "resources": resources,
                 "queue": queue,
                 "priority_class": priority_class,

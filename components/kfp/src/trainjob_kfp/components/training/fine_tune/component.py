@@ -32,6 +32,7 @@ def fine_tune(
     secret: str = "",
     env: Dict[str, Any] = {},
     image: str = "",
+    program: str = "packed",
     runtime: str = "",
     runtime_kind: str = "",
     queue: str = "",
@@ -74,6 +75,7 @@ def fine_tune(
         secret: Name of a Kubernetes Secret whose keys ACCESS_TOKEN and HF_TOKEN are set as environment variables.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with TorchTune; by default Kubeflow Trainer's.
+        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
         runtime: Name of the training runtime; by default `torch-distributed`.
         runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
@@ -115,6 +117,7 @@ def fine_tune(
                 "secret": secret,
                 "env": env,
                 "image": image,
+                "program": program,
                 "runtime": runtime,
                 "runtime_kind": runtime_kind,
                 "queue": queue,

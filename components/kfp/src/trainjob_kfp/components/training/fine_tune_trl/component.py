@@ -37,6 +37,7 @@ def fine_tune_trl(
     secret: str = "",
     env: Dict[str, Any] = {},
     image: str = "",
+    program: str = "packed",
     runtime: str = "",
     runtime_kind: str = "",
     queue: str = "",
@@ -87,6 +88,7 @@ def fine_tune_trl(
         secret: Name of a Kubernetes Secret whose keys ACCESS_TOKEN and HF_TOKEN are set as environment variables.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with TRL, or with torch, where TRL is then installed at start; by default the runtime's.
+        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
         runtime: Name of the training runtime; by default `torch-distributed`.
         runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
@@ -133,6 +135,7 @@ def fine_tune_trl(
                 "secret": secret,
                 "env": env,
                 "image": image,
+                "program": program,
                 "runtime": runtime,
                 "runtime_kind": runtime_kind,
                 "queue": queue,
