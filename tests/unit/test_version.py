@@ -28,7 +28,7 @@ sys.meta_path.insert(0, Absent())
 
 @pytest.fixture
 def run_program(tmp_path):
-    """Return a function that runs a program as `python -m`, without the dependencies of `trainjob`."""
+    """Return a function that runs a program without the dependencies of `trainjob`."""
     (tmp_path / "sitecustomize.py").write_text(NO_DEPENDENCIES)
 
     def run(program, *arguments):

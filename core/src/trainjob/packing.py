@@ -68,7 +68,7 @@ class PackedCode:
 
 
 def read_packed_code(text: str) -> PackedCode | None:
-    """Return the code that [pack_sources][] packed into a text, in any version; None for another text."""
+    """Return the code that [pack_sources][] packed into a text; None for any other text."""
     try:
         archive = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _MAX_CODE_BYTES)
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:

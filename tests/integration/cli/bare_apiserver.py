@@ -45,7 +45,11 @@ class BareApiServer:
         run_labels = labels.run_labels(key.to_dict(), key.digest, 1) if key else {}
         annotations = {labels.RUN_KEY: key.canonical} if key else {}
         body = build_trainjob(job, name=name, namespace=namespace, labels=run_labels, annotations=annotations)
-        return self._registry.create("trainjobs", body, namespace)
+        return self.create_object("trainjobs", body)
+
+    def create_object(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Create an object in its namespace."""
+        return self._registry.create(plural, body, body["metadata"]["namespace"])
 
     def create_runtime(self, name: str) -> None:
         """Create a copy of the runtime `torch-distributed`."""

@@ -10,10 +10,12 @@ import yaml
 
 from tests.integration.cli.bare_apiserver import bare_apiserver, make_run_key
 from tests.support.polling import wait_until
-from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob
+from trainjob import CustomTrainerContainer, ExportModel, RunKey, SecretKeyReference, TrainJob
 from trainjob.errors import CommandFailed
 from trainjob.lifecycle import KillAction, Limits, submit, wait
+from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.status import pending_reasons
+from trainjob.version import VERSION
 
 
 def shell(script, **options):
@@ -131,3 +133,15 @@ def test_yaml_output_is_the_object_and_an_unknown_name_is_an_error(tmp_path, tra
         missing = trainjob("--kubeconfig", alone.kubeconfig, "describe", "trian")
         assert (missing.returncode, missing.stdout) == (1, "")
         assert missing.stderr.startswith("error: there is no TrainJob default/trian\n  -> did you mean train?")
+
+
+def test_a_packed_program_is_readable(tmp_path, trainjob):
+    job = to_trainjob(ExportModel(destination="s3://models/tickets", workspace="tickets"))
+    with bare_apiserver(tmp_path) as alone:
+        alone.create_object("trainjobs", build_trainjob(job, name="export", namespace="default"))
+        shown = trainjob("--kubeconfig", alone.kubeconfig, "describe", "export").stdout
+        assert "  command     python -m trainjob.programs.export --output /workspace/output --model" in shown
+        summary = trainjob("--kubeconfig", alone.kubeconfig, "describe", "export", "-o", "summary").stdout
+        [found] = yaml.safe_load_all(summary)
+        assert found["spec"]["trainer"]["command"][3].startswith(f"<trainjob.programs.export {VERSION}, packed, ")
+        assert found["metadata"]["uid"]

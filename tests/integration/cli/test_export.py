@@ -55,12 +55,20 @@ def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
         given = ("--workspace", "models", "--output-path", "mine", "s3://bucket/model", "--secret", "s3", "-o", "yaml")
         kept = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given, "--adapter", "keep")
         done = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given)
+        from_image = ("--program", "image", "--image", "registry.example/steps:1")
+        in_image = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given, *from_image)
+        no_image = trainjob("--kubeconfig", api_server.kubeconfig, "export", *given, "--program", "image")
         nothing = trainjob("--kubeconfig", api_server.kubeconfig, "export", "s3://bucket/model")
     assert done.returncode == 0, done.stderr
     [sent] = yaml.safe_load_all(done.stdout)
     assert sent["metadata"]["annotations"]["trainjob.dev/model"] == "s3://bucket/model"
     assert "models" in json.dumps(sent["spec"])
     [adapter] = yaml.safe_load_all(kept.stdout)
+    [program] = yaml.safe_load_all(in_image.stdout)
+    assert program["spec"]["trainer"]["image"] == "registry.example/steps:1"
+    assert program["spec"]["trainer"]["command"][:3] == ["python", "-m", "trainjob.programs.export"]
+    assert program["spec"]["trainer"]["args"] == sent["spec"]["trainer"]["args"]
+    assert (no_image.returncode, "error: image: None is not allowed" in no_image.stderr) == (2, True)
     assert adapter["spec"]["trainer"]["args"] == [*sent["spec"]["trainer"]["args"], "--adapter", "keep"]
     assert (
         api_server.server.request_counts["create trainjobs"] == api_server.server.request_counts["post trainjobs"] == 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from unittest.mock import ANY
 
 import pytest
 import yaml
 
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
+from tests.support.kubernetes_client import Client, path_of
 from trainjob.manifest import labels
+from trainjob.version import VERSION
 
 
 @pytest.fixture
@@ -61,6 +65,56 @@ def test_output_yaml_is_the_object_that_submit_sends(submit, cluster, namespace,
     for patch in sent["spec"]["runtimePatches"]:
         patch.pop("time", None)  # the server's
     assert {name: sent["spec"][name] for name in printed["spec"]} == printed["spec"]
+
+
+STEPS = """
+step: InitializeModel
+storage_uri: hf://acme/llama
+workspace: tickets
+---
+step: FineTune
+model: llama3.2-1b
+workspace: tickets
+---
+step: ExportModel
+destination: s3://models/tickets
+workspace: tickets
+"""
+IN_IMAGE = "\nprogram: image\nimage: registry.example/steps:1\nworkspace:"
+
+
+@pytest.mark.parametrize("steps", [STEPS, STEPS.replace("\nworkspace:", IN_IMAGE)], ids=["packed", "image"])
+def test_printed_trainjobs_can_be_applied(submit, laptop, namespace, steps):
+    """kubectl apply sends the printed objects with strict validation, as this test does."""
+    shown = submit("-", "-o", "yaml", input=steps)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    with closing(Client.from_kubeconfig(str(laptop.kubeconfig))) as client:
+        for printed in yaml.safe_load_all(shown.stdout):
+            created = client.request("POST", path_of("TrainJob", namespace), printed, fieldValidation="Strict")
+            assert created.code == 201, created.message
+            assert created.body["spec"]["trainer"] == printed["spec"]["trainer"]
+            client.request("DELETE", path_of("TrainJob", namespace, printed["metadata"]["name"]))
+
+
+def test_output_summary_shows_digests_instead_of_packed_code(submit):
+    complete, summary = (submit("-", "-o", each, "--dialect", "2.2", input=STEPS) for each in ("yaml", "summary"))
+    assert (summary.returncode, summary.stderr) == (0, "")
+    assert summary.stdout.startswith("# For reviewers. Print the TrainJobs with -o yaml to apply them.\n")
+    assert len(summary.stdout) < 10_000 < 60_000 < len(complete.stdout)
+    for full, short in zip(*(yaml.safe_load_all(each.stdout) for each in (complete, summary)), strict=True):
+        *before, packed, program = full["spec"]["trainer"]["command"]
+        assert short["spec"]["trainer"]["command"] == [*before, ANY, program]
+        assert short["spec"]["trainer"]["command"][3].startswith(
+            f"<trainjob.{program} {VERSION}, packed, {len(packed):,}"
+        )
+        short["spec"]["trainer"]["command"][3] = packed
+        assert {**short, "metadata": ANY} == full
+
+
+def test_a_missing_image_for_the_program_is_reported_before_anything_is_sent(submit, cluster, namespace):
+    failed = submit("-", input=STEPS.replace("\nworkspace:", "\nprogram: image\nworkspace:"))
+    assert (failed.returncode, failed.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
+    assert failed.stderr.count("image: None is not allowed; program='image' runs the code of the image") == 3
 
 
 def test_output_for_another_trainer_version_needs_no_cluster(submit, tmp_path):

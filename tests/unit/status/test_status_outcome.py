@@ -110,8 +110,7 @@ def test_a_container_that_succeeded_after_a_restart_is_no_failure():
 @pytest.mark.parametrize(
     "line",
     [
-        "/usr/bin/python: Error while finding module specification for 'trainjob.programs.fetch' "
-        "(ModuleNotFoundError: No module named 'trainjob')",
+        "python: Error while finding module specification for 'trainjob.programs.fetch' (ModuleNotFoundError)",
         "/usr/bin/python3.12: No module named trainjob.frameworks.trl.pod",
         "fetch: failed: image: trainjob 0.1.0 is not allowed; trainjob 0.2.0 created this TrainJob: use another image",
     ],

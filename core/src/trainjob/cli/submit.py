@@ -21,7 +21,7 @@ __all__ = ["DIALECT", "OUTPUT", "Output", "preview_requests", "print_manifests",
 
 
 class Output(str, Enum):
-    """Format in which TrainJobs are printed: complete, or for reviewers, with packed code replaced by its digest."""
+    """Format of printed TrainJobs: complete, or with packed code replaced by its digest."""
 
     YAML = "yaml"
     SUMMARY = "summary"

@@ -346,7 +346,10 @@ class ExportModel(_BaseStep):
 
 
 def _check_program_image(program: Program, image: str | None) -> None:
-    """Refuse `program="image"` without an image, because the Trainer's initializers contain no `trainjob`."""
+    """Refuse `program="image"` without an image.
+
+    The images of the Trainer's initializers contain no `trainjob`.
+    """
     if program == "image" and image is None:
         needed = f"trainjob {VERSION}, huggingface_hub and opendal"
         raise invalid_field("image", None, f"program='image' runs the code of the image: name one with {needed}")
