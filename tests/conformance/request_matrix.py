@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -261,11 +262,13 @@ def workspace_requests() -> Iterator[Request]:
 
 
 def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterator[Request]:
-    fetch = _build_later(InitializeModel, storage_uri="hf://organization/name", **fields)
-    tune = _build_later(FineTune, model="qwen2.5-1.5b", **fields)
-    trl = _build_later(FineTune, model="m", config=TRLConfig(method="sft"), **fields)
-    export = _build_later(ExportModel, destination="s3://bucket/path", **fields)
-    for name, build in {"fetch": fetch, "torchtune": tune, "trl": trl, "export": export}.items():
+    builders: Mapping[str, Callable[[], Any]] = {
+        "fetch": partial(InitializeModel, storage_uri="hf://organization/name", **fields),
+        "torchtune": partial(FineTune, model="qwen2.5-1.5b", **fields),
+        "trl": partial(FineTune, model="m", config=TRLConfig(method="sft"), **fields),
+        "export": partial(ExportModel, destination="s3://bucket/path", **fields),
+    }
+    for name, build in builders.items():
         yield f"{name} program=image {label}", lambda build=build: to_trainjob(build(), run="0123456789abcdef-0123")
 
 

@@ -92,6 +92,14 @@ def test_local_iterations_with_different_arguments_have_different_run_keys():
     assert first.digest != second.digest
 
 
+def test_a_local_run_with_another_program_has_the_same_run_key():
+    keys = [
+        run_key_of_local_run(local_executor_input(model="a", program=program), "nightly", task="x")
+        for program in ("packed", "image")
+    ]
+    assert keys[0] == keys[1]
+
+
 def test_local_iterations_in_different_folders_have_different_run_keys():
     start = "tickets-llm-2026-11-21-07-48-16-643363"
     loops = ("for-loop-2-iteration-0/", "for-loop-2-iteration-1/", "for-loop-4-iteration-1/")

@@ -46,6 +46,15 @@ CONFIG = (
 )
 
 
+CHAIN = {
+    "initialize_dataset": {"storage_uri": "hf://acme/tickets"},
+    "initialize_model": {"storage_uri": "hf://acme/llama"},
+    "fine_tune": {"model": "llama3.2-1b"},
+    "fine_tune_trl": {"model": "llama", "method": "sft"},
+    "export_model": {"destination": "s3://models/tickets"},
+}
+
+
 def task_config_with(*pairs):
     volumes, mounts = zip(*pairs, strict=True)
     return dsl.TaskConfig(volumes=list(volumes), volume_mounts=list(mounts))
@@ -330,3 +339,13 @@ def test_arguments_that_belong_into_a_manifest_are_refused_with_it():
         steps.train({"manifest": MANIFEST, "image": "busybox", "num_nodes": 2}, TASK)
     for field in ("image", "num_nodes", "resources", "placement", "secrets"):
         assert field in str(refused.value)
+
+
+@pytest.mark.parametrize("name", CHAIN)
+def test_a_step_can_run_the_program_of_its_image(name):
+    build, arguments = getattr(steps, name), {**CHAIN[name], "workspace": "tickets"}
+    assert build(arguments, None).program == build({**arguments, "program": "packed"}, None).program == "packed"
+    step = build({**arguments, "program": "image", "image": "registry.example/steps:1"}, None)
+    assert to_trainjob(step, run="run-1").trainer.command[:2] == ("python", "-m")
+    with pytest.raises(InvalidSpec, match="image: None is not allowed; program='image' runs the code of the image"):
+        build({**arguments, "program": "image"}, None)
