@@ -12,7 +12,7 @@ REGISTRY = "registry.example"
 
 
 def create_program_images(folder: Path) -> tuple[Image, ...]:
-    """Return images for each environment that runs programs, with a copy of `trainjob` in a folder.
+    """Return images for the environments of the steps, with `trainjob` in a folder.
 
     The image `registry.example/ENVIRONMENT:1` has the packages of the environment and `trainjob`, but none of the
     packages that `trainjob` needs to submit. The image `registry.example/plain:1` lacks `trainjob`.

@@ -44,7 +44,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def run_step(cluster, unique):
-    """Return a function that runs a step and returns its outcome, its log, and the command of its TrainJob."""
+    """Return a function that runs a step, and returns its outcome, log and command."""
 
     def run(name, step):
         lines = []
