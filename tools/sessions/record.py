@@ -53,6 +53,7 @@ _REPLACED = (
         re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
         "00000000-0000-0000-0000-000000000000",
     ),
+    (re.compile(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b"), "1a2b3c4d5e6f7a8b-1a2b3c4d5e6f7a8b"),
     (re.compile(r"(?<=\s)\d+[smh](?=[\s,]|$)", re.M), "5s"),
     (re.compile(r"\b\d:\d\d:\d\d\b"), "0:00:05"),
     (re.compile(r"(?<=\s)\s*\d+\.\d s$", re.M), " 5.0 s"),
