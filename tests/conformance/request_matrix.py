@@ -269,7 +269,11 @@ def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterat
         "export": partial(ExportModel, destination="s3://bucket/path", **fields),
     }
     for name, build in builders.items():
-        yield f"{name} program=image {label}", lambda build=build: to_trainjob(build(), run="0123456789abcdef-0123")
+        yield f"{name} program=image {label}", _convert_later(build)
+
+
+def _convert_later(build: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: to_trainjob(build(), run="0123456789abcdef-0123")
 
 
 def _train(rate: float = 0.1, words: tuple[str, ...] = ("a $(b)",)) -> None:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field, to_json_value
+from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
 from trainjob.spec.initializers import (
     DEFAULT_MODEL_IGNORE_PATTERNS,
@@ -19,68 +20,21 @@ from trainjob.spec.initializers import (
 )
 from trainjob.spec.job import (
     STOCK_RUNTIME,
-    Deadline,
-    EndAction,
-    JobName,
-    TimeToLive,
     TrainJob,
     check_end_actions,
     check_queue,
 )
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.registry import ModelRegistry
-from trainjob.spec.resources import Placement, QueueField, Resources, Runtime, RuntimeField
-from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Env, Region, Secret, validate_location
-from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
-from trainjob.version import VERSION
-
-Program = Literal["packed", "image"]
-"""Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
+from trainjob.spec.resources import Resources, Runtime, RuntimeField
+from trainjob.spec.secrets import Endpoint, Region, validate_location
+from trainjob.spec.volumes import WorkspaceField
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
 
 
-class _BaseStep(CredentialFreeSpec):
-    """Base class of the steps.
-
-    Attributes:
-        name: start of the TrainJob's name; by default the task's name.
-        placement: nodes, service account and image pull secrets of its pods.
-        volumes: volumes that its pods mount besides the workspace.
-        queue: Kueue queue in which the TrainJob waits for quota.
-        deadline: limit on the time for which it may be active.
-        ttl_after_success: time for which its TrainJob is retained after it is complete; see `TrainJob`.
-        ttl_after_failure: the same time after it has failed.
-        on_kill: action on its TrainJob when its caller is stopped; see `TrainJob`.
-        on_failure: action on its TrainJob when it is ended because of its restarts; see `TrainJob`.
-        env: additional environment variables; secrets as `SecretKeyReference`.
-        secret: Secret with its credentials.
-        program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
-            any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
-    """
-
-    name: JobName | None = None
-    placement: Placement | None = None
-    volumes: Volumes = ()
-    queue: QueueField | None = None
-    deadline: Deadline | None = None
-    ttl_after_success: TimeToLive | None = None
-    ttl_after_failure: TimeToLive | None = None
-    on_kill: EndAction = "delete"
-    on_failure: EndAction = "delete"
-    env: Env | None = None
-    secret: Secret | None = None
-    program: Program = "packed"
-
-    @model_validator(mode="after")
-    def _validate_shared_fields(self) -> Self:
-        check_workspace_is_free(self.volumes, taken_by="the step's workspace")
-        check_end_actions(self.on_kill, self.on_failure, self.queue, None)
-        return self
-
-
-class _InitializeStep(_BaseStep):
+class _InitializeStep(BaseStep):
     """Base class of the steps that fetch files from a store into the workspace.
 
     Attributes:
@@ -112,7 +66,7 @@ class _InitializeStep(_BaseStep):
 
     @model_validator(mode="after")
     def _validate_image(self) -> Self:
-        _check_program_image(self.program, self.image)
+        check_program_image(self.program, self.image, "huggingface_hub and opendal")
         return self
 
     @model_validator(mode="after")
@@ -155,7 +109,7 @@ class InitializeModel(_InitializeStep):
         return validate_model_uri(uri)
 
 
-class FineTune(_BaseStep):
+class FineTune(BaseStep):
     """Step that fine-tunes a model with a training framework.
 
     It has two modes. With a `workspace`, which is usual in a workflow, the stock runtime runs the framework's command
@@ -253,15 +207,14 @@ class FineTune(_BaseStep):
             )
         if not self.workspace:
             self._check_without_workspace()
-        elif self.program == "image" and not self.image and not self.runtime:
-            needed = f"trainjob {VERSION} and the framework, or a runtime with such an image"
-            raise invalid_field("image", None, f"program='image' runs the code of the image: name one with {needed}")
         elif self.runtime and self.runtime.builtin_model:
             raise invalid_field(
                 "runtime",
                 self.runtime.name,
                 f"this runtime fetches dataset and model itself; with a workspace, omit it to use {STOCK_RUNTIME}",
             )
+        elif not self.runtime:
+            check_program_image(self.program, self.image, "torch and the framework, or a runtime with such an image")
         get_framework(self.config).check_step(self)
         return self
 
@@ -286,7 +239,7 @@ class FineTune(_BaseStep):
         check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
 
 
-class ExportModel(_BaseStep):
+class ExportModel(BaseStep):
     """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
     Attributes:
@@ -316,7 +269,7 @@ class ExportModel(_BaseStep):
 
     @model_validator(mode="after")
     def _validate_image(self) -> Self:
-        _check_program_image(self.program, self.image)
+        check_program_image(self.program, self.image, "huggingface_hub and opendal")
         return self
 
     @field_validator("output_path")
@@ -343,16 +296,6 @@ class ExportModel(_BaseStep):
             rule = "the export program can't write to an image registry"
             raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
         return validate_location(destination, "", ("s3", "gs", "hf"))
-
-
-def _check_program_image(program: Program, image: str | None) -> None:
-    """Refuse `program="image"` without an image.
-
-    The images of the Trainer's initializers contain no `trainjob`.
-    """
-    if program == "image" and image is None:
-        needed = f"trainjob {VERSION}, huggingface_hub and opendal"
-        raise invalid_field("image", None, f"program='image' runs the code of the image: name one with {needed}")
 
 
 def _validate_path_below(path: str, folder: str) -> str:
