@@ -66,7 +66,7 @@ def test_one_file_may_have_both_kinds_and_a_name_applies_to_a_single_request():
 
 def test_the_example_file_in_the_docs_is_valid():
     page = Path(__file__).resolve().parents[3] / "docs" / "command.md"
-    [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [example, _claim] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
     documented = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
