@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock trl clean
+.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist bump workflows versions lock trl clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -120,8 +120,16 @@ dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each 
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/integration/packaging
 
+bump: .venv/dist/.ready ## set VERSION in all packages, in their dependencies on each other and in the golden files
+	$(call IN,dist)/bump-my-version bump --new-version $(VERSION)
+
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor
+	go run $(ACTIONLINT) -color
+	$(call IN,dist)/zizmor --offline --pedantic .github
+
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
-	$(call IN,core)/python tests/integration/packaging/versions.py --uv $(UV)
+	PYTHONPATH=. $(call IN,core)/python tests/integration/packaging/versions.py
 
 # Environments of the laptop cluster and of the demo, whose locks their wheels contain. The locks of .venv/airflow and .venv/kfp
 # follow those of the demo, so they come last.
@@ -131,7 +139,8 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
 	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
-	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
+	  case $$file in */launcher-kfp.in) more=--no-deps;; *) more=;; esac; \
+	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes $$more --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
 trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
@@ -153,12 +162,11 @@ clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	@$(UV) pip sync -q --compile-bytecode --python .venv/$* $<
 	@touch $@
 
-# Contents of the components' image: no package of this project, and kfp without its dependencies.
-.venv/launcher/.ready: requirements/launcher.txt requirements/kfp.txt | $(UV)
+# The components' image has these packages, and the wheels of this project. kfp is without its dependencies.
+.venv/launcher/.ready: requirements/launcher.txt requirements/launcher-kfp.txt | $(UV)
 	@echo "setting up .venv/launcher"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher
-	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher requirements/launcher.txt
-	@$(UV) pip install -q --compile-bytecode --no-deps --python .venv/launcher $$(grep -o '^kfp==[0-9.]*' requirements/kfp.txt)
+	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher $^
 	@touch $@
 
 .venv/uv/bin/uv:

@@ -1,18 +1,15 @@
-"""The components as users install them: with the image's packages, and with the newest kfp."""
+"""The components with the newest kfp; tests/integration/packaging runs one with the packages of its image."""
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.component_runs import run_component
+from tests.support.uv import UV
 
 ROOT = Path(__file__).resolve().parents[3]
-UV = shutil.which("uv") or str(ROOT / ".venv" / "uv" / "bin" / "uv")
 GOLDEN = ROOT / "tests" / "integration" / "kfp" / "golden"
 
 
@@ -26,23 +23,6 @@ def run_uv(*words):
 def create_environment(folder):
     run_uv("venv", "--python", ROOT / ".venv" / "kfp" / "bin" / "python", folder)
     return folder
-
-
-def test_a_component_runs_with_the_packages_of_the_containerfile(laptop, tmp_path, unique):
-    """The packages of the Containerfile are installed into an environment, which needs no container engine."""
-    python = create_environment(tmp_path / "python")
-    for project in ("core", "components/kfp"):
-        run_uv("build", "--wheel", "-o", tmp_path / "dist", ROOT / project)
-    text = (ROOT / "components" / "kfp" / "Containerfile").read_text("utf-8").replace("\\\n", " ")
-    for line in re.findall(r"(?<= )pip install --no-cache-dir ([^&\n]+)", text):
-        words = [word.replace("/requirements", f"{ROOT}/requirements") for word in line.split()]
-        words = [path for word in words for path in (tmp_path.glob(word[1:]) if "*" in word else [word])]
-        run_uv("pip", "install", "--python", python, *words)
-    arguments = {"image": "busybox", "command": ["echo", "hello"]}
-    run = {"KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": unique}
-    done, outputs = run_component((GOLDEN / "train.yaml").read_text(), tmp_path, arguments, python=python, **run)
-    assert done.returncode == 0, done.stdout
-    assert outputs["status"] == "Complete"
 
 
 def test_the_newest_kfp_compiles_the_same_components(tmp_path):

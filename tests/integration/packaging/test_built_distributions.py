@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.uv import UV
+
 ROOT = Path(__file__).resolve().parents[3]
 DIST = ROOT / "dist"
-UV = shutil.which("uv") or str(ROOT / ".venv" / "uv" / "bin" / "uv")
 PACKAGES = {
     "trainjob": "trainjob",
     "trainjob_local": "trainjob_local",

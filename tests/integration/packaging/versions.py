@@ -13,6 +13,8 @@ from pathlib import Path
 
 import tomllib
 
+from tests.support.uv import UV, find_python
+
 ROOT = Path(__file__).resolve().parents[3]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 KFP_TESTS = sorted((ROOT / "tests" / "integration" / "kfp").glob("test_*.py"))
@@ -75,15 +77,6 @@ def promised_pythons(folder: str) -> list[str]:
 class Environments:
     """Environments below .venv/, which uv creates, and their tests."""
 
-    def __init__(self, uv: str) -> None:
-        self._uv = uv
-
-    def find_python(self, version: str) -> str | None:
-        """Return the path of an installed Python, or None."""
-        command = [self._uv, "python", "find", "--no-project", "--system", "--no-python-downloads", version]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else None
-
     def create_locked(self, distribution: Distribution, version: str, python: str) -> Path:
         """Return an environment with the versions of the lock file."""
         folder = self._create(f"py{version}-{distribution.name}", python)
@@ -122,7 +115,7 @@ class Environments:
         return folder
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run([self._uv, "-q", *arguments], cwd=ROOT, check=True)
+        subprocess.run([UV, "-q", *arguments], cwd=ROOT, check=True)
 
 
 def run_combinations(
@@ -137,7 +130,7 @@ def run_combinations(
                 continue
             name = f"{distribution.name} {label}"
             version = versions[0] if label == "lowest" else label
-            python = environments.find_python(version)
+            python = find_python(version)
             if python is None:
                 results[name] = f"skipped: Python {version} is not installed"
                 continue
@@ -159,13 +152,12 @@ def main() -> int:
     """Run the selected tests, print one line for each combination, and return the exit code."""
     names = [distribution.name for distribution in DISTRIBUTIONS]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--uv", default="uv")
     parser.add_argument("--distribution", choices=names, nargs="+", default=names)
     labels = [*PYTHONS, "lowest"]
     parser.add_argument("--with", choices=labels, nargs="+", default=labels, dest="selected")
     options = parser.parse_args()
     distributions = [each for each in DISTRIBUTIONS if each.name in options.distribution]
-    results = run_combinations(Environments(options.uv), distributions, options.selected)
+    results = run_combinations(Environments(), distributions, options.selected)
     for name, result in results.items():
         print(f"{name:16} {result}")
     return int(any(result.startswith("FAILED") for result in results.values()))
