@@ -138,9 +138,17 @@ _PACKAGES = ("errors", "spec", "frameworks.torchtune", "frameworks.trl", "status
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from trainjob.version import VERSION
+
+        return VERSION
     if name in __all__:
         for package in _PACKAGES:
             module = importlib.import_module(f"{__name__}.{package}")
             if name in module.__all__:
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -20,6 +20,14 @@ _MODULES = {"FaultClient": "fault_client", "Image": "images", "LocalCluster": "c
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("trainjob-local")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

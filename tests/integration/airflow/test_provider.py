@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,11 @@ def test_provider_info_matches_airflows_schema():
     schema = json.loads(Path(airflow.__file__).with_name("provider_info.schema.json").read_text())
     jsonschema.validate(info, schema)
     assert set(info) <= set(schema["properties"])
+
+
+def test_dir_and_version_of_the_package():
+    assert set(dir(trainjob_airflow)) == {*trainjob_airflow.__all__, "__version__"}
+    assert trainjob_airflow.__version__ == version(get_provider_info()["package-name"])
 
 
 def test_provider_info_lists_all_public_modules_and_classes():

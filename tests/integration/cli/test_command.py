@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from importlib.metadata import distributions
 
 import yaml
 
@@ -21,6 +22,15 @@ def test_help_has_the_exit_codes_and_imports_no_client(trainjob):
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'typer'" in loaded
     assert not [each for each in ("kubernetes", "urllib3", "starlette", "uvicorn") if f"'{each}'" in loaded]
+
+
+def test_version_lists_the_installed_distributions(trainjob):
+    """A bug report needs the versions of all distributions of this project, on one line each."""
+    shown = trainjob("--version")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    expected = {f"{one.name} {one.version}" for one in distributions() if "trainjob" in one.name}
+    assert set(shown.stdout.splitlines()) == expected
+    assert shown.stdout.startswith("trainjob ")
 
 
 def test_the_list_of_commands_has_the_first_line_of_each_docstring():

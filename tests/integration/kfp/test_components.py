@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import yaml
@@ -35,6 +36,11 @@ CATEGORIES = {"data_processing", "training", "evaluation", "deployment"}
 WITH_A_JOB = pytest.mark.parametrize(
     "component", [name for name in trainjob_kfp.__all__ if name != "cleanup"], indirect=True
 )
+
+
+def test_dir_and_version_of_the_package():
+    assert set(dir(trainjob_kfp)) == {*trainjob_kfp.__all__, "source", "__version__"}
+    assert trainjob_kfp.__version__ == version("kfp-trainjob")
 
 
 @pytest.fixture(params=trainjob_kfp.__all__)

@@ -130,9 +130,27 @@ def _placeholder() -> None:
     """Do nothing; replaces a command until it is called."""
 
 
+def _print_versions(context: typer.Context, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        from trainjob.cli.version import format_versions
+
+        print(format_versions())
+        raise typer.Exit
+
+
+_VERSION = typer.Option(
+    "--version",
+    callback=_print_versions,
+    is_eager=True,
+    help="Print the versions of the installed packages of this project.",
+    show_default=False,
+)
+
+
 def _root(
     kubeconfig: Annotated[Path | None, _KUBECONFIG] = None,
     context: Annotated[str, _CONTEXT] = "",
+    _version: Annotated[bool, _VERSION] = False,
 ) -> None:
     """Set the cluster that the command uses."""
     from trainjob.client import Connection

@@ -43,3 +43,7 @@ def __getattr__(name: str) -> Any:
     from trainjob_local.apiserver.server import ApiServer
 
     return ApiServer
+
+
+def __dir__() -> list[str]:
+    return __all__.copy()
