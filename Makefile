@@ -129,7 +129,7 @@ workflows: .venv/dist/.ready ## check the workflow files with actionlint, which 
 	$(call IN,dist)/zizmor --offline --pedantic .github
 
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
-	PYTHONPATH=. $(call IN,core)/python tests/integration/packaging/versions.py
+	PYTHONPATH=. $(call IN,core)/python tests/integration/packaging/versions.py $(VERSIONS)
 
 # Environments of the laptop cluster and of the demo, whose locks their wheels contain. The locks of .venv/airflow and .venv/kfp
 # follow those of the demo, so they come last.
