@@ -1,5 +1,13 @@
 """The command `trainjob demo`: a chain of TrainJobs on this machine."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-__version__ = version("trainjob-demo")
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("trainjob-demo")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

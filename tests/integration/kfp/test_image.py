@@ -6,6 +6,7 @@ import re
 import subprocess
 from importlib.metadata import version
 
+import yaml
 from packaging.requirements import Requirement
 
 from tests.support.component_runs import LAUNCHER
@@ -22,8 +23,12 @@ def read_lock(name):
     return [Requirement(line.removesuffix("\\")) for line in lines if line[0] not in " #"]
 
 
-def test_the_image_is_named_for_its_python():
-    assert BASE_IMAGE.endswith(f"-python{IMAGE.python_version}")
+def test_a_release_publishes_the_image_that_the_components_name():
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+    images = {row["file"]: row for row in release["jobs"]["images"]["strategy"]["matrix"]["include"]}
+    published = images[COMPONENTS_IMAGE]
+    assert published["suffix"] == f"-python{IMAGE.python_version}"
+    assert f"{published['image']}:{version('kfp-trainjob')}{published['suffix']}" == BASE_IMAGE
 
 
 def test_the_image_has_the_packages_of_the_launcher_environment():

@@ -64,6 +64,27 @@ def test_wheel_has_its_licence_and_only_its_package(distribution):
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
+def test_the_laptop_clusters_wheel_has_the_locks_of_its_environments():
+    with zipfile.ZipFile(find_wheel("trainjob_local")) as wheel:
+        names = {name for name in wheel.namelist() if name.startswith("trainjob_local/requirements/")}
+    folder = ROOT / "laptop" / "src" / "trainjob_local" / "requirements"
+    assert {f"trainjob_local/requirements/{path.name}" for path in folder.glob("*.txt")} <= names
+    assert "trainjob_local/requirements/initializer.txt" in names
+
+
+@pytest.mark.parametrize("distribution", PACKAGES)
+def test_metadata_has_the_links_and_the_authors(distribution):
+    """A package index shows them beside the README."""
+    with zipfile.ZipFile(find_wheel(distribution)) as wheel:
+        [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = HeaderParser().parsestr(wheel.read(name).decode())
+    links = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    assert set(links) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert all(link.startswith("https://github.com/trainjob/trainjob") for link in links.values())
+    assert metadata["Author"] == metadata["Maintainer"] == "The trainjob authors"
+    assert metadata["Keywords"]
+
+
 def create_environment(folder, wheels):
     """Return the Python of a new environment in the folder with these wheels in it."""
     environment = folder / "venv"
@@ -85,7 +106,7 @@ def test_a_wheel_can_be_installed_alone_and_used(distribution, tmp_path):
 
 
 def test_all_wheels_can_be_installed_together_and_add_their_commands(tmp_path):
-    extras = {"trainjob": "[cli,local]"}
+    extras = {"trainjob": "[cli,local,demo]"}
     python = create_environment(tmp_path, [f"{find_wheel(name)}{extras.get(name, '')}" for name in PACKAGES])
     command = [python, "-I", "-m", "trainjob"]
     output = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
