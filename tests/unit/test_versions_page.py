@@ -63,7 +63,7 @@ def test_the_libraries_have_their_locked_versions(environment, project, name):
     assert f"{name} {locked_version(environment, project)}" in PAGE
 
 
-@pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "providers/airflow", "components/kfp"])
+@pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "demo", "providers/airflow", "components/kfp"])
 def test_each_package_has_its_python_versions(folder):
     text = (ROOT / folder / "pyproject.toml").read_text()
     name, lowest = (
