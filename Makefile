@@ -124,9 +124,9 @@ bump: .venv/dist/.ready ## set VERSION in all packages, in their dependencies on
 	$(call IN,dist)/bump-my-version bump --new-version $(VERSION)
 
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor
-	go run $(ACTIONLINT) -color
-	$(call IN,dist)/zizmor --offline --pedantic .github
+workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor, which asks GitHub if GH_TOKEN is set
+	go run $(ACTIONLINT)
+	$(call IN,dist)/zizmor --pedantic .github
 
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
 	PYTHONPATH=. $(call IN,core)/python tests/integration/packaging/versions.py $(VERSIONS)
