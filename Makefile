@@ -124,7 +124,7 @@ bump: .venv/dist/.ready ## set VERSION in all packages, in their dependencies on
 	$(call IN,dist)/bump-my-version bump --new-version $(VERSION)
 
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor, which asks GitHub if GH_TOKEN is set
+workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor, which requests tags from GitHub if GH_TOKEN is set
 	go run $(ACTIONLINT)
 	$(call IN,dist)/zizmor --pedantic .github
 
