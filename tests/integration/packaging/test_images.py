@@ -12,6 +12,7 @@ import pytest
 from tests.support.component_runs import run_component
 from tests.support.containerfile import COMPONENTS_IMAGE, PROGRAMS_IMAGE, ROOT, Containerfile
 from tests.support.uv import UV, find_python
+from trainjob.version import VERSION, VERSION_OPTION
 from trainjob_local.demo.hub import HubServer
 
 GOLDEN = ROOT / "tests" / "integration" / "kfp" / "golden"
@@ -89,7 +90,7 @@ def test_the_fetch_program_runs_with_the_packages_of_its_image(tmp_path, wheels)
     files.mkdir(parents=True)
     (files / "data.jsonl").write_text("{}\n", "utf-8")
     with HubServer(tmp_path / "hub") as hub:
-        command = [environment / "bin" / "python", "-m", "trainjob.programs.fetch"]
+        command = [environment / "bin" / "python", "-m", "trainjob.programs.fetch", VERSION_OPTION, VERSION]
         variables = {**containerfile.environment, "HF_ENDPOINT": hub.url, "STORAGE_URI": "hf://acme/tickets"}
         done = subprocess.run(
             [*command, "--kind", "dataset", "--folder", tmp_path / "dataset"],
