@@ -6,8 +6,8 @@ import contextlib
 import json
 import socket
 import threading
-from urllib.parse import urlsplit
 
+from tests.support.plain_port import plain_port
 from trainjob_local import LocalCluster
 
 
@@ -19,8 +19,7 @@ class ApiProxy:
     """
 
     def __init__(self, laptop: LocalCluster) -> None:
-        address = urlsplit(laptop.server)
-        self._target, self._kubeconfig = (address.hostname, address.port), laptop.kubeconfig
+        self._target, self._kubeconfig = plain_port(laptop), laptop.kubeconfig
         self._address = ("127.0.0.1", 0)
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()

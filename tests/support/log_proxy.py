@@ -11,8 +11,8 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from tests.support.plain_port import plain_port
 from trainjob.client import Connection
 from trainjob_local import LocalCluster
 
@@ -41,8 +41,7 @@ class LogProxy:
     """
 
     def __init__(self, laptop: LocalCluster, folder: Path) -> None:
-        address = urlsplit(laptop.server)
-        self._target, self._real_token = (address.hostname, address.port), laptop.token
+        self._target, self._real_token = plain_port(laptop), laptop.token
         self.token, self._token_file = "first", folder / "token"
         self._lock = threading.Lock()
         self._clients: set[socket.socket] = set()

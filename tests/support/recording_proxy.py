@@ -8,7 +8,8 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from urllib.parse import urlsplit
+
+from tests.support.plain_port import forward_to
 
 _REQUEST = re.compile(rb"^([A-Z]+) (/\S*) HTTP/1\.1\r$", re.MULTILINE)
 
@@ -23,10 +24,10 @@ class RecordingProxy:
 
     def __init__(self, kubeconfig: str) -> None:
         config = json.loads(kubeconfig)
-        where = urlsplit(config["clusters"][0]["cluster"]["server"])
-        self._upstream = (where.hostname, where.port)
+        cluster = config["clusters"][0]["cluster"]
+        self._upstream = forward_to(cluster["server"], cluster.get("certificate-authority", ""))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        cluster["server"] = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.kubeconfig = json.dumps(config)
         self.requests: list[str] = []
 

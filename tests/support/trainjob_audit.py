@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -39,13 +40,14 @@ class AuditLog:
 
     def __init__(self, laptop: Any) -> None:
         self._address, self._headers = urlsplit(laptop.server).netloc, {"Authorization": f"Bearer {laptop.token}"}
+        self._tls = ssl.create_default_context(cafile=laptop.ca_file)
         self._lock = threading.Lock()
         self._changes: dict[str, list[ObservedChange]] = {}
 
     def __enter__(self) -> AuditLog:
         version = self._list("")["metadata"]["resourceVersion"]
         query = f"?watch=true&timeoutSeconds=86400&resourceVersion={version}"
-        self._connection = http.client.HTTPConnection(self._address)
+        self._connection = http.client.HTTPSConnection(self._address, context=self._tls)
         self._connection.request("GET", _TRAINJOBS + query, headers=self._headers)
         self._stream = self._connection.getresponse()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -137,7 +139,7 @@ class AuditLog:
             yield set(active)
 
     def _list(self, query: str) -> Any:
-        with closing(http.client.HTTPConnection(self._address)) as connection:
+        with closing(http.client.HTTPSConnection(self._address, context=self._tls)) as connection:
             connection.request("GET", _TRAINJOBS + query, headers=self._headers)
             return json.load(connection.getresponse())
 

@@ -117,7 +117,8 @@ class Soak:
 
     def _send_fault_request(self, method: str, fault: object) -> None:
         headers = {"Authorization": f"Bearer {self.laptop.token}"}
-        urllib3.request(method, f"{self.laptop.server}/faults", body=json.dumps(fault), headers=headers, retries=5)
+        with urllib3.PoolManager(ca_certs=str(self.laptop.ca_file)) as pool:
+            pool.request(method, f"{self.laptop.server}/faults", body=json.dumps(fault), headers=headers, retries=5)
 
     def count_trainjobs(self) -> int:
         """Return the number of TrainJobs that still exist."""

@@ -37,7 +37,7 @@ class LocalCluster:
     port or temporary folder remains.
 
     Args:
-        state: folder that keeps objects, claims, logs and the port across restarts; None for a temporary folder.
+        state: folder that keeps objects, claims, logs, port, token and CA across restarts; None for a temporary folder.
         environments: local environments that replace the Trainer's images, by name: `initializer` (huggingface_hub,
             opendal), `torchtune`, `trl`, or a word in the names of other images, such as `xgboost`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
@@ -85,8 +85,13 @@ class LocalCluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """Path of the kubeconfig file with server and token, which only its owner can read."""
+        """Path of the kubeconfig file with server, CA and token, which only its owner can read."""
         return self._require_settings().kubeconfig
+
+    @property
+    def ca_file(self) -> Path:
+        """Path of the certificate authority's certificate, with which clients verify the API server."""
+        return self._require_settings().ca_file
 
     @property
     def server(self) -> str:

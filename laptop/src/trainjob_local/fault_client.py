@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 __all__ = ["FaultClient"]
 
 _SECONDS = 60.0  # timeout of a request, in seconds
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is on this machine
 
 
 class FaultClient:
@@ -22,10 +23,14 @@ class FaultClient:
     Args:
         server: URL of the API server, see `LocalCluster.server`.
         token: bearer token of the administrator, see `LocalCluster.token`.
+        ca_file: certificate of the server's certificate authority, see `LocalCluster.ca_file`.
     """
 
-    def __init__(self, server: str, token: str) -> None:
+    def __init__(self, server: str, token: str, ca_file: str | Path) -> None:
         self._url, self._token = f"{server}/faults", token
+        tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
+        # No proxy, because the server is on this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
 
     def answer(
         self,
@@ -74,5 +79,5 @@ class FaultClient:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url, data=content, headers=headers, method=method)  # noqa: S310 - the URL is ours
-        with _DIRECT.open(request, timeout=_SECONDS):
+        with self._opener.open(request, timeout=_SECONDS):
             pass

@@ -10,18 +10,20 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.errors import ClusterError
 from trainjob_local import defaults, runtime_admission, trainjob_admission
 from trainjob_local.apiserver import ApiServer, LogRequest, Registry, StatusError
+from trainjob_local.certificates import create_server_context
 from trainjob_local.controllers.controller_manager import ControllerManager
 from trainjob_local.controllers.factory import create_controllers
 from trainjob_local.controllers.jobs import Backoff
 from trainjob_local.images import default_images
 from trainjob_local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob_local.objects import Json
+from trainjob_local.private_files import read_or_create, write_private
 from trainjob_local.registry_api import RegistryApi
 from trainjob_local.running_clusters import register_cluster
 from trainjob_local.runtimes import stock_runtimes
@@ -44,7 +46,7 @@ class RunningCluster:
         registry: the registry of all objects.
 
     Raises:
-        ClusterError: the state folder is in use, or its file `port` is not valid.
+        ClusterError: the state folder is in use, or one of its files `port`, `ca.crt` and `ca.key` is not valid.
     """
 
     def __init__(self, settings: ClusterSettings) -> None:
@@ -54,9 +56,10 @@ class RunningCluster:
         defaults.register_defaults(self.registry)
         trainjob_admission.register_webhooks(self.registry)
         runtime_admission.register_webhooks(self.registry)
-        token = _read_or_create(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
+        token = read_or_create(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
         port = settings.port or _read_port(settings.state / "port")
-        self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._open_log)
+        tls = create_server_context(settings.ca_file, settings.state / "ca.key")
+        self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._open_log, tls=tls)
         self._token = token
         api = RegistryApi(self.registry, lambda: self.server.address)
         remove = settings.state if settings.temporary else None
@@ -74,8 +77,9 @@ class RunningCluster:
         for runtime in stock_runtimes():
             self._ensure("clustertrainingruntimes", runtime)
         self.server.start()
-        _write_private(self._settings.state / "port", str(self.server.port))
-        _write_private(self._settings.kubeconfig, json.dumps(_kubeconfig(self.server.url, self._token), indent=1))
+        write_private(self._settings.state / "port", str(self.server.port))
+        kubeconfig = _kubeconfig(self.server.url, self._settings.ca_file, self._token)
+        write_private(self._settings.kubeconfig, json.dumps(kubeconfig, indent=1))
         self._kubelet.start()
         self._controller_manager.start()
 
@@ -165,12 +169,15 @@ def _kubelet_settings(settings: ClusterSettings) -> KubeletSettings:
     )
 
 
-def _kubeconfig(server: str, token: str) -> Json:
+def _kubeconfig(server: str, ca_file: Path, token: str) -> Json:
+    # A file, because kubernetes (30 and 36) copies `certificate-authority-data` to a temporary file, which remains if
+    # the client is killed.
+    cluster = {"server": server, "certificate-authority": str(ca_file)}
     context = {"cluster": "laptop", "user": "admin", "namespace": "default"}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "laptop", "cluster": {"server": server}}],
+        "clusters": [{"name": "laptop", "cluster": cluster}],
         "users": [{"name": "admin", "user": {"token": token}}],
         "contexts": [{"name": "laptop", "context": context}],
         "current-context": "laptop",
@@ -178,33 +185,9 @@ def _kubeconfig(server: str, token: str) -> Json:
 
 
 def _read_port(path: Path) -> int:
-    text = _read_or_create(path, lambda: "0")
+    text = read_or_create(path, lambda: "0")
     if not text.isdecimal():
         raise ClusterError(
             f"{path} contains no port number", hint="remove the file; the cluster then chooses another port"
         )
     return int(text)
-
-
-def _read_or_create(path: Path, make: Callable[[], str]) -> str:
-    """Return the content of a file; if it does not exist, write it first.
-
-    Args:
-        path: the file in the state folder, which an earlier cluster may have written.
-        make: function that returns the content of a new file.
-    """
-    if not path.exists():
-        _write_private(path, make())
-    return path.read_text()
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, with an atomic rename.
-
-    No reader sees an incomplete file.
-    """
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)

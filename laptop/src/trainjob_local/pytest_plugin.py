@@ -46,6 +46,6 @@ def trainjob_faults(trainjob_cluster: LocalCluster) -> Iterator[FaultClient]:
     """Yield a client that switches on faults of `trainjob_cluster`; they end with the test."""
     from trainjob_local import FaultClient
 
-    faults = FaultClient(trainjob_cluster.server, trainjob_cluster.token)
+    faults = FaultClient(trainjob_cluster.server, trainjob_cluster.token, trainjob_cluster.ca_file)
     yield faults
     faults.clear()

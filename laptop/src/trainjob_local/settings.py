@@ -49,6 +49,11 @@ class ClusterSettings:
         """Path of the kubeconfig file."""
         return self.state / "kubeconfig"
 
+    @property
+    def ca_file(self) -> Path:
+        """Path of the certificate of the API server's certificate authority."""
+        return self.state / "ca.crt"
+
     def to_json(self) -> str:
         """Return the settings as JSON in one line."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
+from tests.support.plain_port import plain_port
 from trainjob_local import LocalCluster
 
 
@@ -27,9 +27,7 @@ class DelayingProxy:
     """
 
     def __init__(self, laptop: LocalCluster, latency: float) -> None:
-        address = urlsplit(laptop.server)
-        self._scheme = address.scheme
-        self._target, self._laptop, self._delay = (address.hostname, address.port), laptop, latency / 2
+        self._target, self._laptop, self._delay = plain_port(laptop), laptop, latency / 2
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._events: dict[bytes, threading.Event] = {}
@@ -51,7 +49,7 @@ class DelayingProxy:
         """Write a kubeconfig that points at the proxy."""
         content = yaml.safe_load(self._laptop.kubeconfig.read_text())
         port = self._server.sockets[0].getsockname()[1]
-        content["clusters"][0]["cluster"]["server"] = f"{self._scheme}://127.0.0.1:{port}"
+        content["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
         path.write_text(json.dumps(content))
         return path
 

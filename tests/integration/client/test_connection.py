@@ -18,14 +18,15 @@ from trainjob.lifecycle import RunKey, submit
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
 
 
-def kubeconfig(server: str, token: str) -> str:
+def kubeconfig(server: str, token: str, ca_file: Path | None = None) -> str:
+    authority = {"certificate-authority": str(ca_file)} if ca_file else {}
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "clusters": [{"name": "c", "cluster": {"server": server, **authority}}],
             "users": [{"name": "u", "user": {"token": token}}],
         }
     )
@@ -72,7 +73,7 @@ def test_a_server_that_does_not_respond_is_reported(unique, refusing_url):
 
 
 def test_an_expired_token_is_reported(laptop, unique):
-    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token")))
+    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token", laptop.ca_file)))
     with pytest.raises(Unauthorized) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
     text = message_of(raised.value)
@@ -89,7 +90,7 @@ def test_a_missing_permission_is_reported(laptop, cluster, unique):
     request = {"spec": {"expirationSeconds": 3600}}
     token = core.create_namespaced_service_account_token(unique, "default", request).status.token
     api.close()
-    nobody = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, token)))
+    nobody = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, token, laptop.ca_file)))
     with pytest.raises(PermissionDenied) as raised:
         submit(nobody, JOB, RunKey("test", "w", unique, "r"))
     text = message_of(raised.value)
@@ -102,7 +103,7 @@ def test_a_missing_permission_is_reported(laptop, cluster, unique):
 def test_a_rotated_token_file_is_read_again(laptop, tmp_path):
     token = tmp_path / "token"
     token.write_text("old")
-    cluster = Cluster(Connection(server=laptop.server, token_file=str(token)))
+    cluster = Cluster(Connection(server=laptop.server, token_file=str(token), ca_file=str(laptop.ca_file)))
     with pytest.raises(Unauthorized):
         cluster.list_trainjobs("default")
     import yaml

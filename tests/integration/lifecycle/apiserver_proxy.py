@@ -13,9 +13,11 @@ from typing import Any
 
 import urllib3
 
+from trainjob_local import LocalCluster
+
 
 class ApiServerProxy(ThreadingHTTPServer):
-    """An HTTP server that forwards to `upstream`.
+    """An HTTP server that forwards to a laptop cluster's API server.
 
     Attributes:
         responses: (status code, body) by path, or by method and path.
@@ -27,9 +29,9 @@ class ApiServerProxy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, laptop: LocalCluster) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = upstream
+        self.upstream, self.ca_file = laptop.server, str(laptop.ca_file)
         self.responses: dict[str, tuple[int, bytes]] = {}
         self.replacements: dict[str, list[bytes]] = {}
         self.request_counts: Counter[str] = Counter()
@@ -78,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     @contextlib.contextmanager
     def _open(self, body: bytes | None) -> Iterator[Any]:
         headers = {name: self.headers[name] for name in ("Authorization", "Content-Type") if self.headers[name]}
-        with urllib3.PoolManager() as pool:
+        with urllib3.PoolManager(ca_certs=self.server.ca_file) as pool:
             yield pool.request(
                 self.command,
                 self.server.upstream + self.path,

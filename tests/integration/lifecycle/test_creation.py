@@ -50,7 +50,7 @@ def test_an_exception_of_before_create_prevents_the_creation(cluster, unique):
 
 @pytest.fixture
 def proxy(laptop):
-    with ApiServerProxy(laptop.server) as server:
+    with ApiServerProxy(laptop) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()

@@ -44,7 +44,7 @@ FORBIDDEN, NO_PAGE, UNAVAILABLE = (403, b""), (404, b"404 page not found\n"), (5
 
 @pytest.fixture
 def proxy(laptop):
-    with ApiServerProxy(laptop.server) as server:
+    with ApiServerProxy(laptop) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()
@@ -113,7 +113,8 @@ def test_every_service_account_may_read_the_document_but_no_anonymous_user(lapto
     created = cluster._http.request("POST", f"{account}/{unique}/token", doing="get a token", body={"spec": {}})
 
     def status(**headers):
-        return urllib3.request("GET", laptop.server + DOCUMENT, headers=headers, retries=False).status
+        with urllib3.PoolManager(ca_certs=str(laptop.ca_file)) as pool:
+            return pool.request("GET", laptop.server + DOCUMENT, headers=headers, retries=False).status
 
     assert status(Authorization=f"Bearer {created['status']['token']}") == 200
     assert status() == 403

@@ -68,7 +68,7 @@ def key(unique):
 
 @pytest.fixture
 def proxy(laptop):
-    with ApiServerProxy(laptop.server) as server:
+    with ApiServerProxy(laptop) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
         server.shutdown()

@@ -86,7 +86,7 @@ def submit_step(cluster, namespace, unique):
 
 @pytest.fixture
 def proxy(laptop):
-    with ApiServerProxy(laptop.server) as server:
+    with ApiServerProxy(laptop) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()

@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_reachable(server: str) -> bool:
-    host, port = server.removeprefix("http://").split(":")
+    host, port = server.removeprefix("https://").split(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
 

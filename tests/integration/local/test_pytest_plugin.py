@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 USER_TESTS = """
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -21,7 +22,9 @@ def trainjob_cluster_options():
 
 def get(trainjob_cluster, path):
     headers = {"Authorization": f"Bearer {trainjob_cluster.token}"}
-    with urllib.request.urlopen(urllib.request.Request(trainjob_cluster.server + path, headers=headers)) as answer:
+    request = urllib.request.Request(trainjob_cluster.server + path, headers=headers)
+    tls = ssl.create_default_context(cafile=trainjob_cluster.ca_file)
+    with urllib.request.urlopen(request, context=tls) as answer:
         return answer.read().decode()
 
 

@@ -148,9 +148,8 @@ def test_no_log_contains_a_token(laptop, tmp_path, caplog, evidence):
     file.write_text(laptop.token)
     for token_file, retry_seconds in ((file, 5.0), (tmp_path / "wrong", 0.0)):
         (tmp_path / "wrong").write_text(SECRET)
-        with contextlib.closing(
-            Cluster(Connection(server=laptop.server, token_file=str(token_file)), retry_seconds=retry_seconds)
-        ) as opened:
+        connection = Connection(server=laptop.server, token_file=str(token_file), ca_file=str(laptop.ca_file))
+        with contextlib.closing(Cluster(connection, retry_seconds=retry_seconds)) as opened:
             for name in ("", "urllib3", "client"):  # opening the client resets the latter two
                 caplog.set_level(logging.DEBUG, logger=name)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from dataclasses import asdict, dataclass, fields
@@ -103,6 +104,8 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         if not connection.verify_tls:
             configuration.verify_ssl = False
         configuration.host = _check_url(configuration.host)
+        if _is_loopback(configuration.host):
+            configuration.proxy = None  # kubernetes 31 and later take HTTP_PROXY for loopback, too; kubectl does not
         return client.ApiClient(configuration), connection.namespace or namespace or "default"
     except NoClusterConfigured:
         raise
@@ -120,6 +123,14 @@ def _check_url(server: Any) -> str:
     if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or not server.isprintable():
         raise ValueError("the server must be the URL of an API server, such as https://HOST:6443")
     return str(server).rstrip("/")
+
+
+def _is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
 
 
 def _configure(connection: Connection, configuration: Any) -> str:

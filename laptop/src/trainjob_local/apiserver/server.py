@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import logging
 import socket
+import ssl
 import threading
 from typing import Any
 
@@ -28,6 +29,7 @@ from trainjob_local.apiserver.registry import Registry
 from trainjob_local.apiserver.request_parsing import RequestInfo, parse_request_info
 from trainjob_local.apiserver.resources import by_group_version
 from trainjob_local.apiserver.status_errors import StatusError, unauthorized
+from trainjob_local.apiserver.tls_server import TlsServer
 from trainjob_local.apiserver.tokens import User
 from trainjob_local.apiserver.watches import WatchBroadcaster
 
@@ -56,6 +58,7 @@ class ApiServer:
         admin_token: bearer token of the administrator, which permits everything.
         port: TCP port; 0 takes a free one.
         log_source: function that returns logs of pods; None if there is no kubelet.
+        tls: certificate and settings of TLS; None serves plain HTTP.
 
     Attributes:
         faults: faults that tests can switch on.
@@ -63,11 +66,17 @@ class ApiServer:
     """
 
     def __init__(
-        self, registry: Registry, *, admin_token: str, port: int = 0, log_source: LogSource | None = None
+        self,
+        registry: Registry,
+        *,
+        admin_token: str,
+        port: int = 0,
+        log_source: LogSource | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._registry, self._admin_token, self._log_source = registry, admin_token.encode(), log_source
         self._authorizer = Authorizer(registry)
-        self.faults, self.port = Faults(), port
+        self.faults, self.port, self._tls = Faults(), port, tls
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._broadcaster: WatchBroadcaster | None = None
@@ -82,7 +91,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """URL of the server for a kubeconfig."""
-        return f"http://{self.address}"
+        return f"{'https' if self._tls else 'http'}://{self.address}"
 
     def start(self) -> None:
         """Start the server and wait until it accepts requests.
@@ -106,7 +115,7 @@ class ApiServer:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = TlsServer(config, listener, self._tls) if self._tls else uvicorn.Server(config)
         self._ready.clear()
         self._thread = threading.Thread(target=self._run, args=(self._server, listener), name="apiserver", daemon=True)
         self._thread.start()

@@ -24,6 +24,7 @@ from trainjob_local.kubelet.pod_inputs import MissingInput, PodInputs
 from trainjob_local.kubelet.pod_status import lost_state, terminated_state, waiting_state
 from trainjob_local.kubelet.pod_status_writer import PodStatusWriter
 from trainjob_local.kubelet.processes import ContainerProcess
+from trainjob_local.kubelet.proxy_variables import exempt_loopback
 from trainjob_local.objects import Json, utc_now
 
 __all__ = ["Container", "RunResult"]
@@ -240,7 +241,8 @@ class Container:
         own = self._folder / "root" / self.name
         own.mkdir(parents=True, exist_ok=True)
         base = self._node.base_environment(image, home=self._folder, hostname=self._hostname())
-        env = {**base, **{name: rewrite(value) for name, value in {**image.env, **variables}.items()}}
+        given = {name: rewrite(value) for name, value in {**image.env, **variables}.items()}
+        env = exempt_loopback({**base, **given})
         argv = [*image.prefix, *argv]
         wanted = rewrite(self._spec.get("workingDir", ""))
         if isolation:

@@ -10,8 +10,8 @@ import json
 import socket
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from tests.support.plain_port import plain_port
 from trainjob_local import LocalCluster
 
 
@@ -27,8 +27,7 @@ class HoldingProxy:
     """
 
     def __init__(self, laptop: LocalCluster, text: str) -> None:
-        address = urlsplit(laptop.server)
-        self._target, self._kubeconfig, self._text = (address.hostname, address.port), laptop.kubeconfig, text.encode()
+        self._target, self._kubeconfig, self._text = plain_port(laptop), laptop.kubeconfig, text.encode()
         self.held, self._released = threading.Event(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
 
