@@ -21,7 +21,7 @@ from trainjob_local.apiserver.http_messages import (
     read_patch,
     read_validated_json,
 )
-from trainjob_local.apiserver.listing import encode_items, encode_list
+from trainjob_local.apiserver.listing import encode_items, encode_list, select_objects
 from trainjob_local.apiserver.log_stream import LogSource, LogStream, parse_log_request
 from trainjob_local.apiserver.registry import Registry
 from trainjob_local.apiserver.request_parsing import (
@@ -34,6 +34,7 @@ from trainjob_local.apiserver.request_parsing import (
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.status_errors import StatusError, bad_request, not_found, too_large_version
 from trainjob_local.apiserver.store import encode_json
+from trainjob_local.apiserver.tables import TableFormat, parse_table_format
 from trainjob_local.apiserver.tokens import User
 from trainjob_local.apiserver.watches import WatchBroadcaster
 from trainjob_local.apiserver.write_rules import WriteOptions
@@ -138,15 +139,22 @@ class Handlers:
             stored = self._registry.get_stored(context.resource, context.info.name, context.info.namespace)
             if minimum_version > self._registry.store.version:
                 raise too_large_version(minimum_version, self._registry.store.version)
+        if table := _parse_table_format(context.request):
+            version = stored.body["metadata"]["resourceVersion"]
+            return json_response(table.build(context.resource, [stored], {"resourceVersion": version}))
         return json_response(encode_as_served(context.resource, stored))
 
     async def _list(self, context: RequestContext) -> Response:
         options = parse_list_options(context.request.query_params, watch=False)
-        return json_response(encode_list(self._registry, context.resource, context.info.namespace, options))
+        metadata, found = select_objects(self._registry, context.resource, context.info.namespace, options)
+        if table := _parse_table_format(context.request):
+            return json_response(table.build(context.resource, found, metadata))
+        return json_response(encode_list(context.resource, metadata, found))
 
     async def _watch(self, context: RequestContext) -> Response:
         options = parse_list_options(context.request.query_params, watch=True)
-        lines = self._broadcaster.open(context.resource, context.info.namespace, options)
+        table = _parse_table_format(context.request)
+        lines = self._broadcaster.open(context.resource, context.info.namespace, options, table)
         return StreamResponse(lines, "application/json")
 
     async def _log(self, context: RequestContext) -> Response:
@@ -275,6 +283,10 @@ def _action_to_review(spec: Json) -> Action:
     target = f"{resource}/{subresource}" if subresource else resource
     scope = attributes.get("namespace", ""), attributes.get("name", "")
     return Action(attributes.get("verb", ""), attributes.get("group", ""), target, *scope)
+
+
+def _parse_table_format(request: Request) -> TableFormat | None:
+    return parse_table_format(request.headers.get("accept", ""), request.query_params)
 
 
 def _check_name(body_name: str, url_name: str) -> None:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from trainjob_local.apiserver.builtin_kinds import REQUEST_BODY_SCHEMAS
+from trainjob_local.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.schema import find_wrong_type
 from trainjob_local.apiserver.status_errors import StatusError, bad_request
@@ -75,7 +76,7 @@ def deletion_status(resource: Resource, name: str, uid: str) -> dict[str, Any]:
 
 
 async def read_json(request: Request, kind: str) -> Any:
-    """Read an object as JSON from the body.
+    """Read an object from the body, which is JSON or protobuf.
 
     Args:
         request: the request.
@@ -85,10 +86,12 @@ async def read_json(request: Request, kind: str) -> Any:
         The object, or None if the body is `null`.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is not JSON
-            object.
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is neither JSON nor protobuf; 400 if it
+            is no object.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type == MEDIA_TYPE:
+        return _parse_protobuf(await _read_body(request))
     if media_type not in ("", "application/json"):
         raise StatusError(415, "UnsupportedMediaType", _UNSUPPORTED_MEDIA_TYPE)
     value = _parse_json(await _read_body(request))
@@ -114,7 +117,8 @@ async def read_delete_options(request: Request) -> dict[str, Any]:
             wrong type.
     """
     text = await _read_body(request)
-    body = without_nulls(_parse_json(text)) if text else {}
+    parse = _parse_protobuf if request.headers.get("content-type", "").startswith(MEDIA_TYPE) else _parse_json
+    body = without_nulls(parse(text)) if text else {}
     if body is not None and not isinstance(body, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {_DELETE_OPTIONS})")
     body = body or {}
@@ -158,6 +162,18 @@ def _parse_json(body: bytes) -> Any:
         return json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
+
+
+def _parse_protobuf(body: bytes) -> Any:
+    """Parse an object in protobuf.
+
+    Raises:
+        StatusError: 400 if it is not valid.
+    """
+    try:
+        return decode_object(body)
+    except ProtobufError as error:
+        raise bad_request(str(error)) from error
 
 
 def _reject_constant(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainjob_local.apiserver.event_conversion import encode_as_served, to_events_v1
@@ -17,7 +18,7 @@ from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.status_errors import StatusError, bad_request, too_large_version
 from trainjob_local.apiserver.store import StoredObject, encode_json
 
-__all__ = ["build_filter", "encode_items", "encode_list"]
+__all__ = ["build_filter", "encode_items", "encode_list", "select_objects"]
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -39,8 +40,10 @@ class _Page(NamedTuple):
     after: tuple[str, str]
 
 
-def encode_list(registry: Registry, resource: Resource, namespace: str, options: ListOptions) -> bytes:
-    """Return the JSON of a list.
+def select_objects(
+    registry: Registry, resource: Resource, namespace: str, options: ListOptions
+) -> tuple[dict[str, Any], list[StoredObject]]:
+    """Return the metadata and the objects of a list, or of one of its pages.
 
     Raises:
         StatusError: 400 if an option is not valid; 410 if the requested version is too old; 504 if it does not exist
@@ -58,6 +61,11 @@ def encode_list(registry: Registry, resource: Resource, namespace: str, options:
         metadata["continue"] = _encode_continue_token(version, shown[-1].key)
         if not options.label_selector and not options.field_selector:
             metadata["remainingItemCount"] = len(selected) - len(shown)
+    return metadata, shown
+
+
+def encode_list(resource: Resource, metadata: Mapping[str, Any], shown: Sequence[StoredObject]) -> bytes:
+    """Return the JSON of a list; see [select_objects][]."""
     head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
     return encode_json(head)[:-1] + b',"items":[' + b",".join(encode_items(resource, shown)) + b"]}"
 
@@ -74,7 +82,7 @@ def build_filter(resource: Resource, options: ListOptions) -> Any:
     return lambda stored: labels.matches(stored.body) and fields.matches(stored.body)
 
 
-def encode_items(resource: Resource, objects: list[StoredObject]) -> list[bytes]:
+def encode_items(resource: Resource, objects: Sequence[StoredObject]) -> list[bytes]:
     """Return the JSON of each item of a list.
 
     Items of built-in kinds have no `kind` and no `apiVersion`.

@@ -21,13 +21,14 @@ from trainjob_local.apiserver.request_parsing import ListOptions
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.status_errors import StatusError, too_large_version
 from trainjob_local.apiserver.store import ObjectEvent, StoredObject, encode_json
+from trainjob_local.apiserver.tables import TableFormat
 
 __all__ = ["StreamDropped", "Watch", "WatchBroadcaster"]
 
 _BOOKMARK_SECONDS, _LAST_BOOKMARK_SECONDS = 60.0, 2.0
 _SHORTEST_SECONDS = 1800
 _MAX_PENDING_LINES = 10_000
-_Encode = Callable[[Resource, str, StoredObject], bytes]
+_Encode = Callable[["Watch", str, StoredObject], bytes]
 
 
 class StreamDropped(Exception):
@@ -42,6 +43,7 @@ class Watch:
         resource: the resource in the API group that the client watches.
         namespace: namespace of the watch; empty for all.
         is_selected: function that tests whether the selectors select an object.
+        table: format of the table in which each object is sent; None sends the objects themselves.
         start_version: version up to which `pending` contained all changes when the watch began.
         sent_version: newest version that the client has received: of the last event, or of the start of the watch.
         pending: lines to send.
@@ -53,6 +55,7 @@ class Watch:
     resource: Resource
     namespace: str
     is_selected: Callable[[StoredObject], bool]
+    table: TableFormat | None = None
     start_version: int = 0
     sent_version: int = 0
     pending: list[bytes] = field(default_factory=list)
@@ -77,10 +80,10 @@ class Watch:
         if not now and not before:
             return
         if now:
-            self.pending.append(encode(self.resource, "MODIFIED" if before else "ADDED", event.current))
+            self.pending.append(encode(self, "MODIFIED" if before else "ADDED", event.current))
         elif event.previous is not None:
             shown = event.current if event.type == "DELETED" else _with_version(event.previous, event.version)
-            self.pending.append(encode(self.resource, "DELETED", shown))
+            self.pending.append(encode(self, "DELETED", shown))
         self.sent_version = event.version
         self.must_drop = self.must_drop or len(self.pending) > _MAX_PENDING_LINES  # the client reads too slowly
         self.wake.set()
@@ -145,7 +148,9 @@ class WatchBroadcaster:
             watch.must_end = True
             watch.wake.set()
 
-    def open(self, resource: Resource, namespace: str, options: ListOptions) -> AsyncGenerator[bytes, None]:
+    def open(
+        self, resource: Resource, namespace: str, options: ListOptions, table: TableFormat | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """Open a stream and return the generator of its lines.
 
         If the resourceVersion is too old or too new, the stream consists of one ERROR event.
@@ -155,7 +160,7 @@ class WatchBroadcaster:
         """
         is_selected = build_filter(resource, options)
         version = options.parse_version(watch=True)
-        watch = Watch(resource, namespace, is_selected)
+        watch = Watch(resource, namespace, is_selected, table)
         try:
             self._register(watch, version, options)
         except StatusError as error:
@@ -185,7 +190,7 @@ class WatchBroadcaster:
                     for stored in store.list_objects(watch.resource, watch.namespace)
                     if watch.is_selected(stored)
                 ]
-                watch.pending = [encode(watch.resource, "ADDED", stored) for stored in found]
+                watch.pending = [encode(watch, "ADDED", stored) for stored in found]
                 if options.allow_bookmarks:
                     watch.pending.append(_encode_bookmark(watch.resource, store.version, initial=True))
             elif version:
@@ -239,15 +244,22 @@ async def _wait(wake: asyncio.Event, seconds: float) -> None:
 
 def _build_cached_encoder() -> _Encode:
     """Return a function that encodes each line once, for all streams that send it."""
-    known: dict[tuple[str, str, int], bytes] = {}
+    known: dict[tuple[str, TableFormat | None, str, int], bytes] = {}
 
-    def encode(resource: Resource, event_type: str, stored: StoredObject) -> bytes:
-        key = (resource.api_version, event_type, stored.version)
+    def encode(watch: Watch, event_type: str, stored: StoredObject) -> bytes:
+        key = (watch.resource.api_version, watch.table, event_type, stored.version)
         if key not in known:
-            known[key] = _encode_line(event_type, encode_as_served(resource, stored))
+            known[key] = _encode_line(event_type, _encode_object(watch, stored))
         return known[key]
 
     return encode
+
+
+def _encode_object(watch: Watch, stored: StoredObject) -> bytes:
+    if watch.table is None:
+        return encode_as_served(watch.resource, stored)
+    metadata = {"resourceVersion": stored.body["metadata"]["resourceVersion"]}
+    return encode_json(watch.table.build(watch.resource, [stored], metadata))
 
 
 def _encode_line(kind: str, text: bytes) -> bytes:

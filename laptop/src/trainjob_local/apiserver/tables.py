@@ -1,0 +1,103 @@
+"""Tables of meta.k8s.io/v1, which kubectl requests to print objects.
+
+Source: k8s.io/apiserver 0.36 `pkg/endpoints/handlers/response.go` and `pkg/endpoints/handlers/negotiation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob_local.apiserver.event_conversion import to_events_v1
+from trainjob_local.apiserver.printer_columns import find_printer
+from trainjob_local.apiserver.request_parsing import Query
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.status_errors import bad_request
+from trainjob_local.apiserver.store import StoredObject
+from trainjob_local.objects import utc_now
+
+__all__ = ["TableFormat", "parse_table_format"]
+
+Json = dict[str, Any]
+
+_GROUP, _VERSION = "meta.k8s.io", "v1"
+_INCLUDES = ("None", "Metadata", "Object")
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """The form of the tables that a request asks for.
+
+    Attributes:
+        include: part of an object that its row contains: `None`, `Metadata` or `Object`.
+    """
+
+    include: str = "Metadata"
+
+    def build(self, resource: Resource, objects: Iterable[StoredObject], metadata: Mapping[str, Any]) -> Json:
+        """Return a table.
+
+        Args:
+            resource: resource of the objects.
+            objects: the objects, each of which gets a row.
+            metadata: metadata of the list.
+        """
+        printer = find_printer(resource.plural)
+        columns = [_column_definition(name) for name in printer.columns]
+        return {
+            "kind": "Table",
+            "apiVersion": f"{_GROUP}/{_VERSION}",
+            "metadata": dict(metadata),
+            "columnDefinitions": columns,
+            "rows": [
+                {"cells": printer.cells(stored.body, utc_now()), **self._included(resource, stored)}
+                for stored in objects
+            ],
+        }
+
+    def _included(self, resource: Resource, stored: StoredObject) -> Json:
+        if self.include == "None":
+            return {}
+        body = to_events_v1(stored.body) if resource.stored_as else stored.body
+        if self.include == "Object":
+            return {"object": body}
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": f"{_GROUP}/{_VERSION}"}
+        return {"object": {**partial, "metadata": body["metadata"]}}
+
+
+def parse_table_format(accept: str, query: Query) -> TableFormat | None:
+    """Return the table format of a request; None if the first supported media type is plain JSON.
+
+    Args:
+        accept: header `Accept`.
+        query: query of the URL, with `includeObject`.
+
+    Raises:
+        StatusError: 400 if `includeObject` has an unknown value.
+    """
+    for clause in accept.split(","):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        if media_type not in ("application/json", "*/*", "application/*"):
+            continue
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if "as" not in values:
+            return None
+        if (values["as"], values.get("g"), values.get("v")) == ("Table", _GROUP, _VERSION):
+            include = query.get("includeObject") or "Metadata"
+            if include not in _INCLUDES:
+                raise bad_request(f'unrecognized includeObject value: "{include}"')
+            return TableFormat(include)
+    return None
+
+
+def _column_definition(name: str) -> Json:
+    shown = name.removeprefix("+")
+    kind = "boolean" if shown == "AllowVolumeExpansion" else "string"
+    return {
+        "name": shown,
+        "type": kind,
+        "format": "name" if shown == "Name" else "",
+        "description": "",
+        "priority": int(name != shown),
+    }
