@@ -77,9 +77,10 @@ class Authorizer:
         """Return whether a user may do an action; group `system:masters` may do every action."""
         if "system:masters" in user.groups:
             return True
-        return any(_permits(rule, action) for rule in self._rules(user, action.namespace))
+        return any(_permits(rule, action) for rule in self.list_rules(user, action.namespace))
 
-    def _rules(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+    def list_rules(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the rules of the Roles and ClusterRoles that a user has in a namespace."""
         for plural, where in (("clusterrolebindings", ""), ("rolebindings", namespace)):
             if plural == "rolebindings" and not namespace:
                 continue

@@ -20,15 +20,18 @@ _UNAUTHENTICATED, _AUTHENTICATED = "system:unauthenticated", "system:authenticat
 _ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_HEALTH, "/openapi", "/openapi/*")
-_ACCESS_REVIEW_RULE = {
-    "apiGroups": ["authorization.k8s.io"],
-    "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-    "verbs": ["create"],
-}
+_REVIEW_RULES = [
+    {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        "verbs": ["create"],
+    },
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
+]
 _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
     "cluster-admin": ([_ALL, {"nonResourceURLs": ["*"], "verbs": ["*"]}], ["system:masters"]),
     "system:discovery": ([{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}], [_AUTHENTICATED]),
-    "system:basic-user": ([_ACCESS_REVIEW_RULE], [_AUTHENTICATED]),
+    "system:basic-user": (_REVIEW_RULES, [_AUTHENTICATED]),
     "system:public-info-viewer": (
         [{"nonResourceURLs": list(_HEALTH), "verbs": ["get"]}],
         [_AUTHENTICATED, _UNAUTHENTICATED],

@@ -316,6 +316,8 @@ REQUEST_BODY_SCHEMAS: Mapping[str, Schema] = {
             expirationSeconds=INT64, audiences=STRINGS, boundObjectRef=_string_fields("kind apiVersion name uid")
         )
     ),
+    "SelfSubjectReview": object_of(),
+    "SelfSubjectRulesReview": object_of(spec=_string_fields("namespace")),
     "SelfSubjectAccessReview": object_of(
         spec=object_of(
             resourceAttributes=_string_fields("namespace verb group version resource subresource name"),

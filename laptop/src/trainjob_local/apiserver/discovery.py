@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob_local.apiserver.access_reviews import REVIEWS
 from trainjob_local.apiserver.openapi import build_openapi, build_openapi_index
 from trainjob_local.apiserver.resources import RESOURCES, by_group_version
 
@@ -17,7 +18,7 @@ VERSION = "v1.36.3"
 """Version of Kubernetes whose behaviour this server reproduces."""
 
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
-_GROUPS = {resource.group: resource.version for resource in RESOURCES} | {"authorization.k8s.io": "v1"}
+_GROUPS = {resource.group: resource.version for resource in RESOURCES} | {group: "v1" for group, _ in REVIEWS.values()}
 _SUBRESOURCES: Mapping[str, tuple[str, Json, list[str]]] = {
     "log": ("Pod", {}, ["get"]),
     "binding": ("Binding", {}, ["create"]),
@@ -82,9 +83,10 @@ def _group(name: str) -> Json:
 
 def _resource_list(group: str, version: str) -> Json:
     listed: list[Json] = []
-    if group == "authorization.k8s.io":
-        review = {"name": "selfsubjectaccessreviews", "singularName": "selfsubjectaccessreview", "namespaced": False}
-        listed.append({**review, "kind": "SelfSubjectAccessReview", "verbs": ["create"]})
+    for plural, (review_group, kind) in REVIEWS.items():
+        if group == review_group:
+            names = {"name": plural, "singularName": kind.lower(), "namespaced": False, "kind": kind}
+            listed.append({**names, "verbs": ["create"]})
     for resource in by_group_version(group, version):
         entry: Json = {
             "name": resource.plural,

@@ -10,7 +10,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from trainjob_local.apiserver.authorization import Action, Authorizer
 from trainjob_local.apiserver.event_conversion import encode_as_served, from_events_v1, to_events_v1
 from trainjob_local.apiserver.http_messages import (
     StreamResponse,
@@ -79,7 +78,6 @@ class Handlers:
 
     def __init__(self, registry: Registry, broadcaster: WatchBroadcaster, logs: LogSource | None) -> None:
         self._registry, self._broadcaster, self._logs = registry, broadcaster, logs
-        self._authorizer = Authorizer(registry)
 
     async def handle(self, context: RequestContext) -> Response:
         """Handle a request and return the response.
@@ -250,39 +248,8 @@ class Handlers:
         made = self._registry.tokens.create(context.info.namespace, context.info.name, body.get("spec"))
         return json_response(made, 201)
 
-    async def review_access(self, request: Request, user: User) -> Response:
-        """Handle a SelfSubjectAccessReview and return the response.
-
-        Raises:
-            StatusError: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of
-                `resourceAttributes` and `nonResourceAttributes`.
-        """
-        body = await read_validated_json(request, "SelfSubjectAccessReview")
-        spec = body.get("spec") or {}
-        attributes, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        if (attributes is None) == (path is None):
-            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            raise StatusError(
-                422,
-                "Invalid",
-                f'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: spec: Invalid value: {text}',
-            )
-        allowed = self._authorizer.allows(user, _action_to_review(spec))
-        review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
-        return json_response({**review, "spec": spec, "status": {"allowed": allowed}}, 201)
-
 
 _READS = ("get", "list", "watch")
-
-
-def _action_to_review(spec: Json) -> Action:
-    path, attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes", {})
-    if path is not None:
-        return Action(path.get("verb", ""), path=path.get("path", ""))
-    resource, subresource = attributes.get("resource") or "*", attributes.get("subresource")
-    target = f"{resource}/{subresource}" if subresource else resource
-    scope = attributes.get("namespace", ""), attributes.get("name", "")
-    return Action(attributes.get("verb", ""), attributes.get("group", ""), target, *scope)
 
 
 def _parse_table_format(request: Request) -> TableFormat | None:

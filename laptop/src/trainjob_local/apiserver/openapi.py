@@ -1,4 +1,4 @@
-"""The OpenAPI v3 documents, made from the schemas of this package.
+"""The OpenAPI v3 documents, made from the schemas of this package and the table of Kubernetes' own types.
 
 They are sufficient for `kubectl explain`, for kubectl's validation, and for clients that read the fields of a resource.
 Source of the shape: kube-apiserver 1.36.3 (kube-openapi, and apiextensions-apiserver `pkg/controller/openapi`).
@@ -12,15 +12,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainjob_local.apiserver.kubernetes_types import find_message_key
 from trainjob_local.apiserver.resources import Resource, by_group_version
 from trainjob_local.apiserver.schema import Schema
+from trainjob_local.apiserver.type_schemas import REFERENCE, build_type_schemas, type_schema_name, types_digest
 from trainjob_local.apiserver.write_rules import SCHEMAS
 
 __all__ = ["build_openapi", "build_openapi_index"]
 
 Json = dict[str, Any]
 
-_REFERENCE = "#/components/schemas/"
 _COLLECTION = {"get": "list", "post": "post", "delete": "deletecollection"}
 _OBJECT = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
 _SUBRESOURCES: Mapping[str, Mapping[str, str]] = {
@@ -59,24 +60,32 @@ def build_openapi(group: str, version: str) -> Json:
 
 @functools.cache
 def _digest(group: str, version: str) -> str:
-    return hashlib.sha256(json.dumps(build_openapi(group, version), sort_keys=True).encode()).hexdigest().upper()
+    # Not of the document itself, because it takes long to make that of Kubernetes' own types.
+    schemas = {resource.plural: repr(SCHEMAS.get(resource.plural)) for resource in by_group_version(group, version)}
+    return hashlib.sha256(json.dumps([group, version, schemas, types_digest()]).encode()).hexdigest().upper()
 
 
 def _schema_name(resource: Resource) -> str:
     """Return the name of a schema, such as `org.kubeflow.trainer.v1alpha1.TrainJob`."""
-    group = resource.group
-    prefix = ".".join(reversed(group.split("."))) if "." in group else f"io.k8s.api.{group or 'core'}"
-    return f"{prefix}.{resource.version}.{resource.kind}"
+    if key := _type_key(resource):
+        return type_schema_name(key)
+    return f"{'.'.join(reversed(resource.group.split('.')))}.{resource.version}.{resource.kind}"
 
 
 def _schemas(resource: Resource) -> Json:
-    schema, name = SCHEMAS.get(resource.plural), _schema_name(resource)
+    schema, name, key = SCHEMAS.get(resource.plural), _schema_name(resource), _type_key(resource)
     described = _build_schema(schema) if schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    items = {"type": "array", "items": {"$ref": f"{_REFERENCE}{name}"}}
+    found = build_type_schemas(key) if key else {name: described}
+    items = {"type": "array", "items": {"$ref": f"{REFERENCE}{name}"}}
     return {
-        name: {**described, "x-kubernetes-group-version-kind": [_group_version_kind(resource)]},
+        **found,
+        name: {**found[name], "x-kubernetes-group-version-kind": [_group_version_kind(resource)]},
         f"{name}List": {"type": "object", "required": ["items"], "properties": {"items": items}},
     }
+
+
+def _type_key(resource: Resource) -> str:
+    return find_message_key(resource.group, resource.version, resource.kind)
 
 
 def _group_version_kind(resource: Resource) -> Json:
@@ -104,7 +113,7 @@ def _operations(resource: Resource, path: str, methods: Mapping[str, str]) -> Js
 
 
 def _operation(resource: Resource, method: str, action: str) -> Json:
-    schema = {"$ref": f"{_REFERENCE}{_schema_name(resource)}{'List' if action == 'list' else ''}"}
+    schema = {"$ref": f"{REFERENCE}{_schema_name(resource)}{'List' if action == 'list' else ''}"}
     response = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     found: Json = {
         "responses": {"200": response},

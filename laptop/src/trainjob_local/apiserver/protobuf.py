@@ -1,18 +1,18 @@
 """Decoder of Kubernetes objects in protobuf, which typed Go clients send by default (client-go 0.32 and later).
 
-Responses are JSON: these clients accept both. `tools/kubernetes/protobuf_messages.py` writes the table of messages.
+Responses are JSON, because these clients accept both.
 Source: k8s.io/apimachinery 0.36 `pkg/runtime/serializer/protobuf/protobuf.go`.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, cast
+
+from trainjob_local.apiserver.kubernetes_types import find_message_key, load_messages
 
 __all__ = ["MEDIA_TYPE", "ProtobufError", "decode_object"]
 
@@ -23,7 +23,6 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-_META = "apimachinery/pkg/apis/meta/v1"
 
 
 class ProtobufError(ValueError):
@@ -50,17 +49,10 @@ def decode_object(body: bytes) -> Json:
 
 def _message_key(api_version: str, kind: str) -> str:
     group, _, version = api_version.rpartition("/")
-    package = _META if kind == "DeleteOptions" else f"api/{group.partition('.')[0] or 'core'}/{version}"
-    key = f"{package}.{kind}"
-    if key not in _messages():
+    key = find_message_key(group, version, kind)
+    if not key:
         raise ProtobufError(f'no kind "{kind}" is registered for version "{api_version}"')
     return key
-
-
-@functools.cache
-def _messages() -> Mapping[str, Mapping[str, tuple[str, str, int]]]:
-    text = Path(__file__).with_name("protobuf_messages.json").read_text()
-    return cast("Mapping[str, Mapping[str, tuple[str, str, int]]]", json.loads(text))
 
 
 def _iterate_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -95,11 +87,11 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _decode_message(key: str, data: bytes) -> Json:
-    fields, found = _messages()[key], cast("Json", {})
+    fields, found = load_messages()[key], cast("Json", {})
     for number, raw in _iterate_fields(data):
-        if (field := fields.get(str(number))) is None:
+        if (field := fields.get(number)) is None:
             continue  # of a newer version
-        name, kind, keeps_zero = field
+        name, kind = field.name, field.type
         if kind.startswith("[]"):
             found.setdefault(name, []).append(_decode_value(kind[2:], raw))
         elif kind.startswith("{}"):
@@ -110,7 +102,7 @@ def _decode_message(key: str, data: bytes) -> Json:
             value = _decode_value(kind, raw)
             if not name:  # JSON has these fields in the message itself
                 found |= value
-            elif keeps_zero or value not in ("", 0, False, None, {}):  # Go encodes zeros that JSON omits
+            elif field.presence or value not in ("", 0, False, None, {}):  # Go encodes zeros that JSON omits
                 found[name] = value
     return found
 

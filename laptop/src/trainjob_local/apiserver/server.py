@@ -19,7 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from trainjob.errors import ClusterError
-from trainjob_local.apiserver.authorization import Authorizer
+from trainjob_local.apiserver.access_reviews import REVIEWS, review
+from trainjob_local.apiserver.authorization import Action, Authorizer
 from trainjob_local.apiserver.discovery import find_document
 from trainjob_local.apiserver.faults import Faults
 from trainjob_local.apiserver.handlers import Handlers, RequestContext
@@ -30,7 +31,7 @@ from trainjob_local.apiserver.request_parsing import RequestInfo, parse_request_
 from trainjob_local.apiserver.resources import by_group_version
 from trainjob_local.apiserver.status_errors import StatusError, unauthorized
 from trainjob_local.apiserver.tls_server import TlsServer
-from trainjob_local.apiserver.tokens import User
+from trainjob_local.apiserver.tokens import User, service_account_groups
 from trainjob_local.apiserver.watches import WatchBroadcaster
 
 __all__ = ["ApiServer"]
@@ -39,7 +40,6 @@ _LOG = logging.getLogger(__name__)
 _ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 _ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 _HEALTH = ("/healthz", "/livez", "/readyz")
-_REVIEW = ("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 _START_SECONDS, _KEEP_ALIVE_SECONDS = 60.0, 120
 
 
@@ -182,7 +182,7 @@ class ApiServer:
         fault = self.faults.take_error(info.verb, info.target)
         if fault and not fault.executed:
             raise fault.to_status_error()
-        user = self._authenticate(request)
+        user = self._impersonate(request, self._authenticate(request))
         self._authorizer.check(user, info.to_action(request.query_params))
         response = await self._dispatch(request, info, user)
         if fault:
@@ -200,14 +200,26 @@ class ApiServer:
             raise unauthorized()
         return user
 
+    def _impersonate(self, request: Request, user: User) -> User:
+        """Return the user in whose name the request is to be handled, as with `kubectl --as`."""
+        name, groups = request.headers.get("impersonate-user", ""), request.headers.getlist("impersonate-group")
+        if not name:
+            return user
+        self._authorizer.check(user, Action("impersonate", resource="users", name=name))
+        for group in groups:
+            self._authorizer.check(user, Action("impersonate", resource="groups", name=group))
+        given = tuple(groups) or service_account_groups(name)
+        return User(name, given if "system:authenticated" in given else (*given, "system:authenticated"))
+
     async def _dispatch(self, request: Request, info: RequestInfo, user: User) -> Response:
         if self._handlers is None:
             raise StatusError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
         resource = info.resource
         if resource:
             return await self._handlers.handle(RequestContext(request, info, resource, user))
-        if (info.group, info.version, info.plural) == _REVIEW and info.verb == "create":
-            return await self._handlers.review_access(request, user)
+        group, _ = REVIEWS.get(info.plural, ("", ""))
+        if group and (info.group, info.version, info.verb) == (group, "v1", "create"):
+            return await review(info.plural, request, user, self._authorizer)
         custom = any(known.custom for known in by_group_version(info.group, info.version))
         if info.plural and not custom and (not info.group or find_document(_group_path(info), self.address)):
             raise StatusError(404, "NotFound", "the server could not find the requested resource", details={})

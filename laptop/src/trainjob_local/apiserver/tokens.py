@@ -20,7 +20,7 @@ from trainjob_local.apiserver.storage import Storage, StoredToken
 from trainjob_local.apiserver.store import Store, StoredObject
 from trainjob_local.objects import format_timestamp
 
-__all__ = ["AUDIENCE", "TokenIssuer", "User"]
+__all__ = ["AUDIENCE", "TokenIssuer", "User", "service_account_groups"]
 
 Json = dict[str, Any]
 
@@ -122,8 +122,8 @@ class TokenIssuer:
             pod = self._store.get(BY_PLURAL["pods"], found.namespace, found.pod) if found.pod else None
             if found.pod and (pod is None or _uid(pod) != found.pod_uid):
                 return None
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{found.namespace}", "system:authenticated")
-        return User(f"system:serviceaccount:{found.namespace}:{found.account}", groups)
+        name = f"system:serviceaccount:{found.namespace}:{found.account}"
+        return User(name, service_account_groups(name))
 
     @staticmethod
     def _check_seconds(seconds: Any) -> None:
@@ -149,6 +149,14 @@ class TokenIssuer:
             why = f"the UID in the bound object reference ({uid}) does not match the UID in record."
             raise conflict(pods, name, f"{why} The object might have been deleted and then recreated")
         return found
+
+
+def service_account_groups(name: str) -> tuple[str, ...]:
+    """Return the groups of a service account, by its user name; empty for other users."""
+    namespace, _, account = name.removeprefix("system:serviceaccount:").partition(":")
+    if not name.startswith("system:serviceaccount:") or not account:
+        return ()
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"
 
 
 def _digest(token: str) -> str:

@@ -18,6 +18,7 @@ from jsonpatch import JsonPatchException, apply_patch
 from jsonpointer import JsonPointerException
 
 from trainjob_local.apiserver.deletion import DeleteOptions, check_preconditions, is_removable, mark_deleted
+from trainjob_local.apiserver.kubernetes_types import find_message_key
 from trainjob_local.apiserver.preparation import prepare_for_create, prepare_for_update
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
 from trainjob_local.apiserver.status_errors import (
@@ -31,6 +32,7 @@ from trainjob_local.apiserver.status_errors import (
     not_found,
 )
 from trainjob_local.apiserver.store import Store, StoredObject, parse_resource_version
+from trainjob_local.apiserver.strategic_merge import strategic_merge_patch
 from trainjob_local.apiserver.write_rules import Operation, WriteOptions, WriteRules
 from trainjob_local.objects import format_timestamp
 
@@ -45,10 +47,7 @@ _NAMESPACE_MISMATCH = "the namespace of the provided object does not match the n
 
 
 class PatchKind(str, Enum):
-    """Media type of a patch.
-
-    The server applies a strategic merge patch like a merge patch: a list in the patch replaces the whole list.
-    """
+    """Media type of a patch."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
@@ -120,7 +119,7 @@ class Writer:
         namespace, name = old.key
         if resource.custom and patch_kind == PatchKind.STRATEGIC:
             raise StatusError(415, "UnsupportedMediaType", UNSUPPORTED_PATCH_TYPE)
-        patched = {"metadata": {}, **_apply_patch(old.copy(), patch, patch_kind)}
+        patched = {"metadata": {}, **_apply_patch(resource, old.copy(), patch, patch_kind)}
         sent = self._decode_body(resource, patched, namespace)
         if resource.custom and not sent["metadata"].get("resourceVersion"):
             raise _missing_version_error(resource, name)
@@ -243,7 +242,7 @@ def _with_generated_name(body: Json) -> Json:
     return body
 
 
-def _apply_patch(body: Json, patch: Any, kind: PatchKind) -> Json:
+def _apply_patch(resource: Resource, body: Json, patch: Any, kind: PatchKind) -> Json:
     if kind == PatchKind.JSON:
         if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
             given = "object" if isinstance(patch, dict) else "value"
@@ -259,6 +258,9 @@ def _apply_patch(body: Json, patch: Any, kind: PatchKind) -> Json:
     if not isinstance(patch, dict):
         text = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         raise bad_request(text)
+    if kind == PatchKind.STRATEGIC:
+        key = find_message_key(resource.group, resource.version, resource.kind)
+        return strategic_merge_patch(body, patch, key)
     return cast("Json", merge_patch(body, patch))
 
 

@@ -1,11 +1,12 @@
-"""Write the table of protobuf messages with which the laptop cluster's API server decodes requests of Go clients:
+"""Write the table of Kubernetes' own types for the laptop cluster's API server.
 
-    python tools/kubernetes/protobuf_messages.py FOLDER OUTPUT
+    python tools/kubernetes/kubernetes_types.py FOLDER OUTPUT
 
-FOLDER contains the Go modules of Kubernetes, as `go env GOMODCACHE` prints it, plus `k8s.io`. OUTPUT is the JSON file
-`protobuf_messages.json` of the API server.
+FOLDER contains the Go modules of Kubernetes; it is `k8s.io` in the folder that `go env GOMODCACHE` prints. OUTPUT is
+the file `kubernetes_types.json` of the API server; `trainjob_local.apiserver.kubernetes_types` describes it.
 
-The Go types are the source instead of the `.proto` files, because only they tell which fields JSON inlines or omits.
+The Go types are the source, because the published schemas have no protobuf numbers, and the `.proto` files have neither
+patch strategies nor the fields that JSON inlines.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from pathlib import Path
 
 VERSION = "v0.36.3"
 ROOTS = {
-    "k8s.io/api/core/v1": (
-        "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret Service ServiceAccount"
-    ),
+    "k8s.io/api/core/v1": "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret "
+    "Service ServiceAccount",
     "k8s.io/api/events/v1": "Event",
     "k8s.io/api/batch/v1": "Job",
     "k8s.io/api/rbac/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
@@ -41,7 +41,8 @@ SPECIAL = {
 }
 SCALARS = {"string": "string", "bool": "bool", "[]byte": "bytes"} | dict.fromkeys(("int", "int32", "int64"), "integer")
 _TYPE = re.compile(r"^type (\w+) (?:struct \{\n(.*?)\n\}|([\w.\[\]*]+))", re.MULTILINE | re.DOTALL)
-_FIELD = re.compile(r'^\t(?:\w+ +)?([\w.*\[\]]+) +`json:"([^"]*)".*?protobuf:"[^,]+,(\d+),[^"]*"', re.MULTILINE)
+_FIELD = re.compile(r"^\t(?:\w+ +)?([\w.*\[\]]+) +`([^`]*)`", re.MULTILINE)
+_TAG = re.compile(r'(\w+):"([^"]*)"')
 _IMPORT = re.compile(r'^\t(?:(\w+) )?"(k8s\.io/[^"]+)"', re.MULTILINE)
 
 
@@ -63,7 +64,7 @@ class Table:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._packages = folder, dict[str, Package]()
-        self.messages: dict[str, dict[str, list[object]]] = {}
+        self.messages: dict[str, dict[str, list[str]]] = {}
 
     def add(self, path: str, name: str) -> str:
         """Add a message with the messages of its fields; return its key."""
@@ -78,15 +79,20 @@ class Table:
             self._packages[path] = Package(self._folder, path)
         return self._packages[path]
 
-    def _fields(self, path: str, name: str) -> Iterator[tuple[str, list[object]]]:
-        for go_type, tag, number in _FIELD.findall(self._package(path).types[name][0]):
-            json_name, *options = tag.split(",")
-            inline = "inline" in options and not json_name
-            keeps_zero = go_type.startswith("*") or "omitempty" not in options
-            yield number, ["" if inline else json_name, self._resolve(path, go_type.lstrip("*")), int(keeps_zero)]
+    def _fields(self, path: str, name: str) -> Iterator[tuple[str, list[str]]]:
+        for go_type, text in _FIELD.findall(self._package(path).types[name][0]):
+            tags = dict(_TAG.findall(text))
+            if "protobuf" not in tags:
+                continue
+            json_name, *options = tags["json"].split(",")
+            omitted = "omitempty" in options or "omitzero" in options
+            presence = "pointer" if go_type.startswith("*") else "" if omitted else "required"
+            field = ["" if "inline" in options else json_name, self._resolve(path, go_type.lstrip("*")), presence]
+            patch = [tags["patchStrategy"], tags.get("patchMergeKey", "")] if "patchStrategy" in tags else []
+            yield tags["protobuf"].split(",")[1], [*field, *patch]
 
     def _resolve(self, path: str, go_type: str) -> str:
-        """Return a type: a scalar, a special type or the key of a message, with `[]` or `{}` before it."""
+        """Return a scalar, a special type or the key of a message; lists begin with `[]`, maps with `{}`."""
         if go_type in SCALARS:
             return SCALARS[go_type]
         if go_type.startswith("[]"):

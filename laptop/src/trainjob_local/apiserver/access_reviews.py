@@ -1,0 +1,89 @@
+"""Reviews of the user that sends them: who it is, and what it may do. They are not stored.
+
+Source: k8s.io/kubernetes 1.36 `pkg/registry/authorization` and `pkg/registry/authentication`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainjob_local.apiserver.authorization import Action, Authorizer
+from trainjob_local.apiserver.http_messages import json_response, read_validated_json
+from trainjob_local.apiserver.status_errors import StatusError
+from trainjob_local.apiserver.tokens import User
+
+__all__ = ["REVIEWS", "review"]
+
+Json = dict[str, Any]
+
+REVIEWS: Mapping[str, tuple[str, str]] = {
+    "selfsubjectaccessreviews": ("authorization.k8s.io", "SelfSubjectAccessReview"),
+    "selfsubjectrulesreviews": ("authorization.k8s.io", "SelfSubjectRulesReview"),
+    "selfsubjectreviews": ("authentication.k8s.io", "SelfSubjectReview"),
+}
+"""API group and kind of each review, by plural; the version of all is v1."""
+
+
+async def review(plural: str, request: Request, user: User, authorizer: Authorizer) -> Response:
+    """Handle the creation of a review, and return the response.
+
+    Raises:
+        StatusError: 400, 413 or 415 if the body is not valid; 422 if a required part of its spec is missing.
+    """
+    group, kind = REVIEWS[plural]
+    spec = (await read_validated_json(request, kind)).get("spec") or {}
+    found = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, **({"spec": spec} if spec else {})}
+    return json_response({**found, "status": _STATUS[plural](spec, user, authorizer)}, 201)
+
+
+def _review_access(spec: Json, user: User, authorizer: Authorizer) -> Json:
+    if (spec.get("resourceAttributes") is None) == (spec.get("nonResourceAttributes") is None):
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise _invalid("SelfSubjectAccessReview", f"spec: Invalid value: {text}")
+    return {"allowed": authorizer.allows(user, _to_action(spec))}
+
+
+def _review_rules(spec: Json, user: User, authorizer: Authorizer) -> Json:
+    if not spec.get("namespace"):
+        raise _invalid("SelfSubjectRulesReview", "spec.namespace: Required value: must be specified")
+    rules = list(authorizer.list_rules(user, spec["namespace"]))
+    return {
+        "resourceRules": [
+            _kept(rule, "apiGroups", "resources", "resourceNames") for rule in rules if "resources" in rule
+        ],
+        "nonResourceRules": [_kept(rule, "nonResourceURLs") for rule in rules if "nonResourceURLs" in rule],
+        "incomplete": False,
+    }
+
+
+def _review_user(_spec: Json, user: User, _authorizer: Authorizer) -> Json:
+    return {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+
+
+_STATUS: Mapping[str, Callable[[Json, User, Authorizer], Json]] = {
+    "selfsubjectaccessreviews": _review_access,
+    "selfsubjectrulesreviews": _review_rules,
+    "selfsubjectreviews": _review_user,
+}
+
+
+def _to_action(spec: Json) -> Action:
+    path, attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes", {})
+    if path is not None:
+        return Action(path.get("verb", ""), path=path.get("path", ""))
+    resource, subresource = attributes.get("resource") or "*", attributes.get("subresource")
+    target = f"{resource}/{subresource}" if subresource else resource
+    scope = attributes.get("namespace", ""), attributes.get("name", "")
+    return Action(attributes.get("verb", ""), attributes.get("group", ""), target, *scope)
+
+
+def _kept(rule: Mapping[str, Any], *names: str) -> Json:
+    return {name: rule[name] for name in ("verbs", *names) if rule.get(name)}
+
+
+def _invalid(kind: str, text: str) -> StatusError:
+    return StatusError(422, "Invalid", f'{kind}.authorization.k8s.io "" is invalid: {text}')
