@@ -1,4 +1,4 @@
-"""Build the control plane's programs: `python tests/controlplane/build.py --help` lists the options.
+"""Build the programs of the control planes, and kubectl: `python tests/controlplane/build.py --help` lists the options.
 
 Programs that exist are not built again; then the build needs neither Go nor a network. Standard library only.
 """
@@ -19,7 +19,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from programs import ARGO, BUILD_ROOT, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS, ProgramSet, list_used_folders
+from programs import (
+    ARGO,
+    BUILD_ROOT,
+    HERE,
+    KUBECTL,
+    KUBERNETES,
+    KUEUE,
+    SUPERVISOR,
+    TRAINERS,
+    ProgramSet,
+    list_used_folders,
+)
 
 _INSTALL = "see https://go.dev/doc/install"
 
@@ -40,17 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--trainer",
         action="append",
         choices=sorted(TRAINERS),
-        help="build this version of Trainer; default: all versions, Argo and Kueue",
+        help="build this version of Trainer; default: all versions, Argo, Kueue and kubectl",
     )
     parser.add_argument("--argo", action="store_true", help="with --trainer: also build Argo")
     parser.add_argument("--kueue", action="store_true", help="with --trainer: also build Kueue")
+    parser.add_argument("--kubectl", action="store_true", help="build only kubectl, and what other options name")
     parser.add_argument("--require-go", action="store_true", help="fail if Go is missing and a program must be built")
     options = parser.parse_args(arguments)
-    versions = options.trainer or list(TRAINERS)
-    wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
-    wanted += [
-        extra for extra, requested in ((ARGO, options.argo), (KUEUE, options.kueue)) if requested or not options.trainer
-    ]
+    wanted = _select(options)
     if not any(programs.list_missing() for programs in wanted):
         print(f"the control plane is built: {BUILD_ROOT}")
         return 0
@@ -67,6 +75,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _select(options: argparse.Namespace) -> list[ProgramSet]:
+    """Return the programs to build; without options these are all."""
+    some = bool(options.trainer or options.kubectl)
+    versions = options.trainer or ([] if some else list(TRAINERS))
+    planes = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)] if versions else []
+    extras = ((ARGO, options.argo), (KUEUE, options.kueue), (KUBECTL, options.kubectl))
+    return [*planes, *(extra for extra, requested in extras if requested or not some)]
 
 
 def find_go_problem() -> str:

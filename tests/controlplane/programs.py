@@ -14,6 +14,7 @@ __all__ = [
     "ARGO",
     "BUILD_ROOT",
     "HERE",
+    "KUBECTL",
     "KUBERNETES",
     "KUEUE",
     "SUPERVISOR",
@@ -123,6 +124,7 @@ KUBERNETES = ProgramSet(
 )
 SUPERVISOR = ProgramSet("supervisor", {"controlplane": (HERE, "./cmd/controlplane")}, sources=_SUPERVISOR_SOURCES)
 _VERSIONS = HERE / "versions"
+KUBECTL = ProgramSet("kubectl", {"kubectl": (_VERSIONS / "kubectl", "k8s.io/kubernetes/cmd/kubectl")})
 TRAINERS = {
     version: trainer.to_program_set(version)
     for version, trainer in {
@@ -153,4 +155,4 @@ KUEUE = ProgramSet(
 
 def list_used_folders() -> set[Path]:
     """Return the folders for the builds of the present versions."""
-    return {programs.folder for programs in (KUBERNETES, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}
+    return {programs.folder for programs in (KUBERNETES, KUBECTL, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from trainjob.errors import ClusterError
 from trainjob_local import defaults, runtime_admission, trainjob_admission
-from trainjob_local.apiserver import ApiServer, LogRequest, Registry, StatusError
+from trainjob_local.apiserver import ApiServer, LogRequest, ObjectEvent, Registry, StatusError
 from trainjob_local.certificates import create_server_context
 from trainjob_local.controllers.controller_manager import ControllerManager
 from trainjob_local.controllers.factory import create_controllers
 from trainjob_local.controllers.jobs import Backoff
+from trainjob_local.controllers.volumes import build_storage_class
 from trainjob_local.images import default_images
 from trainjob_local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob_local.objects import Json
@@ -32,6 +33,7 @@ from trainjob_local.settings import ClusterSettings
 __all__ = ["RunningCluster", "serve"]
 
 _NODE = "laptop"
+_CA_CONFIG_MAP = "kube-root-ca.crt"
 _POLL_SECONDS = 0.3  # seconds between checks whether the parent process still exists
 
 
@@ -74,8 +76,10 @@ class RunningCluster:
         Raises:
             ClusterError: the port is in use.
         """
+        self._ensure("storageclasses", build_storage_class())
         for runtime in stock_runtimes():
             self._ensure("clustertrainingruntimes", runtime)
+        self.registry.subscribe(self._publish_ca, resources=("namespaces",))
         self.server.start()
         write_private(self._settings.state / "port", str(self.server.port))
         kubeconfig = _kubeconfig(self.server.url, self._settings.ca_file, self._token)
@@ -96,6 +100,19 @@ class RunningCluster:
         except ClusterError as error:
             if error.status != 409:
                 raise
+
+    def _publish_ca(self, event: ObjectEvent) -> None:
+        """Write the CA's certificate to a ConfigMap of a namespace, as the controller of a real cluster does."""
+        if event.type != "ADDED" or "deletionTimestamp" in event.current.body["metadata"]:
+            return
+        data = {"ca.crt": self._settings.ca_file.read_text()}
+        namespace = event.key[1]
+        try:
+            self.registry.create("configmaps", {"metadata": {"name": _CA_CONFIG_MAP}, "data": data}, namespace)
+        except StatusError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            self.registry.patch("configmaps", _CA_CONFIG_MAP, {"data": data}, namespace)
 
     def _claim_folder(self, claim: Json) -> Path:
         meta = claim["metadata"]

@@ -31,6 +31,7 @@ from trainjob_local.apiserver.request_parsing import (
     parse_write_options,
 )
 from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.server_side_apply import check_configuration
 from trainjob_local.apiserver.status_errors import StatusError, bad_request, not_found, too_large_version
 from trainjob_local.apiserver.store import encode_json
 from trainjob_local.apiserver.tables import TableFormat, parse_table_format
@@ -44,6 +45,11 @@ __all__ = ["Handlers", "RequestContext"]
 
 Json = dict[str, Any]
 
+_INTERACTIVE = ("exec", "attach", "portforward")
+_INTERACTIVE_TEXT = (
+    "the laptop cluster does not support {} of pods, because its containers are processes of this machine; "
+    "`status.containerStatuses[*].containerID` of the pod has their process IDs"
+)
 _ORPHANS = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
@@ -87,6 +93,8 @@ class Handlers:
         """
         info, resource = context.info, context.resource
         if info.subresource and info.subresource not in resource.subresources:
+            if info.subresource in _INTERACTIVE and resource.plural == "pods":
+                raise StatusError(501, "NotImplemented", _INTERACTIVE_TEXT.format(info.subresource), details={})
             raise not_found(resource, info.name) if resource.custom else _unknown_resource_error()
         special = self._find_subresource_handler(info.subresource, info.verb)
         if special:
@@ -191,6 +199,11 @@ class Handlers:
         kind = _parse_patch_kind(context.request.headers.get("content-type", ""), resource)
         body = await read_patch(context.request)
         options = _parse_options(context.request, "PatchOptions")
+        if kind == PatchKind.APPLY:
+            body = check_configuration(resource, info.name, body, context.request.query_params)
+            if not info.subresource and not self._exists(context):
+                created = self._registry.create(resource.plural, body, info.namespace, options=options)
+                return _object_response(resource, created, 201, options.warnings)
         converted = _to_stored_version(resource, body) if isinstance(body, dict) else body
         patched = self._registry.patch(
             resource.plural,
@@ -202,6 +215,10 @@ class Handlers:
             options=options,
         )
         return _object_response(resource, patched, 200, options.warnings)
+
+    def _exists(self, context: RequestContext) -> bool:
+        namespace = context.info.namespace if context.resource.namespaced else ""
+        return self._registry.store.get(context.resource, namespace, context.info.name) is not None
 
     # -- deleting -------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Sequence
+from datetime import date
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from trainjob.errors import InvalidSpec
+from trainjob.spec.yaml_documents import parse_yaml
 from trainjob_local.apiserver.builtin_kinds import REQUEST_BODY_SCHEMAS
 from trainjob_local.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from trainjob_local.apiserver.resources import Resource
@@ -76,7 +79,7 @@ def deletion_status(resource: Resource, name: str, uid: str) -> dict[str, Any]:
 
 
 async def read_json(request: Request, kind: str) -> Any:
-    """Read an object from the body, which is JSON or protobuf.
+    """Read an object from the body, which is JSON, YAML or protobuf.
 
     Args:
         request: the request.
@@ -86,27 +89,29 @@ async def read_json(request: Request, kind: str) -> Any:
         The object, or None if the body is `null`.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is neither JSON nor protobuf; 400 if it
-            is no object.
+        StatusError: 413 if the body is larger than 3 MiB; 415 if its media type is not supported; 400 if it is not an
+            object.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type == MEDIA_TYPE:
         return _parse_protobuf(await _read_body(request))
-    if media_type not in ("", "application/json"):
+    if media_type not in ("", "application/json", "application/yaml"):
         raise StatusError(415, "UnsupportedMediaType", _UNSUPPORTED_MEDIA_TYPE)
-    value = _parse_json(await _read_body(request))
+    parse = _parse_yaml if media_type == "application/yaml" else _parse_json
+    value = parse(await _read_body(request))
     if value is not None and not isinstance(value, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
     return value
 
 
 async def read_patch(request: Request) -> Any:
-    """Read a patch as JSON from the body.
+    """Read a patch from the body, which is JSON, or YAML for server-side apply.
 
     Raises:
-        StatusError: 413 if the body is larger than 3 MiB; 400 if it is not JSON.
+        StatusError: 413 if the body is larger than 3 MiB; 400 if it is not valid.
     """
-    return _parse_json(await _read_body(request))
+    is_yaml = request.headers.get("content-type", "").partition(";")[0].strip().endswith("yaml")
+    return (_parse_yaml if is_yaml else _parse_json)(await _read_body(request))
 
 
 async def read_delete_options(request: Request) -> dict[str, Any]:
@@ -162,6 +167,26 @@ def _parse_json(body: bytes) -> Any:
         return json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
+
+
+def _parse_yaml(body: bytes) -> Any:
+    """Parse YAML.
+
+    Raises:
+        StatusError: 400 if it is not valid.
+    """
+    try:
+        value = parse_yaml(body.decode())
+        return json.loads(json.dumps(value, default=_encode_time))
+    except (InvalidSpec, ValueError, TypeError, RecursionError) as error:
+        raise bad_request(f"error decoding YAML: {error}") from error
+
+
+def _encode_time(value: Any) -> str:
+    """Return the text of a time that is not quoted in YAML; JSON has no times."""
+    if not isinstance(value, date):
+        raise TypeError(f"{type(value).__name__} is not a JSON type")
+    return value.isoformat()
 
 
 def _parse_protobuf(body: bytes) -> Any:

@@ -147,6 +147,10 @@ RESOURCES: tuple[Resource, ...] = (
         _TRAINER, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False, custom=True,
         has_generation=True,
     ),
+    Resource(
+        "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",),
+        returns_deleted=True,
+    ),
     Resource(_RBAC, "v1", "roles", "Role", name_rule="path"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding", name_rule="path"),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, name_rule="path"),

@@ -21,6 +21,7 @@ from trainjob_local.apiserver.deletion import DeleteOptions, check_preconditions
 from trainjob_local.apiserver.kubernetes_types import find_message_key
 from trainjob_local.apiserver.preparation import prepare_for_create, prepare_for_update
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
+from trainjob_local.apiserver.server_side_apply import merge_configuration
 from trainjob_local.apiserver.status_errors import (
     FieldProblem,
     StatusError,
@@ -33,7 +34,7 @@ from trainjob_local.apiserver.status_errors import (
 )
 from trainjob_local.apiserver.store import Store, StoredObject, parse_resource_version
 from trainjob_local.apiserver.strategic_merge import strategic_merge_patch
-from trainjob_local.apiserver.write_rules import Operation, WriteOptions, WriteRules
+from trainjob_local.apiserver.write_rules import SCHEMAS, Operation, WriteOptions, WriteRules
 from trainjob_local.objects import format_timestamp
 
 __all__ = ["UNSUPPORTED_PATCH_TYPE", "PatchKind", "Writer", "merge_patch"]
@@ -52,6 +53,7 @@ class PatchKind(str, Enum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
 
 
 class Writer:
@@ -258,6 +260,8 @@ def _apply_patch(resource: Resource, body: Json, patch: Any, kind: PatchKind) ->
     if not isinstance(patch, dict):
         text = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         raise bad_request(text)
+    if kind == PatchKind.APPLY:
+        return merge_configuration(resource, SCHEMAS.get(resource.plural), body, patch)
     if kind == PatchKind.STRATEGIC:
         key = find_message_key(resource.group, resource.version, resource.kind)
         return strategic_merge_patch(body, patch, key)

@@ -21,6 +21,7 @@ __all__ = [
     "PROVISIONER",
     "STORAGE_CLASS",
     "bind_claim",
+    "build_storage_class",
     "build_volume",
     "is_in_use",
     "is_provisionable",
@@ -39,6 +40,16 @@ def waiting_event(claim: Json) -> EventWrite:
     """Return the event of a claim that no pod uses yet."""
     text = "waiting for first consumer to be created before binding"
     return EventWrite("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
+
+
+def build_storage_class() -> Json:
+    """Return the only StorageClass, which is the default one."""
+    return {
+        "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
 
 
 def is_provisionable(claim: Json) -> bool:
