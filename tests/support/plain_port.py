@@ -13,13 +13,15 @@ from trainjob_local import LocalCluster
 
 
 def plain_port(laptop: LocalCluster) -> tuple[str, int]:
-    """Return host and port at which a laptop cluster's API server accepts plain HTTP, until this process ends."""
+    """Return host and port at which a laptop cluster accepts plain HTTP."""
     return forward_to(laptop.server, str(laptop.ca_file))
 
 
 @functools.cache
 def forward_to(server: str, ca_file: str) -> tuple[str, int]:
-    """Return host and port that forward to a server; those of the server itself if its URL has http.
+    """Return host and port that forward to a server, until this process ends.
+
+    For a URL with http these are those of the server itself.
 
     Args:
         server: URL of the server.

@@ -92,7 +92,7 @@ class Table:
             yield tags["protobuf"].split(",")[1], [*field, *patch]
 
     def _resolve(self, path: str, go_type: str) -> str:
-        """Return a scalar, a special type or the key of a message; lists begin with `[]`, maps with `{}`."""
+        """Return a scalar, a special type or a key; `[]` or `{}` before it means list or map."""
         if go_type in SCALARS:
             return SCALARS[go_type]
         if go_type.startswith("[]"):

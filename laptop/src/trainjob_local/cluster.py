@@ -90,7 +90,7 @@ class LocalCluster:
 
     @property
     def ca_file(self) -> Path:
-        """Path of the certificate authority's certificate, with which clients verify the API server."""
+        """Path of the CA's certificate, with which clients verify the API server."""
         return self._require_settings().ca_file
 
     @property

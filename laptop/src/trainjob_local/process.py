@@ -102,7 +102,7 @@ class RunningCluster:
                 raise
 
     def _publish_ca(self, event: ObjectEvent) -> None:
-        """Write the CA's certificate to a ConfigMap of a namespace, as the controller of a real cluster does."""
+        """Write the CA's certificate to a ConfigMap of a new namespace, as real clusters do."""
         if event.type != "ADDED" or "deletionTimestamp" in event.current.body["metadata"]:
             return
         data = {"ca.crt": self._settings.ca_file.read_text()}

@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import select
 import signal
+import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +26,7 @@ from typing import IO
 
 __all__ = ["ClusterRecord", "list_clusters", "register_cluster", "stop_cluster"]
 
+_LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.1  # seconds between checks whether a process has ended, if the system has no pidfd
 
@@ -54,7 +58,7 @@ class ClusterRecord:
 def register_cluster(server: str, state: Path, kubeconfig: Path, *, temporary: bool) -> Iterator[None]:
     """Register the cluster of this process for the duration of the block.
 
-    If the file cannot be written, the block runs without registration.
+    If no folder for records is writable, the block runs without registration.
 
     Args:
         server: URL of the API server.
@@ -65,17 +69,30 @@ def register_cluster(server: str, state: Path, kubeconfig: Path, *, temporary: b
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = ClusterRecord(os.getpid(), server, str(state), str(kubeconfig), temporary, started)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, RuntimeError):  # no home folder, or not writable
-            folder = _records_folder()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new = folder / f"{uuid.uuid4().hex}.new"
-            file = stack.enter_context(new.open("x"))
-            stack.callback(new.with_suffix(".json").unlink, missing_ok=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump(asdict(record), file)
-            file.flush()
-            new.replace(new.with_suffix(".json"))  # `list_clusters` reads it from now on; it is already locked
+        if not any(_write_record(record, folder, stack) for folder in _records_folders()):
+            folders = ", ".join(map(str, _records_folders()))
+            _LOG.warning("`trainjob local status` will not list this cluster: can't write to %s", folders)
         yield
+
+
+def _write_record(record: ClusterRecord, folder: Path, stack: contextlib.ExitStack) -> bool:
+    """Write and lock the file of a cluster; the stack releases and removes it.
+
+    Returns:
+        False if the folder is not writable, else True.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = folder / f"{uuid.uuid4().hex}.new"
+        file = stack.enter_context(new.open("x"))
+        stack.callback(new.with_suffix(".json").unlink, missing_ok=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump(asdict(record), file)
+        file.flush()
+        new.replace(new.with_suffix(".json"))  # `list_clusters` reads it from now on; it is already locked
+    except OSError:
+        return False
+    return True
 
 
 def list_clusters() -> list[ClusterRecord]:
@@ -84,13 +101,12 @@ def list_clusters() -> list[ClusterRecord]:
     The files of clusters that have ended are removed.
     """
     found = []
-    with contextlib.suppress(OSError, RuntimeError):
-        for path in sorted(_records_folder().glob("*.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError), path.open() as file:
-                if _is_locked(file):
-                    found.append(ClusterRecord(**{**json.load(file), "file": str(path)}))
-                else:
-                    path.unlink(missing_ok=True)
+    for path in sorted(path for folder in _records_folders() for path in folder.glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError), path.open() as file:
+            if _is_locked(file):
+                found.append(ClusterRecord(**{**json.load(file), "file": str(path)}))
+            else:
+                path.unlink(missing_ok=True)
     return sorted(found, key=lambda one: one.started)
 
 
@@ -172,5 +188,19 @@ def _is_locked(file: IO[str]) -> bool:
     return False
 
 
-def _records_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainjob" / "clusters"
+def _records_folders() -> list[Path]:
+    """Return the folders for records; a cluster writes to the first that is writable.
+
+    The last one is for a home folder that is read-only or missing, as in containers. Only its owner can write to it, so
+    no other user can add or replace a record there.
+    """
+    folders = []
+    with contextlib.suppress(RuntimeError):  # no home folder
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or Path(tempfile.gettempdir()) / f"trainjob-{os.getuid()}")
+    with contextlib.suppress(OSError):
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        facts = runtime.lstat()
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077:
+            folders.append(runtime)
+    return [folder / "trainjob" / "clusters" for folder in folders]

@@ -58,14 +58,14 @@ def test_an_administrator_passes_all_checks(trainjob, laptop, client, namespace)
     found = parse_rows(done.stdout)
     assert found.pop("runtimes")[1].startswith("jax-distributed, torch-distributed, torchtune-llama3.2-1b, ")
     assert found == {
-        "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; it does not report your user name", ""),
+        "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; you are kubernetes-admin", ""),
         "trainer": ("ok", "Kubeflow Trainer 2.2 or later", ""),
         "jobset": ("ok", "JobSet is installed", ""),
         "permissions": ("ok", f"all required permissions are granted in namespace {namespace}", ""),
         "webhook": ("ok", "the Trainer's webhook responds", ""),
         "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
         "kueue": ("ok", "Kueue is not installed: TrainJobs start immediately and can't use a queue", ""),
-        "storage": ("unknown", "the API server does not serve storage classes", ""),
+        "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
     }
     assert done.stdout.endswith(f"\n\nTrainJobs can run in namespace {namespace}.\n")
     assert client.list("TrainJob", namespace) == []

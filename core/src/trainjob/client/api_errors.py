@@ -24,7 +24,7 @@ from trainjob.errors import (
 _WEBHOOK = "admission webhook"
 # kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = "exceeded quota: "
-_PLAIN_HTTP = "Client sent an HTTP request to an HTTPS server."  # Go 1.26, net/http/server.go
+_PLAIN_HTTP = "Client sent an HTTP request to an HTTPS server"  # Go 1.26, net/http/server.go
 _ROLE_HINT = "run `trainjob check` to list the missing permissions; the Roles in manifests/ grant them"
 
 
@@ -43,7 +43,7 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
     more: dict[str, Any] = {"status": code, "reason": reason}
-    if code == 400 and message == _PLAIN_HTTP:
+    if message.startswith(_PLAIN_HTTP):  # 400 from a real API server
         return NoClusterConfigured(
             f"can't {doing}: {server} serves https, and the connection names it with http://",
             hint="correct the URL; a laptop cluster serves https since 0.2: use the `kubeconfig` in its state folder, "

@@ -18,7 +18,7 @@ _NONE = "<none>"
 
 
 def build_pod_cells(pod: Json, now: datetime) -> list[Any]:
-    """Return name, ready containers, status, restarts, age, IP, node, nominated node and readiness gates."""
+    """Return the cells of a pod: name, ready containers, status, restarts, age and more."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
     containers, ready = spec.get("containers") or (), 0
     reason = _init_reason(spec, status)
@@ -49,7 +49,7 @@ def _phase_reason(status: Json) -> str:
 
 
 def _init_reason(spec: Json, status: Json) -> str:
-    """Return the status of a pod whose init containers have not all succeeded; else an empty string."""
+    """Return the status of a pod while it initializes, else an empty string."""
     for index, container in enumerate(status.get("initContainerStatuses") or ()):
         state = container.get("state") or {}
         ended, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
@@ -64,7 +64,7 @@ def _init_reason(spec: Json, status: Json) -> str:
 
 
 def _container_reason(statuses: Sequence[Json], status: Json) -> str:
-    """Return the reason of the first container that waits or has ended; empty if all of them run."""
+    """Return why the first container waits or has ended; empty if all containers run."""
     reasons = list(_reasons(statuses))
     if not reasons or reasons[0] != "Completed":
         return reasons[0] if reasons else ""

@@ -26,7 +26,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class ProtobufError(ValueError):
-    """A body that is not a Kubernetes object in protobuf, or an object of a kind that the table does not have."""
+    """A body that is not a Kubernetes object in protobuf, or of an unknown kind."""
 
 
 def decode_object(body: bytes) -> Json:

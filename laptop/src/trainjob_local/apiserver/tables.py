@@ -27,7 +27,7 @@ _INCLUDES = ("None", "Metadata", "Object")
 
 @dataclass(frozen=True)
 class TableFormat:
-    """The form of the tables that a request asks for.
+    """The format of the tables that a client requests.
 
     Attributes:
         include: part of an object that its row contains: `None`, `Metadata` or `Object`.
@@ -67,7 +67,7 @@ class TableFormat:
 
 
 def parse_table_format(accept: str, query: Query) -> TableFormat | None:
-    """Return the table format of a request; None if the first supported media type is plain JSON.
+    """Return the table format that a client accepts; None if it prefers plain JSON.
 
     Args:
         accept: header `Accept`.

@@ -20,10 +20,12 @@ __all__ = ["TlsServer"]
 _LOG = logging.getLogger(__name__)
 _TLS_HANDSHAKE = b"\x16"  # first byte of every TLS connection (RFC 8446, section 5.1)
 _BEGIN_SECONDS, _RETRY_SECONDS, _CLOSE_SECONDS = 60.0, 1.0, 0.1
-# The response of a real API server (Go 1.26, `net/http/server.go`, for a request that is no TLS handshake).
+# A real API server sends the first sentence with 400 (Go 1.26, `net/http/server.go`). kubectl 1.36 shows the text of 403,
+# but not that of 400.
 _PLAIN_HTTP_RESPONSE = (
-    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
-    b"Client sent an HTTP request to an HTTPS server.\n"
+    b"HTTP/1.0 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    b"Client sent an HTTP request to an HTTPS server. The laptop cluster serves https since version 0.2: use the "
+    b"kubeconfig in its state folder, which `trainjob local status` shows.\n"
 )
 
 
@@ -49,7 +51,7 @@ class TlsServer(uvicorn.Server):
         return protocol
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Begin to accept connections."""
+        """Start to accept connections."""
         await super().startup(sockets=[])
         self._listener.start()
 
@@ -75,11 +77,11 @@ class _TlsListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         self._run(self._accept())
 
     async def close(self) -> None:
-        """Cancel the tasks: accept no further connections, and drop those whose handshake has not ended."""
+        """Accept no further connections, and drop those that have not started TLS."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -114,7 +116,7 @@ class _TlsListener:
 
 
 async def _peek(connection: socket.socket) -> bytes:
-    """Wait for the first byte of a connection and return it, without taking it from the socket."""
+    """Wait for the first byte of a connection and return it; it stays in the socket."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(connection, readable.set)
     try:
@@ -125,7 +127,7 @@ async def _peek(connection: socket.socket) -> bytes:
 
 
 async def _refuse(connection: socket.socket) -> None:
-    """Send the response to plain HTTP, and read until the client has closed the connection.
+    """Send the response to plain HTTP, and read until the client closes the connection.
 
     If the request were left unread, the kernel would reset the connection, and the response could be lost.
     """
