@@ -20,8 +20,8 @@ __all__ = ["TlsServer"]
 _LOG = logging.getLogger(__name__)
 _TLS_HANDSHAKE = b"\x16"  # first byte of every TLS connection (RFC 8446, section 5.1)
 _BEGIN_SECONDS, _RETRY_SECONDS, _CLOSE_SECONDS = 60.0, 1.0, 0.1
-# A real API server sends the first sentence with 400 (Go 1.26, `net/http/server.go`). kubectl 1.36 shows the text of 403,
-# but not that of 400.
+# A real API server sends the first sentence with 400 (Go 1.26, `net/http/server.go`). kubectl 1.36 shows the text of a
+# 403, but not that of a 400.
 _PLAIN_HTTP_RESPONSE = (
     b"HTTP/1.0 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     b"Client sent an HTTP request to an HTTPS server. The laptop cluster serves https since version 0.2: use the "
