@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob_local.apiserver.kubernetes_types import find_message_key
-from trainjob_local.apiserver.request_parsing import Query
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.schema import Schema
 from trainjob_local.apiserver.status_errors import FieldProblem, bad_request, invalid
@@ -23,7 +22,7 @@ Json = dict[str, Any]
 _FREE = Schema("map")
 
 
-def check_configuration(resource: Resource, name: str, body: Any, query: Query) -> Json:
+def check_configuration(resource: Resource, name: str, body: Any, query: Mapping[str, str]) -> Json:
     """Check an applied configuration, and return it with the name of the URL.
 
     Raises:
