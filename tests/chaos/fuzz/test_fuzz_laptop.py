@@ -128,11 +128,12 @@ def test_a_pod_is_created_or_refused(pod):
 @fuzz(
     "laptop API server: arbitrary bodies",
     150,
-    body=BODIES | (JSON | edge_cases).map(to_json),
+    body=BODIES | (JSON | edge_cases).map(to_json) | st.binary(max_size=80).map(lambda rest: b"k8s\x00" + rest),
     path=st.sampled_from([JOBS, PODS]),
+    kind=st.sampled_from(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
 )
-def test_any_body_is_handled(body, path):
-    return send_request("POST", path, body)
+def test_any_body_is_handled(body, path, kind):
+    return send_request("POST", path, body, kind)
 
 
 PATCHES = st.sampled_from(
@@ -140,6 +141,7 @@ PATCHES = st.sampled_from(
         "application/merge-patch+json",
         "application/json-patch+json",
         "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
         "text/x",
         "",
     ]
@@ -152,10 +154,12 @@ PATCHES = st.sampled_from(
     body=BODIES | damaged_json(VALID_TRAINJOB).map(to_json) | JSON.map(to_json),
     kind=PATCHES,
     method=st.sampled_from(["PATCH", "PUT", "DELETE"]),
+    path=st.sampled_from([f"{JOBS}/j?fieldManager=me", f"{PODS}/p?fieldManager=me"]),
 )
-def test_any_change_is_handled(body, kind, method):
+def test_any_change_is_handled(body, kind, method, path):
     send_request("POST", JOBS, to_json({**VALID_TRAINJOB, "spec": {"runtimeRef": {"name": "r"}, "suspend": True}}))
-    return send_request(method, f"{JOBS}/j", body, kind)
+    send_request("POST", PODS, to_json({**POD, "metadata": {"name": "p"}, "spec": POD["spec"]}))
+    return send_request(method, path, body, kind)
 
 
 WORDS = st.sampled_from(

@@ -174,6 +174,27 @@ def test_directives_of_strategic_merge_patches(patch, names):
     assert "".join(one["name"] for one in changed.get("containers", ())) == names
 
 
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$retainKeys": 5},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": 5, "$setElementOrder/finalizers": 5}},
+        {"spec": {"containers": ["x"]}},
+        {"spec": {"$setElementOrder/containers": [1]}},
+    ],
+    ids=str,
+)
+def test_damaged_patches_are_refused(served, unique, patch):
+    served.request("POST", PODS, pod(unique, finalizers=["example.org/a"]))
+    assert served.request("PATCH", f"{PODS}/{unique}", patch, content_type=STRATEGIC).code == 400
+
+
+def test_an_object_with_fields_of_wrong_types_is_listed(served, unique):
+    served.request("POST", PODS, pod(unique))
+    served.registry.patch("pods", unique, {"status": {"containerStatuses": [1]}}, "default", subresource="status")
+    assert send(served, f"{PODS}/{unique}", Accept=TABLE)[1]["rows"][0]["cells"][0] == unique
+
+
 def test_server_side_apply_creates_and_merges(served, unique):
     path = f"{TRAINJOBS}/{unique}?fieldManager=me"
     body = trainjob(unique, trainer={"env": [{"name": "a", "value": "1"}]}, suspend=True)
@@ -196,9 +217,17 @@ def test_server_side_apply_creates_and_merges(served, unique):
 
 
 def test_bodies_can_be_yaml(served, unique):
-    text = f"metadata: {{name: {unique}, annotations: {{a: '1'}}}}\nstringData: {{b: c}}\n"
-    assert served.request("POST", SECRETS, text, content_type="application/yaml").code == 201
-    assert served.request("POST", SECRETS, "a: [", content_type="application/yaml").code == 400
+    text = f"metadata: {{name: {unique}, annotations: {{a: '1'}}}}\nstringData: {{b: 2026-01-01T00:00:00Z}}\n"
+    made = served.request("POST", SECRETS, text, content_type="application/yaml")
+    assert (made.code, base64.b64decode(made.json["data"]["b"])) == (201, b"2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "a: &x [1]\nb: *x\n", "a: !!binary aGk=", "a: .nan", "a: 1\n---\nb: 2\n", "\x00"]
+)
+def test_damaged_yaml_is_refused(served, text):
+    refused = served.request("POST", SECRETS, text, content_type="application/yaml")
+    assert (refused.code, refused.message.startswith("error decoding YAML: ")) == (400, True)
 
 
 def test_reviews_of_the_own_rights(served):

@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Sequence
-from datetime import date
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from trainjob.errors import InvalidSpec
-from trainjob.spec.yaml_documents import parse_yaml
 from trainjob_local.apiserver.builtin_kinds import REQUEST_BODY_SCHEMAS
 from trainjob_local.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from trainjob_local.apiserver.resources import Resource
@@ -23,6 +20,7 @@ from trainjob_local.apiserver.status_errors import StatusError, bad_request
 from trainjob_local.apiserver.store import encode_json
 from trainjob_local.apiserver.watches import StreamDropped
 from trainjob_local.apiserver.write_rules import without_nulls
+from trainjob_local.apiserver.yaml_bodies import parse_yaml_body
 
 __all__ = [
     "StreamResponse",
@@ -176,17 +174,9 @@ def _parse_yaml(body: bytes) -> Any:
         StatusError: 400 if it is not valid.
     """
     try:
-        value = parse_yaml(body.decode())
-        return json.loads(json.dumps(value, default=_encode_time))
-    except (InvalidSpec, ValueError, TypeError, RecursionError) as error:
+        return parse_yaml_body(body)
+    except ValueError as error:
         raise bad_request(f"error decoding YAML: {error}") from error
-
-
-def _encode_time(value: Any) -> str:
-    """Return the text of a time that is not quoted in YAML; JSON has no times."""
-    if not isinstance(value, date):
-        raise TypeError(f"{type(value).__name__} is not a JSON type")
-    return value.isoformat()
 
 
 def _parse_protobuf(body: bytes) -> Any:

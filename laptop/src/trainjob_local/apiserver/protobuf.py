@@ -42,7 +42,9 @@ def decode_object(body: bytes) -> Json:
         type_meta = dict(_iterate_fields(cast("bytes", envelope[1])))
         version, kind = (cast("bytes", type_meta.get(number, b"")).decode() for number in (1, 2))
         decoded = _decode_message(_message_key(version, kind), cast("bytes", envelope.get(2, b"")))
-    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except ProtobufError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ProtobufError(f"the body is not a valid protobuf message: {error!r}") from error
     return {"kind": kind, "apiVersion": version, **decoded}
 

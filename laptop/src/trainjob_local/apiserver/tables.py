@@ -5,12 +5,12 @@ Source: k8s.io/apiserver 0.36 `pkg/endpoints/handlers/response.go` and `pkg/endp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainjob_local.apiserver.event_conversion import to_events_v1
-from trainjob_local.apiserver.printer_columns import find_printer
+from trainjob_local.apiserver.printer_columns import Printer, find_printer
 from trainjob_local.apiserver.request_parsing import Query
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.status_errors import bad_request
@@ -51,8 +51,7 @@ class TableFormat:
             "metadata": dict(metadata),
             "columnDefinitions": columns,
             "rows": [
-                {"cells": printer.cells(stored.body, utc_now()), **self._included(resource, stored)}
-                for stored in objects
+                {"cells": _build_cells(printer, stored.body), **self._included(resource, stored)} for stored in objects
             ],
         }
 
@@ -89,6 +88,14 @@ def parse_table_format(accept: str, query: Query) -> TableFormat | None:
                 raise bad_request(f'unrecognized includeObject value: "{include}"')
             return TableFormat(include)
     return None
+
+
+def _build_cells(printer: Printer, body: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the cells of an object; all are empty if a field has a wrong type."""
+    try:
+        return printer.cells(body, utc_now())
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return [body["metadata"]["name"] if name == "Name" else None for name in printer.columns]
 
 
 def _column_definition(name: str) -> Json:

@@ -260,11 +260,14 @@ def _apply_patch(resource: Resource, body: Json, patch: Any, kind: PatchKind) ->
     if not isinstance(patch, dict):
         text = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         raise bad_request(text)
-    if kind == PatchKind.APPLY:
-        return merge_configuration(resource, SCHEMAS.get(resource.plural), body, patch)
-    if kind == PatchKind.STRATEGIC:
-        key = find_message_key(resource.group, resource.version, resource.kind)
-        return strategic_merge_patch(body, patch, key)
+    try:
+        if kind == PatchKind.APPLY:
+            return merge_configuration(resource, SCHEMAS.get(resource.plural), body, patch)
+        if kind == PatchKind.STRATEGIC:
+            key = find_message_key(resource.group, resource.version, resource.kind)
+            return strategic_merge_patch(body, patch, key)
+    except (AttributeError, TypeError) as error:
+        raise bad_request(f"error decoding patch: a field has a value of another type ({error})") from error
     return cast("Json", merge_patch(body, patch))
 
 
