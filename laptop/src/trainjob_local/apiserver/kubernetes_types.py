@@ -1,6 +1,6 @@
 """Kubernetes' own types: fields, protobuf numbers and patch strategies.
 
-`tools/kubernetes/kubernetes_types.py` writes the table from the Go types of Kubernetes 1.36.3.
+`tools/apiserver/kubernetes_types.py` writes the table from the Go types of Kubernetes 1.36.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the table of Kubernetes' own types for the laptop cluster's API server.
 
-    python tools/kubernetes/kubernetes_types.py FOLDER OUTPUT
+    python tools/apiserver/kubernetes_types.py FOLDER OUTPUT
 
 FOLDER contains the Go modules of Kubernetes; it is `k8s.io` in the folder that `go env GOMODCACHE` prints. OUTPUT is
 the file `kubernetes_types.json` of the API server; `trainjob_local.apiserver.kubernetes_types` describes it.
