@@ -69,9 +69,8 @@ def register_cluster(server: str, state: Path, kubeconfig: Path, *, temporary: b
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = ClusterRecord(os.getpid(), server, str(state), str(kubeconfig), temporary, started)
     with contextlib.ExitStack() as stack:
-        if not any(_write_record(record, folder, stack) for folder in _records_folders()):
-            folders = ", ".join(map(str, _records_folders()))
-            _LOG.warning("`trainjob local status` will not list this cluster: can't write to %s", folders)
+        if not any(_write_record(record, folder, stack) for folder in _records_folders(create=True)):
+            _LOG.warning("`trainjob local status` will not list this cluster: no folder for its record is writable")
         yield
 
 
@@ -188,19 +187,19 @@ def _is_locked(file: IO[str]) -> bool:
     return False
 
 
-def _records_folders() -> list[Path]:
-    """Return the folders for records; a cluster writes to the first that is writable.
+def _records_folders(*, create: bool = False) -> Iterator[Path]:
+    """Yield the folders for records; a cluster writes to the first that is writable.
 
     The last one is for a home folder that is read-only or missing, as in containers. Only its owner can write to it, so
     no other user can add or replace a record there.
     """
-    folders = []
+    below = Path("trainjob", "clusters")
     with contextlib.suppress(RuntimeError):  # no home folder
-        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / below
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or Path(tempfile.gettempdir()) / f"trainjob-{os.getuid()}")
     with contextlib.suppress(OSError):
-        runtime.mkdir(mode=0o700, exist_ok=True)
+        if create:
+            runtime.mkdir(mode=0o700, exist_ok=True)
         facts = runtime.lstat()
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077:
-            folders.append(runtime)
-    return [folder / "trainjob" / "clusters" for folder in folders]
+            yield runtime / below
