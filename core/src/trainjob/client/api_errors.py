@@ -46,8 +46,8 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
     if message.startswith(_PLAIN_HTTP):  # 400 from a real API server
         return NoClusterConfigured(
             f"can't {doing}: {server} serves https, and the connection names it with http://",
-            hint="correct the URL; a laptop cluster serves https since 0.2: use the `kubeconfig` in its state folder, "
-            "which `trainjob local status` shows, or start the cluster again with `trainjob local up`",
+            hint="correct the URL; for a laptop cluster, use the `kubeconfig` in its state folder, which "
+            "`trainjob local status` shows",
             **more,
         )
     if code == 401:

@@ -24,8 +24,8 @@ _BEGIN_SECONDS, _RETRY_SECONDS, _CLOSE_SECONDS = 60.0, 1.0, 0.1
 # 403, but not that of a 400.
 _PLAIN_HTTP_RESPONSE = (
     b"HTTP/1.0 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
-    b"Client sent an HTTP request to an HTTPS server. The laptop cluster serves https since version 0.2: use the "
-    b"kubeconfig in its state folder, which `trainjob local status` shows.\n"
+    b"Client sent an HTTP request to an HTTPS server. Use the kubeconfig in the state folder "
+    b"of the laptop cluster, which `trainjob local status` shows.\n"
 )
 
 
