@@ -82,7 +82,7 @@ def test_a_kubeconfig_of_an_earlier_version_is_explained(laptop):
     content["clusters"][0]["cluster"] = {"server": laptop.server.replace("https:", "http:")}
     with pytest.raises(NoClusterConfigured, match="serves https, and the connection names it with http://") as raised:
         list_trainjobs(Connection(kubeconfig_json=json.dumps(content)))
-    assert "trainjob local up" in raised.value.hint
+    assert "trainjob local status" in raised.value.hint
 
 
 def test_connections_without_a_request_do_not_block_others(laptop):
