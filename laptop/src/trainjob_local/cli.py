@@ -204,6 +204,6 @@ def _print_started(cluster: LocalCluster, *, kept: bool) -> None:
     console.print(f"  kubeconfig  {escape(str(cluster.kubeconfig))}")
     console.print(f"  state       {escape(str(cluster.state))}{'' if kept else '  (deleted with the cluster)'}")
     console.print("\nIn another shell:\n")
-    console.print(f"  export KUBECONFIG={escape(str(cluster.kubeconfig))}")
+    console.print(f"  export KUBECONFIG={escape(shlex.quote(str(cluster.kubeconfig)))}")
     console.print("  kubectl get clustertrainingruntimes        # or any Kubernetes client\n")
     console.print("Stop it with Ctrl-C.")

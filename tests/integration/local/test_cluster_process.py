@@ -140,8 +140,9 @@ def test_state_survives_a_restart(tmp_path):
         kube.close()
 
 
-def test_the_command_prints_the_kubeconfig_and_ends_on_ctrl_c(tmp_path):
-    arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", "--state", str(tmp_path)]
+def test_the_command_prints_the_kubeconfig_for_a_shell_and_ends_on_ctrl_c(tmp_path):
+    state = tmp_path / "John's [state] folder"
+    arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", "--state", str(state)]
     command = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
     lines = []
@@ -149,10 +150,12 @@ def test_the_command_prints_the_kubeconfig_and_ends_on_ctrl_c(tmp_path):
         lines.append(line)
         if "Ctrl-C" in line:
             break
-    assert f"export KUBECONFIG={tmp_path}/kubeconfig" in "".join(lines).replace("  ", "")
     command.send_signal(signal.SIGINT)
     assert command.wait(60) == 0
     command.stdout.close()
+    [export] = [line for line in lines if line.startswith("  export KUBECONFIG=")]
+    shell = subprocess.run(["sh", "-c", f'{export}printf %s "$KUBECONFIG"'], capture_output=True, text=True)
+    assert shell.stdout == str(state / "kubeconfig"), shell.stderr
 
 
 @pytest.mark.parametrize("option", ["--environment", "--pod-env"])
