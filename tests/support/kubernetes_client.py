@@ -116,10 +116,17 @@ class Client:
         self.api.rest_client.pool_manager.clear()
 
     def request(
-        self, method: str, path: str, body: Object | None = None, *, content_type: str = "", **query: Any
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        content_type: str = "",
+        accept: str = "application/json",
+        **query: Any,
     ) -> Response:
         """Send one request and return the response; an error status raises no exception."""
-        headers = {"Accept": "application/json", "Content-Type": content_type or _content_type(method)}
+        headers = {"Accept": accept, "Content-Type": content_type or _content_type(method)}
         try:
             response = self._call(method, path, body, headers, query)
         except ApiException as error:

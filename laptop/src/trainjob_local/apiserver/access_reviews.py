@@ -5,6 +5,7 @@ Source: k8s.io/kubernetes 1.36 `pkg/registry/authorization` and `pkg/registry/au
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ from starlette.responses import Response
 
 from trainjob_local.apiserver.authorization import Action, Authorizer
 from trainjob_local.apiserver.http_messages import json_response, read_validated_json
-from trainjob_local.apiserver.status_errors import StatusError
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.status_errors import FieldProblem, StatusError, bad_request, invalid
 from trainjob_local.apiserver.tokens import User
 
 __all__ = ["REVIEWS", "review"]
@@ -32,24 +34,30 @@ async def review(plural: str, request: Request, user: User, authorizer: Authoriz
     """Handle the creation of a review, and return the response.
 
     Raises:
-        StatusError: 400, 413 or 415 if the body is not valid; 422 if a required part of its spec is missing.
+        StatusError: 400, 413 or 415 if the body is not valid, or has no namespace for its rules; 422 if its spec does
+            not have exactly one kind of attributes.
     """
     group, kind = REVIEWS[plural]
     spec = (await read_validated_json(request, kind)).get("spec") or {}
-    found = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, **({"spec": spec} if spec else {})}
-    return json_response({**found, "status": _STATUS[plural](spec, user, authorizer)}, 201)
+    status = _STATUS[plural](spec, user, authorizer)
+    returned = {"selfsubjectaccessreviews": {"spec": spec}, "selfsubjectrulesreviews": {"spec": {}}}.get(plural, {})
+    found = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, **returned, "status": status}
+    return json_response(found, 201)
 
 
 def _review_access(spec: Json, user: User, authorizer: Authorizer) -> Json:
-    if (spec.get("resourceAttributes") is None) == (spec.get("nonResourceAttributes") is None):
+    request, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if request is None and path is None:
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise _invalid("SelfSubjectAccessReview", f"spec: Invalid value: {text}")
+        raise _invalid("resourceAttributes", None, text)
+    if request is not None and path is not None:
+        raise _invalid("nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes")
     return {"allowed": authorizer.allows(user, _to_action(spec))}
 
 
 def _review_rules(spec: Json, user: User, authorizer: Authorizer) -> Json:
     if not spec.get("namespace"):
-        raise _invalid("SelfSubjectRulesReview", "spec.namespace: Required value: must be specified")
+        raise bad_request("no namespace on request")
     rules = list(authorizer.list_rules(user, spec["namespace"]))
     return {
         "resourceRules": [
@@ -85,5 +93,7 @@ def _kept(rule: Mapping[str, Any], *names: str) -> Json:
     return {name: rule[name] for name in ("verbs", *names) if rule.get(name)}
 
 
-def _invalid(kind: str, text: str) -> StatusError:
-    return StatusError(422, "Invalid", f'{kind}.authorization.k8s.io "" is invalid: {text}')
+def _invalid(field: str, value: Any, detail: str) -> StatusError:
+    """Return the error of an access review, whose kind the real server does not name."""
+    problem = FieldProblem(f"spec.{field}", "Invalid value", json.dumps(value), detail)
+    return invalid(Resource("authorization.k8s.io", "v1", "", ""), "", [problem])

@@ -33,12 +33,7 @@ def prepare_for_create(resource: Resource, body: Mapping[str, Any], *, uid: str,
         now: value for `metadata.creationTimestamp`.
     """
     sent = body["metadata"]
-    metadata = {
-        key: value
-        for key, value in sent.items()
-        if key not in (*_SERVER_FIELDS, *_DROPPED_FIELDS) and value is not None
-    }
-    metadata |= {"uid": uid, "creationTimestamp": now}
+    metadata = _sent_fields(sent) | {"uid": uid, "creationTimestamp": now}
     if resource.has_generation:
         metadata["generation"] = 1
     prepared = {**body, "metadata": metadata}
@@ -68,11 +63,7 @@ def prepare_for_update(resource: Resource, old: Mapping[str, Any], body: Mapping
         prepared = {**old, "metadata": metadata}
         prepared.pop("status", None)
         return prepared | ({"status": body["status"]} if body.get("status") is not None else {})
-    metadata = {
-        key: value
-        for key, value in sent.items()
-        if key not in (*_SERVER_FIELDS, *_DROPPED_FIELDS) and value is not None
-    }
+    metadata = _sent_fields(sent)
     metadata |= {key: kept[key] for key in (*_SERVER_FIELDS, "namespace", "resourceVersion") if key in kept}
     prepared = {**body, "metadata": metadata}
     if resource.has_status:
@@ -81,6 +72,11 @@ def prepare_for_update(resource: Resource, old: Mapping[str, Any], body: Mapping
     if resource.has_generation and _spec_fields(prepared) != _spec_fields(old):
         metadata["generation"] = kept.get("generation", 0) + 1
     return prepared
+
+
+def _sent_fields(metadata: Mapping[str, Any]) -> Json:
+    """Return the fields of a sent metadata that the object gets; empty ones are left out."""
+    return {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, *_DROPPED_FIELDS) and value}
 
 
 def _spec_fields(body: Mapping[str, Any]) -> Json:

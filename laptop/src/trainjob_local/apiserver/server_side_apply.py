@@ -31,11 +31,12 @@ def check_configuration(resource: Resource, name: str, body: Any, query: Mapping
     if not query.get("fieldManager"):
         problem = FieldProblem("fieldManager", "Required value", detail="is required for apply patch")
         raise invalid(Resource("meta.k8s.io", "v1", "", "PatchOptions"), "", [problem])
+    body = {} if body is None else body
     if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
         raise bad_request("error decoding YAML: the configuration is not an object")
     if (body.get("apiVersion"), body.get("kind")) != (resource.api_version, resource.kind):
-        given = f"{body.get('apiVersion')}, Kind={body.get('kind')}"
-        raise bad_request(f"invalid object type: {given}, expected {resource.api_version}, Kind={resource.kind}")
+        group, _, version = str(body.get("apiVersion") or "").rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={body.get('kind') or ''}")
     metadata = body.get("metadata") or {}
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")

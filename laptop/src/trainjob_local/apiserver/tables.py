@@ -5,6 +5,7 @@ Source: k8s.io/apiserver 0.36 `pkg/endpoints/handlers/response.go` and `pkg/endp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from trainjob_local.apiserver.event_conversion import to_events_v1
 from trainjob_local.apiserver.printer_columns import Printer, find_printer
 from trainjob_local.apiserver.request_parsing import Query
 from trainjob_local.apiserver.resources import Resource
-from trainjob_local.apiserver.status_errors import bad_request
+from trainjob_local.apiserver.status_errors import FieldProblem, bad_request
 from trainjob_local.apiserver.store import StoredObject
 from trainjob_local.objects import utc_now
 
@@ -44,7 +45,7 @@ class TableFormat:
             metadata: metadata of the list.
         """
         printer = find_printer(resource.plural)
-        columns = [_column_definition(name) for name in printer.columns]
+        columns = [_column_definition(resource, name) for name in printer.columns]
         return {
             "kind": "Table",
             "apiVersion": f"{_GROUP}/{_VERSION}",
@@ -85,7 +86,9 @@ def parse_table_format(accept: str, query: Query) -> TableFormat | None:
         if (values["as"], values.get("g"), values.get("v")) == ("Table", _GROUP, _VERSION):
             include = query.get("includeObject") or "Metadata"
             if include not in _INCLUDES:
-                raise bad_request(f'unrecognized includeObject value: "{include}"')
+                allowed = "must be 'Metadata', 'Object', 'None', or empty"
+                problem = FieldProblem("includeObject", "Invalid value", json.dumps(include), allowed)
+                raise bad_request(f"Unable to convert to Table as requested: {problem}")
             return TableFormat(include)
     return None
 
@@ -98,12 +101,12 @@ def _build_cells(printer: Printer, body: Mapping[str, Any]) -> Sequence[Any]:
         return [body["metadata"]["name"] if name == "Name" else None for name in printer.columns]
 
 
-def _column_definition(name: str) -> Json:
+def _column_definition(resource: Resource, name: str) -> Json:
     shown = name.removeprefix("+")
-    kind = "boolean" if shown == "AllowVolumeExpansion" else "string"
+    date = shown == "Created At" or (shown == "Age" and resource.custom)
     return {
         "name": shown,
-        "type": kind,
+        "type": "date" if date else "string",
         "format": "name" if shown == "Name" else "",
         "description": "",
         "priority": int(name != shown),
