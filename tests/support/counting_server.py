@@ -5,6 +5,7 @@ It runs without controllers, so nothing acts on the objects that clients write.
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any
@@ -23,8 +24,8 @@ class CountingServer(ApiServer):
         max_watches: maximum number of watches that were open at the same time, by plural.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        super().__init__(registry, admin_token=TOKEN)
+    def __init__(self, registry: Registry, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(registry, admin_token=TOKEN, tls=tls)
         self.request_counts: Counter[str] = Counter()
         self.max_watches: Counter[str] = Counter()
         self._open_watches: Counter[str] = Counter()

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import bench_waiting
-import certificate
 from logs_server import JOB, serve
 from waiting_server import NAMESPACE
 
@@ -35,11 +34,10 @@ def measure():
     rows = []
     for who in _READERS:
         folder = Path(tempfile.mkdtemp(prefix="bench-"))
-        paths = certificate.make(folder)
         try:
-            with bench_waiting.start_process(serve, RANKS, LINES, *paths) as server:
+            with bench_waiting.start_process(serve, RANKS, LINES, folder) as server:
                 url, uid = server.recv()
-                bench_waiting.configure_connection(folder, url, paths[0])
+                bench_waiting.configure_connection(folder, url)
                 with bench_waiting.start_process(read_logs, who, uid) as reader:
                     while (message := reader.recv()) == "all":
                         server.send(("finish",))

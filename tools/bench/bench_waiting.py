@@ -14,8 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import certificate
-from waiting_server import NAMESPACE, serve
+from waiting_server import CA_CERTIFICATE, NAMESPACE, serve
 from waiting_triggers import run_triggers
 
 from tests.support.counting_server import TOKEN
@@ -46,12 +45,12 @@ def start_process(target, *arguments):
         process.kill()
 
 
-def configure_connection(folder, url, certificate):
+def configure_connection(folder, url):
     """Create a kubeconfig and the Airflow connection `bench`, and set both in the environment."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "b", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+        "clusters": [{"name": "b", "cluster": {"server": url, "certificate-authority": str(folder / CA_CERTIFICATE)}}],
         "users": [{"name": "b", "user": {"token": TOKEN}}],
         "contexts": [{"name": "b", "context": {"cluster": "b", "user": "b", "namespace": NAMESPACE}}],
         "current-context": "b",
@@ -86,11 +85,10 @@ def measure_one(client_name, count, wait_function):
     kind = "jobs" if _interval(client_name) else "trainjobs"
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     os.environ.update(AIRFLOW_HOME=str(folder), AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING")
-    paths = certificate.make(folder)
     try:
-        with start_process(serve, kind, count, *paths) as server:
+        with start_process(serve, kind, count, folder) as server:
             url, uids = server.recv()
-            configure_connection(folder, url, paths[0])
+            configure_connection(folder, url)
             with start_process(wait_function, client_name, uids) as client:
                 return _row(server, client, client_name, uids)
     finally:
@@ -150,7 +148,7 @@ _TEXT = """## Waiting in the triggerer
 
 One process with one event loop runs all triggers, as Airflow's triggerer does. The API server is that of the laptop
 cluster, with running jobs that have no pods. It is another process on the same machine and serves TLS with a
-self-signed certificate. Both clients read the same Airflow connection and log nothing:
+certificate authority of its own. Both clients read the same Airflow connection and log nothing:
 
 * `trainjob` is `TrainJobTrigger` with TrainJobs.
 * `poll` is the Kubernetes provider's `KubernetesJobTrigger` with Kubernetes Jobs. It polls every 10 s by default; 2 s

@@ -5,16 +5,14 @@ It serves a TrainJob whose pods have written their logs.
 
 from __future__ import annotations
 
-import functools
-
-import uvicorn
-from waiting_server import COMPLETE, NAMESPACE, NOW, RUNNING
+from waiting_server import CA_CERTIFICATE, CA_KEY, COMPLETE, NAMESPACE, NOW, RUNNING
 
 from tests.support.counting_server import TOKEN
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.manifest import build_trainjob
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, Registry
+from trainjob_local.certificates import create_server_context
 
 JOB = "bench"
 _PIECE_BYTES = 32 << 10  # bytes that an API server sends at once
@@ -32,17 +30,15 @@ def make_log(lines):
     )
 
 
-def serve(connection, ranks, lines, certificate, key):
+def serve(connection, ranks, lines, folder):
     """Serve until None is received; `("finish",)` ends the job.
 
     Args:
         connection: connection to the benchmark's process; `serve` first sends (URL, UID of the job).
         ranks: number of pods.
         lines: number of lines in the log of each pod.
-        certificate: path of the TLS certificate; every real API server serves TLS.
-        key: path of the certificate's key.
+        folder: folder that gets the files of the certificate authority; every real API server serves TLS.
     """
-    uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
     written = make_log(lines)
     pieces = [written[at : at + _PIECE_BYTES] for at in range(0, len(written), _PIECE_BYTES)]
 
@@ -59,9 +55,10 @@ def serve(connection, ranks, lines, certificate, key):
         registry.create("pods", _pod_manifest(rank), NAMESPACE)
         registry.bind(f"{JOB}-{rank}", "node", NAMESPACE)
         _set_pod_status(registry, rank, "Running", {"running": {"startedAt": NOW}})
-    server = ApiServer(registry, admin_token=TOKEN, log_source=source)
+    tls = create_server_context(folder / CA_CERTIFICATE, folder / CA_KEY)
+    server = ApiServer(registry, admin_token=TOKEN, log_source=source, tls=tls)
     server.start()
-    connection.send((server.url.replace("http:", "https:"), made["metadata"]["uid"]))
+    connection.send((server.url, made["metadata"]["uid"]))
     while connection.recv():
         for rank in range(ranks):
             ended = {"exitCode": 0, "reason": "Completed", "startedAt": NOW, "finishedAt": NOW}

@@ -5,19 +5,18 @@ No controller runs its jobs.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter
-
-import uvicorn
 
 from tests.support.counting_server import CountingServer
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.manifest import build_trainjob
 from trainjob_local.apiserver import Registry
+from trainjob_local.certificates import create_server_context
 from trainjob_local.runtimes import stock_runtimes
 
 NAMESPACE = "default"
+CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 RUNNING = {
     "trainjobs": {
         "jobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0, "failed": 0, "suspended": 0}]
@@ -58,7 +57,7 @@ def _manifest(kind, number):
     return {"metadata": {"name": f"bench-{number}"}, "spec": {"template": pod}}
 
 
-def serve(connection, kind, count, certificate, key):
+def serve(connection, kind, count, folder):
     """Serve `count` running jobs, and execute the orders until None is received.
 
     The orders are ("counts",), ("touch", jobs per second, seconds) and ("finish", names, jobs per second).
@@ -67,10 +66,8 @@ def serve(connection, kind, count, certificate, key):
         connection: connection to the benchmark's process; `serve` first sends (URL, UIDs by name).
         kind: `trainjobs` or `jobs`.
         count: number of jobs.
-        certificate: path of the TLS certificate; every real API server serves TLS.
-        key: path of the certificate's key.
+        folder: folder that gets the files of the certificate authority; every real API server serves TLS.
     """
-    uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
     registry = Registry(history=200_000)
     registry.create("clustertrainingruntimes", stock_runtimes()[0])  # the Kubeflow SDK reads it
     uids = {}
@@ -78,9 +75,9 @@ def serve(connection, kind, count, certificate, key):
         made = registry.create(kind, _manifest(kind, number), NAMESPACE)
         uids[made["metadata"]["name"]] = made["metadata"]["uid"]
         registry.patch(kind, made["metadata"]["name"], {"status": RUNNING[kind]}, NAMESPACE, subresource="status")
-    server = CountingServer(registry)
+    server = CountingServer(registry, create_server_context(folder / CA_CERTIFICATE, folder / CA_KEY))
     server.start()
-    connection.send((server.url.replace("http:", "https:"), uids))
+    connection.send((server.url, uids))
     names = list(uids)
 
     def touch(name):
