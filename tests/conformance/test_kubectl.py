@@ -144,6 +144,17 @@ def test_directives_of_patches(client, namespace):
     assert "finalizers" not in patch(**{"$deleteFromPrimitiveList/finalizers": ["example.org/b"]})
 
 
+@pytest.mark.parametrize("key", ["containers", "initContainers"])
+def test_added_containers(client, namespace, key):
+    """A patch cannot add a container to a pod, nor remove one."""
+    spec = {"schedulingGates": [{"name": "example.org/x"}], "containers": [{"name": "c", "image": "busybox"}]}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, namespace)
+    change = {"spec": {key: [{"name": "another", "image": "busybox"}]}}
+    refused = client.request("PATCH", path_of("Pod", namespace, "p"), change, content_type=STRATEGIC)
+    text = f'Pod "p" is invalid: spec.{key}: Forbidden: pod updates may not add or remove containers'
+    assert error_of(refused) == (422, "Invalid", text)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_metadata(client, namespace, kind):
     """Empty lists and maps of the metadata are not stored."""

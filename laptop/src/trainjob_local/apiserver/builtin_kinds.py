@@ -31,6 +31,7 @@ __all__ = ["BUILTIN_SCHEMAS", "METADATA", "REQUEST_BODY_SCHEMAS", "builtin_probl
 
 Json = dict[str, Any]
 
+_CONTAINER_LISTS = ("containers", "initContainers")
 _MUTABLE_POD_FIELDS = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
 _COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 _POD_IMMUTABLE_TEXT = (
@@ -82,7 +83,13 @@ def builtin_problems(plural: str, new: Mapping[str, Any], old: Mapping[str, Any]
 def _validate_pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     spec = new.get("spec") or {}
     yield from _pod_spec_problems(spec, "spec")
-    if old is not None and _immutable_pod_fields(spec) != _immutable_pod_fields(old.get("spec") or {}):
+    if old is None:
+        return
+    before = old.get("spec") or {}
+    other = [key for key in _CONTAINER_LISTS if len(spec.get(key) or ()) != len(before.get(key) or ())]
+    for key in other:
+        yield FieldProblem(f"spec.{key}", "Forbidden", detail="pod updates may not add or remove containers")
+    if not other and _immutable_pod_fields(spec) != _immutable_pod_fields(before):
         yield FieldProblem("spec", "Forbidden", detail=_POD_IMMUTABLE_TEXT)
 
 
@@ -99,7 +106,7 @@ def _pod_spec_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProb
         yield from problems
     if not spec.get("containers"):
         yield FieldProblem(f"{path}.containers", "Required value")
-    for key in ("containers", "initContainers"):
+    for key in _CONTAINER_LISTS:
         for index, container in enumerate(spec.get(key) or ()):
             yield from _container_problems(container, f"{path}.{key}[{index}]", volumes)
 
@@ -175,7 +182,7 @@ def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
 
 def _immutable_pod_fields(spec: Mapping[str, Any]) -> Json:
     fixed = {key: value for key, value in spec.items() if key not in _MUTABLE_POD_FIELDS}
-    for key in ("containers", "initContainers"):
+    for key in _CONTAINER_LISTS:
         fixed[key] = [{**container, "image": ""} for container in fixed.get(key) or ()]
     return fixed
 
