@@ -14,7 +14,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
@@ -45,7 +45,7 @@ MIGRATE = (
     ("Report the result for each field", ["migrate", "report", str(OLD_JOB)]),
 )
 _LOSS = re.compile(r"loss [0-9.]+")
-_REPLACED = (
+_REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "2026-01-01T00:00:00Z"),
     (re.compile(r"(?<=[a-z0-9]-)[0-9a-f]{8}(?=[-\s:/]|$)", re.M), "1a2b3c4d"),
     (re.compile(r"(-node-0-\d+)-[a-z0-9]{5}\b"), r"\1-x7k2m"),
@@ -54,6 +54,7 @@ _REPLACED = (
         "00000000-0000-0000-0000-000000000000",
     ),
     (re.compile(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b"), "1a2b3c4d5e6f7a8b-1a2b3c4d5e6f7a8b"),
+    (re.compile(r"(?<=\s)\d+[smh](?=  )"), lambda age: "5s".ljust(len(age[0]))),  # in a table
     (re.compile(r"(?<=\s)\d+[smh](?=[\s,]|$)", re.M), "5s"),
     (re.compile(r"\b\d:\d\d:\d\d\b"), "0:00:05"),
     (re.compile(r"(?<=\s)\s*\d+\.\d s$", re.M), " 5.0 s"),

@@ -42,6 +42,6 @@ def test_a_table_that_is_drawn_again_is_rendered_once():
     assert render(drawn) == "a  new\nb\n"
 
 
-def test_varying_texts_are_replaced():
-    output = "fine-tune-0f3c9a11-node-0-0-x7x2p  12s  2026-11-22T03:38:46Z"
-    assert replace_varying(output) == "fine-tune-1a2b3c4d-node-0-0-x7k2m  5s  2026-01-01T00:00:00Z"
+def test_varying_texts_are_replaced_and_columns_stay_aligned():
+    output = "fine-tune-0f3c9a11-node-0-0-x7x2p  12s  2026-11-22T03:38:46Z  12s, after 12s"
+    assert replace_varying(output) == "fine-tune-1a2b3c4d-node-0-0-x7k2m  5s   2026-01-01T00:00:00Z  5s, after 5s"
