@@ -119,6 +119,20 @@ def test_invalid_metadata(client, namespace, kind):
     create_objects(client, namespace, kind, "a", **good)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_null_as_owner(client, namespace, kind):
+    """A null among the ownerReferences is an empty reference, and gets 422."""
+    create_objects(client, namespace, kind, "a")
+    path, meta = path_of(kind, namespace, "a"), {"ownerReferences": [None]}
+    patched = client.request("PATCH", path, {"metadata": meta}, content_type="application/merge-patch+json")
+    created = client.request("POST", path_of(kind, namespace), idle_object(kind, "b", **meta))
+    for response in (patched, created):
+        code, reason, text = error_of(response)
+        assert (code, reason) == (422, "Invalid")
+        for part in ("apiVersion", "kind", "name", "uid"):
+            assert f'metadata.ownerReferences.{part}: Invalid value: ""' in text
+
+
 def test_bodies_that_are_not_json(client, namespace):
     """A body that is not JSON gets 400."""
     for kind in KINDS:

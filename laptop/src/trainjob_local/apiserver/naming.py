@@ -131,7 +131,8 @@ def metadata_problems(metadata: Mapping[str, Any]) -> list[FieldProblem]:
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
         detail = f"may not be more than {_ANNOTATIONS_BYTES} bytes"
         problems.append(FieldProblem("metadata.annotations", "Too long", detail=detail))
-    problems += _owner_problems(metadata.get("ownerReferences") or [])
+    # A null in a list is an empty object to Go.
+    problems += _owner_problems([owner or {} for owner in metadata.get("ownerReferences") or []])
     for name in metadata.get("finalizers") or []:
         problems += _invalid_value_problems("finalizers", _quote(name), label_key_problems(name or ""))
     return problems
