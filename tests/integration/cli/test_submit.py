@@ -96,8 +96,11 @@ def test_printed_trainjobs_can_be_applied(submit, laptop, namespace, steps):
             client.request("DELETE", path_of("TrainJob", namespace, printed["metadata"]["name"]))
 
 
-def test_output_summary_shows_digests_instead_of_packed_code(submit):
-    complete, summary = (submit("-", "-o", each, "--dialect", "2.2", input=STEPS) for each in ("yaml", "summary"))
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_output_summary_shows_digests_instead_of_packed_code(trainjob, command):
+    complete, summary = (
+        trainjob(command, "-", "-o", each, "--dialect", "2.2", input=STEPS) for each in ("yaml", "summary")
+    )
     assert (summary.returncode, summary.stderr) == (0, "")
     assert summary.stdout.startswith("# For reviewers. Print the TrainJobs with -o yaml to apply them.\n")
     assert len(summary.stdout) < 10_000 < 60_000 < len(complete.stdout)

@@ -9,7 +9,7 @@ import typer
 from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
-from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests
+from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests, print_manifests
 from trainjob.manifest import Dialect
 from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
@@ -46,7 +46,7 @@ def run(
     """
     requests = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*preview_requests(requests, namespace, dialect))
+        print_manifests(preview_requests(requests, namespace, dialect), output)
         return
     outcomes: list[Outcome] = []
     console = terminal.error_console() if as_json else terminal.console()
