@@ -1,4 +1,4 @@
-"""Where users find how to install the distributions of this project, for hints of errors."""
+"""Address of the page about installation, for the hints of errors."""
 
 from __future__ import annotations
 

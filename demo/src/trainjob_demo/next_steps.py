@@ -1,4 +1,4 @@
-"""What to do after the demo, as commands."""
+"""Commands that the demo prints at its end."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob_demo.errors import DemoError
+from trainjob_local.cache_folder import cache_folder
 
 __all__ = ["default_folder", "display_path", "exclusive_lock"]
 
@@ -20,10 +20,9 @@ def default_folder() -> Path:
         DemoError: this user has no home folder.
     """
     try:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cache_folder() / "demo"
     except RuntimeError:
         raise DemoError("this user has no home folder", hint="name a folder for the demo: --state DIR") from None
-    return Path(caches) / "trainjob" / "demo"
 
 
 def display_path(path: Path) -> Path:

@@ -24,6 +24,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
+from trainjob_local.cache_folder import cache_folder
+
 __all__ = ["ClusterRecord", "list_clusters", "register_cluster", "stop_cluster"]
 
 _LOG = logging.getLogger(__name__)
@@ -193,13 +195,12 @@ def _records_folders(*, create: bool = False) -> Iterator[Path]:
     The last one is for a home folder that is read-only or missing, as in containers. Only its owner can write to it, so
     no other user can add or replace a record there.
     """
-    below = Path("trainjob", "clusters")
     with contextlib.suppress(RuntimeError):  # no home folder
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / below
+        yield cache_folder() / "clusters"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or Path(tempfile.gettempdir()) / f"trainjob-{os.getuid()}")
     with contextlib.suppress(OSError):
         if create:
             runtime.mkdir(mode=0o700, exist_ok=True)
         facts = runtime.lstat()
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077:
-            yield runtime / below
+            yield runtime / "trainjob" / "clusters"

@@ -105,7 +105,7 @@ def test_a_signal_in_each_phase_leaves_no_process(phase, number, tmp_path, demo_
 
 
 def test_a_workflow_that_fails_shows_the_end_of_its_log(tmp_path):
-    """An environment with a program `python` that fails stands for a broken installation of kfp."""
+    """The error has the last lines of the log. Here `python` of the environment fails, as with a broken kfp."""
     program = tmp_path / "broken kfp" / "bin" / "python"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho No module named kfp\nexit 7\n")

@@ -18,7 +18,7 @@ _META = "apimachinery/pkg/apis/meta/v1"
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a type.
+    """A field of a type.
 
     Attributes:
         name: name in JSON; empty if JSON has the fields of its type in place of it.

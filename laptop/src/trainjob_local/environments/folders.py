@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from trainjob_local.cache_folder import cache_folder
 from trainjob_local.environments.errors import EnvironmentInUse
 from trainjob_local.environments.locks import EnvironmentLock
 
@@ -60,7 +61,7 @@ class Environment:
 
 def environments_folder() -> Path:
     """Return the folder of all environments, in the cache directory of the user."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainjob" / "environments"
+    return cache_folder() / "environments"
 
 
 def environment_folder(lock: EnvironmentLock) -> Path:
