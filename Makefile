@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist bump workflows versions lock trl clean
+.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist bump workflows versions lock trl clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,22 +67,28 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready ## run complete Airflow installations: every example, the page in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
-conformance: $(LAPTOP) controlplane ## write docs/conformance.md: the results of the conformance suite on each cluster
-	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
+conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
+	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
 
 EVIDENCE := $(CURDIR)/.cache/reliability
-reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/reliability.md and docs/features.md from their results; takes two hours
+reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready .venv/initializer/.ready .venv/torchtune/.ready ## write docs/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
+bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready .venv/initializer/.ready .venv/torchtune/.ready ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
-sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminal sessions of the demo and of the command trainjob
+sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob
 	$(call IN,core)/python tools/sessions/record.py
+
+SITE := .cache/site
+docs: .venv/docs/.ready ## build the documentation site into .cache/site/html, and check all links, anchors and references
+	$(call IN,docs)/python tools/docs/stage.py $(SITE)
+	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
+	@echo "the site: $(SITE)/html/index.html"
 
 readmes: .venv/kfp/.ready ## write the README.md of each Kubeflow component from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme
@@ -139,7 +145,7 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow.in|*/docs.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  case $$file in */launcher-kfp.in) more=--no-deps;; *) more=;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes $$more --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done

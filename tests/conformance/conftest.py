@@ -176,7 +176,7 @@ def job_group(cluster, unique):
 
 @pytest.fixture
 def record_feature(target, evidence):
-    """Return a function that records for docs/features.md that a feature was tested.
+    """Return a function that records for docs/evidence/features.md that a feature was tested.
 
     Only real control planes count: they have accepted the objects of the feature.
     """

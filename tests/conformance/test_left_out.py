@@ -1,4 +1,4 @@
-"""Features of real API servers that the laptop cluster does not have; docs/laptop-cluster.md lists them."""
+"""Features of real API servers that the laptop cluster does not have; docs/reference/laptop-cluster.md lists them."""
 
 from __future__ import annotations
 

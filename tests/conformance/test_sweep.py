@@ -112,7 +112,7 @@ def test_a_finished_job_is_kept_while_its_caller_runs(cluster):
 
 def test_adoption_during_a_sweep(cluster):
     """A job that a retry adopts between the sweep's check and its deletion is kept."""
-    # Two keys: a name that is used again while its first Job is starting may get no pod (docs/trainer.md).
+    # Two keys: a name that is used again while its first Job is starting may get no pod (docs/reference/trainer.md).
     for task, request in {"active": shell("sleep 600"), "ended": shell("true", ttl_after_success=NOW)}.items():
         first = submit(cluster, request, key(task))
         if task == "ended":

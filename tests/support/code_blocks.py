@@ -28,6 +28,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
     if path.name not in GENERATED
 )
+_TITLE = re.compile(r'\btitle="([^"]+)"')
 _NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 
 
@@ -40,6 +41,7 @@ class CodeBlock:
         line: number of the block's first line in it.
         language: the word after the fence; empty without one.
         text: the code.
+        title: name of the file that the page shows, from `title="NAME"` after the language; empty for other blocks.
         skip_reason: why no test runs it, from the comment `<!-- not run: reason -->` before it; empty if tests run it.
     """
 
@@ -47,6 +49,7 @@ class CodeBlock:
     line: int
     language: str
     text: str
+    title: str = ""
     skip_reason: str = ""
 
     def __str__(self) -> str:
@@ -69,7 +72,10 @@ def parse_blocks(text: str, page: str) -> list[CodeBlock]:
         if token.type == "fence" and token.map:
             comment = _NOT_RUN.match(before.content) if before and before.type == "html_block" else None
             reason = comment[1] if comment else ""
-            found.append(CodeBlock(page, token.map[0] + 2, token.info.strip(), token.content, reason))
+            language, _, attributes = token.info.strip().partition(" ")
+            title = _TITLE.search(attributes)
+            name = title[1] if title else ""
+            found.append(CodeBlock(page, token.map[0] + 2, language, token.content, name, reason))
     return found
 
 

@@ -92,7 +92,7 @@ class JobGroup:
 def diagnosis_row(
     problem: str, backend: str, report: str, error: JobFailed | None = None, *, ended_early: bool = True
 ) -> Object:
-    """Return a row for docs/reliability.md with the report that the waiter received."""
+    """Return a row for docs/evidence/reliability.md with the report that the waiter received."""
     end = "job waits; shown in the log"
     if error is not None:
         end = f"{'ended early' if ended_early else 'failed by itself'}: {type(error).__name__}"

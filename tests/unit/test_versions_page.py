@@ -1,4 +1,4 @@
-"""Tests that docs/versions.md has the versions of the lock files and of the control planes' Go modules."""
+"""Tests that docs/reference/versions.md has the versions of the lock files and of the control planes' Go modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "versions.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 REQUIREMENTS = (ROOT / "requirements", ROOT / "laptop" / "src" / "trainjob_local" / "requirements")
 MODULES = ROOT / "tests" / "controlplane"
 CONTROL_PLANE_FOLDERS = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "versions/2.0"}

@@ -1,4 +1,6 @@
-"""Benchmarks that compare this project with other clients; they print tables, or write docs/benchmarks.md with --write.
+"""Benchmarks that compare this project with other clients.
+
+They print tables. With --write, they also write docs/evidence/benchmarks.md.
 
 Each part compares values of one run. Parts that are not named keep their last stored values.
 """
@@ -25,7 +27,7 @@ import bench_training
 import bench_waiting
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGE, _RESULTS = _ROOT / "docs" / "benchmarks.md", _ROOT / ".cache" / "bench"
+_PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
 _PARTS = {
     "waiting": bench_waiting,
     "calls": bench_calls,
@@ -73,7 +75,7 @@ def _render_page(found):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(_PARTS)}; default: all")
-    parser.add_argument("--write", action="store_true", help="write the page docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the page docs/evidence/benchmarks.md")
     options = parser.parse_args()
     text = _render_page(list(_measure_parts(options.parts or list(_PARTS))))
     print(text)

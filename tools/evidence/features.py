@@ -1,4 +1,4 @@
-"""Generator of docs/features.md from features.md and test results.
+"""Generator of docs/evidence/features.md from features.md and test results.
 
 Usage: features.py DIR
 """
@@ -13,7 +13,7 @@ from tests.support.evidence import read_rows
 from tests.support.markdown import table
 
 _HERE = Path(__file__).resolve().parent
-_PAGE = _HERE.parents[1] / "docs" / "features.md"
+_PAGE = _HERE.parents[1] / "docs" / "evidence" / "features.md"
 _CELLS = ("Airflow example", "KFP example", "control plane", "real run")
 _ROWS = (
     "Python function",
@@ -74,7 +74,7 @@ def render_page(folder: Path) -> str:
 def _format_links(names: set[str]) -> str:
     """Format links to the tests; tests that differ only in their parameters get one link."""
     tests = sorted({tuple(name.partition("[")[0].split("::")) for name in names})
-    return ", ".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../{path})" for path, *_, test in tests)
+    return ", ".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../../{path})" for path, *_, test in tests)
 
 
 if __name__ == "__main__":

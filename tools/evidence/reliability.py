@@ -1,4 +1,4 @@
-"""Generator of docs/reliability.md from reliability.md and the rows of the tests and the soak test.
+"""Generator of docs/evidence/reliability.md from reliability.md and the rows of the tests and the soak test.
 
 Usage: reliability.py DIR
 """
@@ -17,7 +17,7 @@ from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
 
 _HERE = Path(__file__).resolve().parent
-_PAGE = _HERE.parents[1] / "docs" / "reliability.md"
+_PAGE = _HERE.parents[1] / "docs" / "evidence" / "reliability.md"
 _PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_=, ]+))?\}\}")
 _COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
 # Columns that identify a row, if its other texts differ each time; the last row is shown.

@@ -1,6 +1,6 @@
 """Soak test: jobs run for half an hour on a laptop cluster whose API server fails; each must end as expected.
 
-It prints a line each minute. With --evidence DIR, it writes its figures for docs/reliability.md.
+It prints a line each minute. With --evidence DIR, it writes its figures for docs/evidence/reliability.md.
 """
 
 from __future__ import annotations

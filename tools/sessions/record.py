@@ -1,4 +1,4 @@
-"""Generator of docs/sessions.md: real terminal output of the command and the demo.
+"""Generator of docs/evidence/sessions.md: real terminal output of the command and the demo.
 
 Usage: record.py [FILE]
 
@@ -25,7 +25,7 @@ from tests.support.polling import wait_until
 from tests.support.pseudo_terminal import PseudoTerminal
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "sessions.md"
+PAGE = ROOT / "docs" / "evidence" / "sessions.md"
 OLD_JOB = Path("tests/unit/migrate/cases/pytorch/guide.yaml")
 KUBECONFIG = ROOT / ".cache" / "demo" / "cluster-airflow" / "kubeconfig"
 TRAINJOB = [str(Path(sys.executable).with_name("trainjob"))]

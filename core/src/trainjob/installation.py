@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-INSTALLATION_PAGE = "https://github.com/trainjob/trainjob/blob/main/docs/installation.md"
+INSTALLATION_PAGE = "https://github.com/trainjob/trainjob/blob/main/docs/how-to/installation.md"

@@ -95,8 +95,8 @@ def test_each_manifest_is_accepted(admin, namespace, name):
 
 
 def test_the_documented_kustomization(plane, tmp_path, pytestconfig):
-    """The kustomization in docs/platform.md binds another account, in another namespace."""
-    page = (pytestconfig.rootpath / "docs" / "platform.md").read_text()
+    """The kustomization in docs/how-to/platform.md binds another account, in another namespace."""
+    page = (pytestconfig.rootpath / "docs" / "how-to" / "platform.md").read_text()
     shown = page.partition("```yaml\n")[2].partition("```")[0]
     base = os.path.relpath(shipped_manifests.MANIFESTS / "airflow", tmp_path)
     (tmp_path / "kustomization.yaml").write_text(shown.replace("trainjob/manifests/airflow", base))

@@ -87,7 +87,7 @@ def dags(plane, tmp_path_factory):
 def run_example(dags, plane):
     """Return a function that runs an example to its success, and returns its log.
 
-    Its first argument is a column of docs/features.md, which names the engine.
+    Its first argument is a column of docs/evidence/features.md, which names the engine.
     """
 
     def run(cell, name):

@@ -27,7 +27,7 @@ def test_the_connection_of_the_page_can_be_imported_and_names_a_cluster(airflow,
     [block] = [
         one
         for one in RUNNABLE_BLOCKS
-        if one.page == "docs/airflow.md" and one.language == "json" and "conn_type" in one.text
+        if one.page == "docs/reference/airflow.md" and one.language == "json" and "conn_type" in one.text
     ]
     file = tmp_path / "connections.json"
     file.write_text(block.text, "utf-8")

@@ -230,7 +230,7 @@ def test_the_check_finds_unknown_commands_and_options(arguments):
         check_trainjob(arguments)
 
 
-INSTALLATION_PAGE = "docs/installation.md"
+INSTALLATION_PAGE = "docs/how-to/installation.md"
 # A distribution of this project by its name, not by its folder.
 INDEX_INSTALLATION = re.compile(
     rf"(?:pip|uv tool) install[^`\n]*[\s'\"](?:{'|'.join(DISTRIBUTIONS)})(?=[\[\s'\"`=\\]|$)", re.MULTILINE

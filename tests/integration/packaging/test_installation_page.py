@@ -1,4 +1,4 @@
-"""Commands of docs/installation.md, run as written in new environments, on a copy of the checkout."""
+"""Commands of docs/how-to/installation.md, run as written in new environments, on a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from tests.integration.packaging.package_mirror import PackageMirror
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "installation.md"
+PAGE = ROOT / "docs" / "how-to" / "installation.md"
 UV = shutil.which("uv") or str(ROOT / ".venv" / "uv" / "bin" / "uv")
 AIRFLOW = "3.3.2"
 AFTER_THE_RELEASE = "After the first release"

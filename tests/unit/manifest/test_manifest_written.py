@@ -65,7 +65,7 @@ def test_one_file_may_have_both_kinds_and_a_name_applies_to_a_single_request():
 
 
 def test_the_example_file_in_the_docs_is_valid():
-    page = Path(__file__).resolve().parents[3] / "docs" / "command.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "command.md"
     [example, _claim] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]

@@ -1,4 +1,7 @@
-"""The table of fields in docs/migrating.md; `python -m tests.unit.migrate.fields_page` generates it."""
+"""The table of fields in docs/how-to/from-training-operator.md.
+
+`python -m tests.unit.migrate.fields_page` generates it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from trainjob_migrate import FieldResult, convert
 ROOT = Path(__file__).resolve().parents[3]
 
 
-PAGE = ROOT / "docs" / "migrating.md"
+PAGE = ROOT / "docs" / "how-to" / "from-training-operator.md"
 BEGIN, END = "<!-- fields: written by tests/unit/migrate/fields_page.py -->", "<!-- end of fields -->"
 _WORKER = "spec.pytorchReplicaSpecs.Worker"
 _POD = f"{_WORKER}.template.spec"

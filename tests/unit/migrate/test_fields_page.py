@@ -1,4 +1,4 @@
-"""Test of the generated table in docs/migrating.md."""
+"""Test of the generated table in docs/how-to/from-training-operator.md."""
 
 from __future__ import annotations
 

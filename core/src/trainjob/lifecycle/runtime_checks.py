@@ -2,7 +2,7 @@
 
 The API server accepts TrainJobs that then hang, fail in a pod, or lose fields without an error. Some patch a replicated
 job that the runtime does not have. The `trainer` of others reaches no container, or the members of their gang wait for
-each other. docs/decisions/0008-runtimes-are-read-when-named.md explains when a runtime is read.
+each other. docs/explanation/decisions/0008-runtimes-are-read-when-named.md explains when a runtime is read.
 """
 
 from __future__ import annotations
