@@ -1,7 +1,7 @@
 """Commands of the `console` blocks of a page, with the output that the page shows.
 
-A line that starts with `$ ` is a command, and lines that start with `> ` continue it. All other lines are output. A block
-with `title="NAME"` is a file that the reader writes before the commands after it.
+A line that starts with `$ ` is a command, and lines that start with `> ` continue it. All other lines are output. A
+block with `title="NAME"` is a file that the reader writes before the commands after it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def parse_commands(block: CodeBlock) -> Iterator[PageCommand]:
 
 
 def page_steps(page: str) -> list[CodeBlock | PageCommand]:
-    """Return the files and the commands of a page, in its order; blocks that are marked as not run are left out."""
+    """Return the files and the commands of a page, in its order.
+
+    Blocks that are marked as not run are left out.
+    """
     steps: list[CodeBlock | PageCommand] = []
     for block in RUNNABLE_BLOCKS:
         if block.page != page:
