@@ -46,7 +46,7 @@ class Limits:
     """Limits of a wait, and the actions when one is reached. A limit of None means no limit.
 
     Independent of the limits, a TrainJob that can no longer start is ended as failed, see
-    [trainjob.status.failure_rules][].
+    `trainjob.status.failure_rules`.
 
     Attributes:
         queued: limit on each time in a queue or suspended.

@@ -36,7 +36,7 @@ _MAX_SEARCHED = 4000  # characters of a message that are searched
 class Category(str, Enum):
     """Category of a problem; it determines the person or system that has to act.
 
-    [RULES][] has the consequences.
+    `RULES` has the consequences.
     """
 
     SUCCEEDED = "Succeeded"

@@ -32,7 +32,7 @@ class Outcome:
         namespace: namespace of the TrainJob.
         uid: uid of the TrainJob.
         phase: Complete, Failed or Deleted.
-        category: `Succeeded`, or the kind of the failure; [trainjob.status.failure_rules.RULES][] has the rule of each.
+        category: `Succeeded`, or the kind of the failure; `trainjob.status.failure_rules.RULES` has the rule of each.
         reason: reason of the condition, or of this project if there is none.
         message: message of the condition, or of this project.
         step: replicated job that failed first, such as `node`.
@@ -108,7 +108,7 @@ class Outcome:
 
         Raises:
             JobFailed: the TrainJob did not succeed. The class is that of its category in
-                [trainjob.status.failure_rules.RULES][].
+                `trainjob.status.failure_rules.RULES`.
         """
         if self.succeeded:
             return
