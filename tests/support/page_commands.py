@@ -1,7 +1,8 @@
 """Commands of the `console` blocks of a page, with the output that the page shows.
 
 A line that starts with `$ ` is a command, and lines that start with `> ` continue it. All other lines are output. A
-block with `title="NAME"` is a file that the reader writes before the commands after it.
+block with `title="NAME"` is a file that the reader writes before the commands after it. A command must fail
+if the page shows an error message below it. Every other command must succeed, unless `$ echo $?` follows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tests.support.code_blocks import RUNNABLE_BLOCKS, CodeBlock
 
 # Texts that differ from run to run: numbers, identifiers of hexadecimal digits, and blanks that align a table.
 _VARYING = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\d+(?:\.\d+)?|\s+|\.\.\.")
+# The messages of `trainjob` and of kubectl.
+_ERROR_LINE = re.compile(r"error: |Error: |Error from server(?: \(\w+\))?: |Usage: ")
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,22 @@ def page_steps(page: str) -> list[CodeBlock | PageCommand]:
     return steps
 
 
+def shows_failure(command: PageCommand) -> bool:
+    """Return whether the page shows an error message as the command's output."""
+    return any(_ERROR_LINE.match(line) for line in command.output)
+
+
 def find_missing_line(expected: tuple[str, ...], actual: str) -> str | None:
     """Return the first line of the page's output that the command did not print, or None.
 
     The lines must appear in the same order; others may be between them. Numbers, identifiers and blanks may differ, and
-    `...` stands for any text.
+    `...` stands for any text, on a line of its own for any lines.
     """
     lines = iter(actual.splitlines())
     for line in expected:
-        if line.strip() and not any(_line_pattern(line).fullmatch(printed.strip()) for printed in lines):
+        if line.strip() not in ("", "...") and not any(
+            _line_pattern(line).fullmatch(printed.strip()) for printed in lines
+        ):
             return line
     return None
 

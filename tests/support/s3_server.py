@@ -26,7 +26,7 @@ class _Handler(ObjectHandler):
         return unquote(path).strip("/")
 
     def check_access(self, key: str) -> Response | None:
-        if f"Credential={self.store.access_key}/" not in self.headers.get("Authorization", ""):
+        if f"Credential={self.store.access_key}" not in self.headers.get("Authorization", ""):
             return _error(403, "InvalidAccessKeyId")
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
             return _error(404, "NoSuchBucket")
@@ -65,6 +65,8 @@ class _Handler(ObjectHandler):
 
 @dataclass
 class S3Server(ObjectServer):
+    """The store; with an empty `access_key` it accepts every key, but no request without one."""
+
     scheme: ClassVar[str] = "s3"
     handler: ClassVar[type[ObjectHandler]] = _Handler
     access_key: str = "access-key-of-the-test"

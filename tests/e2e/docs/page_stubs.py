@@ -1,0 +1,45 @@
+"""Content of the servers that the pages' jobs use in place of the Hugging Face Hub and of S3."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
+
+__all__ = ["BUCKETS", "MODELS", "make_page_hub"]
+
+MODELS = (
+    "meta-llama/Llama-3.2-1B-Instruct",
+    "Qwen/Qwen2.5-0.5B-Instruct",
+    "Qwen/Qwen2.5-1.5B-Instruct",
+    "Qwen/Qwen3-0.6B",
+)
+"""Models of the pages; each is the demo's tiny Llama."""
+
+BUCKETS = ("models", "mirror", "data", "checkpoints")
+"""Buckets of the pages;"""
+
+# The demo's rows, also under the names that the pages' own datasets have.
+_COPY = """
+import sys, pyarrow.parquet as parquet
+table = parquet.read_table(sys.argv[1])
+for name, copied in (("question", "input"), ("answer", "output")):
+    table = table.append_column(name, table[copied])
+parquet.write_table(table, sys.argv[2])
+"""
+
+
+def make_page_hub(folder: Path) -> Path:
+    """Write the models and datasets of the pages in the layout that the loopback hub serves."""
+    make_demo_hub(folder)
+    for model in MODELS:
+        shutil.copytree(folder / "models" / "demo" / "tiny-llama", folder / "models" / model)
+    demo, tickets = folder / "datasets" / "demo" / "tickets", folder / "datasets" / "acme" / "tickets"
+    python = TRL_ENVIRONMENTS["torchtune"] / "bin" / "python"
+    for file in [*demo.glob("data/*"), *demo.glob("heldout/*")]:
+        copy = tickets / file.relative_to(demo)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([python, "-c", _COPY, file, copy], check=True)
+    return folder
