@@ -1,8 +1,9 @@
 """Extension of Griffe that documents the fields of pydantic models.
 
 Griffe reads the sources without running them, so it does not know that the fields of a model are the arguments of its
-constructor. This extension turns the section `Attributes` of each subclass of `trainjob.spec.base.Spec` into a section
-`Parameters`, with the types and defaults of the fields. Fields of base classes are included.
+constructor. This extension adds the constructor of each subclass of `trainjob.spec.base.Spec`. It turns the section
+`Attributes` of the class into a section `Parameters`, with the types and defaults of the fields. Fields of base classes
+are included.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class ModelFields(griffe.Extension):
         parameters = {model.path: _document_fields(model) for model in models}  # before the docstrings are changed
         for model in models:
             _replace_attributes(model, parameters[model.path])
+            _add_constructor(model, parameters[model.path])
 
 
 def _classes(scope: griffe.Module | griffe.Class) -> list[griffe.Class]:
@@ -55,7 +57,9 @@ def _document_fields(model: griffe.Class) -> list[griffe.DocstringParameter]:
     for each in classes:
         for section in each.docstring.parsed if each.docstring else ():
             for described in section.value if section.kind is griffe.DocstringSectionKind.attributes else ():
-                definition = next((one.members[described.name] for one in classes if described.name in one.members), None)
+                definition = next(
+                    (one.members[described.name] for one in classes if described.name in one.members), None
+                )
                 if described.name in fields or definition is None or "instance-attribute" not in definition.labels:
                     continue
                 fields[described.name] = griffe.DocstringParameter(
@@ -68,7 +72,7 @@ def _document_fields(model: griffe.Class) -> list[griffe.DocstringParameter]:
 
 
 def _replace_attributes(model: griffe.Class, fields: list[griffe.DocstringParameter]) -> None:
-    """Replace the section `Attributes` of a model's docstring by `Parameters`, or add that section."""
+    """Replace the section `Attributes` of a docstring by `Parameters`, or add that section."""
     if model.docstring is None or not fields:
         return
     names = {field.name for field in fields}
@@ -80,6 +84,23 @@ def _replace_attributes(model: griffe.Class, fields: list[griffe.DocstringParame
         else:
             sections.append(section)
     model.docstring.parsed = [*sections, griffe.DocstringSectionParameters(fields)]
+
+
+def _add_constructor(model: griffe.Class, fields: list[griffe.DocstringParameter]) -> None:
+    """Add the constructor, which Griffe uses for the signature of a class."""
+    keyword_only = griffe.ParameterKind.keyword_only
+    constructor = griffe.Function(
+        "__init__",
+        parameters=griffe.Parameters(
+            griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword),
+            *(
+                griffe.Parameter(each.name, annotation=each.annotation, kind=keyword_only, default=each.value)
+                for each in fields
+            ),
+        ),
+        parent=model,
+    )
+    model.set_member("__init__", constructor)
 
 
 def _default(value: Any) -> Any:
@@ -96,7 +117,7 @@ def _default(value: Any) -> Any:
 
 
 def _resolve_type(expression: Any) -> Any:
-    """Return a type without the rules for pydantic, and with the types that names of such types stand for."""
+    """Return a type without rules for pydantic, and with the types that aliases stand for."""
     if isinstance(expression, griffe.ExprName):
         definition = _find_definition(expression)
         return expression if definition is None else _resolve_type(definition)

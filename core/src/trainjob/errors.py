@@ -136,6 +136,11 @@ class InvalidSpec(TrainJobError, ValueError):
 
     It is a `ValueError`, too, so that pydantic can report it from inside a validator.
 
+    Cause: A field has a value that is not allowed, a required field is missing, or two fields contradict each
+    other.
+
+    Remedy: Correct the fields that the message names. Nothing was sent.
+
     Attributes:
         problems: every rule that was broken, not only the first.
     """
@@ -150,6 +155,10 @@ class InvalidSpec(TrainJobError, ValueError):
 class ClusterError(TrainJobError):
     """A request to the Kubernetes API that failed or was refused.
 
+    Cause: The API server sent an error that no subclass describes, or another server responds.
+
+    Remedy: Check that the connection names a Kubernetes API server, and that no proxy responds instead of it.
+
     Attributes:
         status: HTTP status code; None without a response.
         reason: `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
@@ -162,13 +171,23 @@ class ClusterError(TrainJobError):
 
 
 class NoClusterConfigured(ClusterError):
-    """A connection that can't be opened: no usable kubeconfig or service account."""
+    """A connection that can't be opened: no usable kubeconfig or service account.
+
+    Cause: No kubeconfig exists, a file or context of it is missing, or its URL begins with `http://` although the
+    server uses TLS.
+
+    Remedy: Set `KUBECONFIG`, the Airflow connection or `--kubeconfig` to a usable kubeconfig. In a pod, mount the
+    service account's token.
+    """
 
 
 class ClusterUnreachable(ClusterError):
     """A request without a response.
 
-    Causes are a wrong address, a refused or reset connection, DNS, TLS, or a time-out.
+    Cause: The address is wrong, the connection was refused or reset, or DNS, TLS or a time-out failed.
+
+    Remedy: Check that the API server runs, that the connection names it, and that `NO_PROXY` contains it if
+    `HTTPS_PROXY` is set.
     """
 
     retryable = True
@@ -178,6 +197,10 @@ class InvalidResponse(ClusterError):
     """A successful response with an empty body, or without fields that it must have.
 
     After a request to create an object, the object may exist.
+
+    Cause: A proxy or gateway responded instead of the API server, or the response was truncated.
+
+    Remedy: Try again. If the error persists, connect without the proxy.
     """
 
     retryable = True
@@ -185,6 +208,10 @@ class InvalidResponse(ClusterError):
 
 class ServerUnavailable(ClusterError):
     """A response 429 or 5xx of the API server, or a required webhook that is down.
+
+    Cause: The API server is overloaded or restarts, or a webhook that it requires does not respond.
+
+    Remedy: Wait. If the message names a webhook, have a cluster administrator restore it.
 
     Attributes:
         retry_after: seconds to wait, from the header `Retry-After`; None without it.
@@ -206,45 +233,94 @@ class ServerUnavailable(ClusterError):
 
 
 class Unauthorized(ClusterError):
-    """401: the credentials are missing, wrong or expired."""
+    """401: the credentials are missing, wrong or expired.
+
+    Cause: The token or certificate of the connection is missing, wrong or expired.
+
+    Remedy: Log in again, or renew the token or certificate of the connection.
+    """
 
 
 class PermissionDenied(ClusterError):
-    """403 from RBAC: the credentials are valid, but a rule is missing."""
+    """403 from RBAC: the credentials are valid, but a rule is missing.
+
+    Cause: The account has no Role with this permission in the namespace.
+
+    Remedy: Run `trainjob check`, which lists the missing permissions, and have an administrator apply the Roles in
+    `manifests/`.
+    """
 
 
 class AdmissionRefused(ClusterError):
-    """400, 403 from a webhook, or 422: the server refuses the object itself."""
+    """400, 403 from a webhook, or 422: the server refuses the object itself.
+
+    Cause: A field is invalid for the installed Trainer, or a webhook or policy of the cluster refuses the object.
+
+    Remedy: Correct what the message names, or have an administrator change the policy.
+    """
 
     exit_code = ExitCode.INVALID_REQUEST
 
 
 class QuotaExceeded(ClusterError):
-    """403 from a ResourceQuota: the namespace has reached its limit for these objects."""
+    """403 from a ResourceQuota: the namespace has reached its limit for these objects.
+
+    Cause: A ResourceQuota of the namespace is used up.
+
+    Remedy: Wait until other jobs end, or have an administrator raise the ResourceQuota.
+    """
 
     retryable = True
 
 
 class NotFound(ClusterError):
-    """404: the object or its kind does not exist."""
+    """404: the object or its kind does not exist.
+
+    Cause: The name or the namespace is wrong, the object was deleted, or Kubeflow Trainer is not installed.
+
+    Remedy: Check the name and the namespace. `trainjob check` reports whether the Trainer and its runtimes are
+    installed.
+    """
 
 
 class Conflict(ClusterError):
-    """409: the name exists, or a precondition such as the uid does not hold."""
+    """409: the name exists, or a precondition such as the uid does not hold.
+
+    Cause: Another client changed or created the object at the same time, or the TrainJob cannot be suspended.
+
+    Remedy: Try again. For a TrainJob in a Kueue queue or on a stock TorchTune runtime, cancel it instead of
+    suspending it.
+    """
 
 
 class Expired(ClusterError):
-    """410: the resourceVersion of a watch or list is too old; list again."""
+    """410: the resourceVersion of a watch or list is too old; list again.
+
+    Cause: The API server has compacted its history since the list or watch began.
+
+    Remedy: None. This project lists again by itself; a program of your own has to do the same.
+    """
 
 
 class OwnershipConflict(TrainJobError):
-    """A TrainJob with the requested name exists and belongs to another owner."""
+    """A TrainJob with the requested name exists and belongs to another owner.
+
+    Cause: The name of the existing TrainJob is the one that this step uses, but its annotation has another run key, for
+    example because a user copied it.
+
+    Remedy: Delete the other TrainJob, or create it under another name.
+    """
 
 
 class JobFailed(TrainJobError):
     """A TrainJob that ended without success.
 
     If the cause is known, the error is of one of the subclasses below.
+
+    Cause: The TrainJob ended for a reason that is not known, for example because its pods were deleted before they
+    could be read.
+
+    Remedy: Read the events in the message, and run `trainjob describe` on the TrainJob.
 
     Attributes:
         outcome: the [trainjob.status.Outcome][] with step, rank, exit code, events and last log lines.
@@ -262,34 +338,64 @@ class CommandFailed(JobFailed):
     """The step's own command ended with an error.
 
     The same code on the same data is likely to fail again.
+
+    Cause: The command returned an exit code other than 0, or restarted more often than `max_restarts` allows.
+
+    Remedy: Read the last log lines in the message, and correct the program, its arguments or its data.
     """
 
 
 class InstallationFailed(JobFailed):
-    """The packages of a training could not be installed in its pod."""
+    """The packages of a training could not be installed in its pod.
+
+    Cause: The pods cannot reach the package index, or the index does not have the packages.
+
+    Remedy: Give an image that contains the packages, an index that the pods reach (`pip_index_url`), or wheels
+    (`wheels_path`).
+    """
 
     retryable = True
 
 
 class OutOfMemory(JobFailed):
-    """A container of the step needed more memory than its limit."""
+    """A container of the step needed more memory than its limit.
+
+    Cause: The container exceeded its memory limit (`OOMKilled`). An error of CUDA is a `CommandFailed`.
+
+    Remedy: Give the step more memory (`resources_per_node`), or use smaller batches or a smaller model.
+    """
 
 
 class DeadlineExceeded(JobFailed):
-    """The TrainJob was active for longer than its deadline, and the cluster ended it."""
+    """The TrainJob was active for longer than its deadline, and the cluster ended it.
+
+    Cause: The `deadline` of the step, or `activeDeadlineSeconds` of the runtime, is too short for the work.
+
+    Remedy: Raise the deadline, or find out why the step is slow.
+    """
 
 
 class Interrupted(JobFailed):
     """The pod was evicted, preempted, or lost with its node.
 
     Nothing is wrong with the step itself.
+
+    Cause: A node was drained, failed or ran out of resources, or the scheduler preempted the pod.
+
+    Remedy: None. The step starts another attempt, up to `interruption_retries` times. If it happens often, raise
+    that number.
     """
 
     retryable = True
 
 
 class JobDeleted(JobFailed):
-    """Somebody deleted the TrainJob during the wait, which never counts as success."""
+    """Somebody deleted the TrainJob during the wait, which never counts as success.
+
+    Cause: A user, a sweep or a garbage collector deleted the TrainJob.
+
+    Remedy: Find out who deleted it, for example in the audit log of the API server. A retry starts a new attempt.
+    """
 
     retryable = True
 
@@ -298,19 +404,33 @@ class NeverStarted(JobFailed):
     """A job that was ended because its pods could not start, and a longer wait would not help.
 
     An object that the step's pods need is missing, wrong or refused.
+
+    Cause: A Secret, a claim, a queue or a service account is missing, the command is not in the image, or a policy
+    refuses the pods.
+
+    Remedy: Create or correct what the message names. `trainjob.status.Category` lists the reasons.
     """
 
     was_tried = False
 
 
 class ImageUnavailable(NeverStarted):
-    """The registry does not have the step's image, or refuses it to these pods."""
+    """The registry does not have the step's image, or refuses it to these pods.
+
+    Cause: The name or the tag is wrong, or the pods have no credentials for the registry.
+
+    Remedy: Correct the image, or give the pods an image pull secret (`Placement.image_pull_secrets`).
+    """
 
 
 class WaitTimeout(TrainJobError, TimeoutError):
     """A limit on waiting was reached.
 
     The message says what happened to the job.
+
+    Cause: The TrainJob was longer in the queue, in its start or in total than the limit allows.
+
+    Remedy: Read the reason in the message. Raise the limit, or remove what the TrainJob waits for.
     """
 
     exit_code = ExitCode.STILL_RUNNING
@@ -318,8 +438,21 @@ class WaitTimeout(TrainJobError, TimeoutError):
 
 
 class ExportError(TrainJobError):
-    """The trained model could not be found, made loadable, sent or registered."""
+    """The trained model could not be found, made loadable, sent or registered.
+
+    Cause: There is no complete checkpoint, the destination refuses the credentials, or the destination has other
+    files. The program in the pod raises the error; a caller gets a `CommandFailed` with its message.
+
+    Remedy: Do what the message says. The export may be repeated at any time.
+    """
 
 
 class FetchError(TrainJobError):
-    """A dataset or a model could not be fetched."""
+    """A dataset or a model could not be fetched.
+
+    Cause: The address is wrong, or the credentials or the license do not allow the download. The program in the
+    pod raises the error; a caller gets a `CommandFailed` with its message.
+
+    Remedy: Check the address, the Secret and, for a gated model, that its license was accepted. The step may be
+    repeated at any time.
+    """

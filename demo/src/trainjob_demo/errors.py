@@ -12,7 +12,13 @@ _LAST_LINES = 30
 
 
 class DemoError(TrainJobError):
-    """A demo that cannot run, or a program of it that failed."""
+    """A demo that cannot run, or a program of it that failed.
+
+    Cause: Airflow, the pipeline or another program of the demo failed, its folder cannot be used, or another demo
+    uses it.
+
+    Remedy: Read the last lines in the message, and the log that it names.
+    """
 
     @classmethod
     def from_program(cls, program: str, exit_code: int, log: Path) -> DemoError:

@@ -12,6 +12,10 @@ __all__ = ["EnvironmentInUse", "EnvironmentNotCreated"]
 class EnvironmentNotCreated(TrainJobError):
     """An environment that could not be created.
 
+    Cause: The package index cannot be reached, the disk is full, or no suitable Python is installed.
+
+    Remedy: Follow the hint of the message, or name an existing environment: `--environment NAME=DIR`.
+
     Attributes:
         name: name of the environment.
     """
@@ -23,6 +27,10 @@ class EnvironmentNotCreated(TrainJobError):
 
 class EnvironmentInUse(TrainJobError):
     """An environment that cannot be deleted: containers run in it, or it is being created.
+
+    Cause: `trainjob local clean` found a cluster or a demo that uses the environment.
+
+    Remedy: Stop the cluster: `trainjob local down`.
 
     Attributes:
         path: folder of the environment.
