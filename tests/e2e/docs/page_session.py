@@ -10,9 +10,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.code_blocks import CodeBlock
 from tests.support.page_commands import PageCommand, find_missing_line, shows_failure
 
 __all__ = ["PageFailure", "PageSession"]
@@ -53,7 +55,7 @@ class PageSession:
         self._folder, self._scratch, self._environment = folder, scratch, dict(environment)
         self._replacements, self._seconds = replacements, seconds
         self._number = 0
-        self.timings: list[tuple[float, PageCommand]] = []
+        self.timings: list[tuple[float, CodeBlock | PageCommand]] = []
 
     def __enter__(self) -> PageSession:
         reading, self._answers = os.pipe()
@@ -93,25 +95,26 @@ class PageSession:
             return True
         return False
 
-    def write(self, name: str, text: str) -> None:
-        """Write a file that the page shows."""
-        path = self._folder / name
+    def _write(self, block: CodeBlock) -> None:
+        path = self._folder / block.title
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self._replace(text), "utf-8")
+        path.write_text(self._replace(block.text), "utf-8")
 
-    def run(self, commands: Sequence[PageCommand]) -> None:
-        """Run the commands in their order.
+    def run(self, steps: Sequence[CodeBlock | PageCommand]) -> None:
+        """Write the files and run the commands, in their order.
 
         Raises:
             PageFailure: a command failed, took too long, or did not print what the page shows.
         """
-        for command, following in zip(commands, [*commands[1:], None], strict=True):
+        for step, following in zip_longest(steps, steps[1:]):
             began = time.monotonic()
-            if _UNTIL_STOPPED.match(command.text):
-                self._start(command)
+            if isinstance(step, CodeBlock):
+                self._write(step)
+            elif _UNTIL_STOPPED.match(step.text):
+                self._start(step)
             else:
-                self._run(command, checks_status=following is None or following.text != _STATUS)
-            self.timings.append((time.monotonic() - began, command))
+                self._run(step, checks_status=following is None or following.text != _STATUS)
+            self.timings.append((time.monotonic() - began, step))
 
     def _replace(self, text: str) -> str:
         for shown, used in self._replacements.items():

@@ -23,11 +23,16 @@ BUCKETS = ("models", "mirror", "data", "checkpoints")
 
 # The demo's rows, also under the names that the pages' own datasets have.
 _COPY = """
-import sys, pyarrow.parquet as parquet
+import sys, pyarrow, pyarrow.parquet as parquet
 table = parquet.read_table(sys.argv[1])
 for name, copied in (("question", "input"), ("answer", "output")):
     table = table.append_column(name, table[copied])
 parquet.write_table(table, sys.argv[2])
+chats = [
+    [{"role": "user", "content": row["input"]}, {"role": "assistant", "content": row["output"]}]
+    for row in table.to_pylist()
+]
+parquet.write_table(pyarrow.table({"messages": chats}), sys.argv[3])
 """
 
 
@@ -37,9 +42,11 @@ def make_page_hub(folder: Path) -> Path:
     for model in MODELS:
         shutil.copytree(folder / "models" / "demo" / "tiny-llama", folder / "models" / model)
     demo, tickets = folder / "datasets" / "demo" / "tickets", folder / "datasets" / "acme" / "tickets"
+    chats = folder / "datasets" / "trl-lib" / "Capybara"
     python = TRL_ENVIRONMENTS["torchtune"] / "bin" / "python"
     for file in [*demo.glob("data/*"), *demo.glob("heldout/*")]:
-        copy = tickets / file.relative_to(demo)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([python, "-c", _COPY, file, copy], check=True)
+        copies = [dataset / file.relative_to(demo) for dataset in (tickets, chats)]
+        for copy in copies:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([python, "-c", _COPY, file, *copies], check=True)
     return folder

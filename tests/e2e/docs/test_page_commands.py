@@ -41,12 +41,7 @@ def test_the_commands_of_a_page(page, kubectl_program, request, tmp_path):
             (folders["programs"] / "kubectl").symlink_to(kubectl_program)
             environment = session_environment(folders["home"], folders["programs"], cluster.kubeconfig)
             replacements = dict.fromkeys(S3_ADDRESSES, store.url)
-            try:
-                run_steps(steps, PageSession(folders["page"], folders["scratch"], environment, replacements))
-            except PageFailure as failure:
-                reason = str(failure)
-            else:
-                reason = ""
+            reason = run_steps(steps, PageSession(folders["page"], folders["scratch"], environment, replacements))
     if reason:
         pytest.fail(reason, pytrace=False)
 
@@ -69,16 +64,14 @@ def session_environment(home: Path, programs: Path, kubeconfig: Path) -> dict[st
     }
 
 
-def run_steps(steps: list[CodeBlock | PageCommand], session: PageSession) -> None:
-    with session:
-        commands: list[PageCommand] = []
-        for step in steps:
-            if isinstance(step, PageCommand):
-                commands.append(step)
-                continue
-            session.run(commands)
-            commands = []
-            session.write(step.title, step.text)
-        session.run(commands)
-    for seconds, command in session.timings:
-        print(f"{seconds:6.1f} s  {command}")
+def run_steps(steps: list[CodeBlock | PageCommand], session: PageSession) -> str:
+    """Run the steps of a page, and return why a command failed, if any did."""
+    try:
+        with session:
+            session.run(steps)
+    except PageFailure as failure:
+        return str(failure)
+    finally:
+        for seconds, command in session.timings:
+            print(f"{seconds:6.1f} s  {command}")
+    return ""
