@@ -29,6 +29,11 @@ class FrameworkName(str, Enum):
 
 _ENGINE = typer.Option(help="Engine that runs the chain: an Airflow DAG, or a Kubeflow pipeline.")
 _FRAMEWORK = typer.Option(help="Framework that trains the model.")
+_WORKFLOW = typer.Option(
+    metavar="FILE",
+    help="DAG or pipeline to run instead of the demo's, such as a changed copy of it. A DAG has the name of its file.",
+    show_default=False,
+)
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
@@ -51,6 +56,7 @@ def commands() -> typer.Typer:
 def demo(
     engine: Annotated[EngineName, _ENGINE] = EngineName.AIRFLOW,
     framework: Annotated[FrameworkName, _FRAMEWORK] = FrameworkName.TORCHTUNE,
+    workflow: Annotated[Path | None, _WORKFLOW] = None,
     environment: Annotated[list[str] | None, _ENVIRONMENT] = None,
     state: Annotated[Path | None, _STATE] = None,
 ) -> None:
@@ -63,13 +69,14 @@ def demo(
     Example: trainjob demo --engine kfp --framework trl
     """
     from trainjob_demo.environments import open_environments, parse_environments, select_locks
-    from trainjob_demo.paths import default_folder, exclusive_lock
+    from trainjob_demo.paths import default_folder, exclusive_lock, find_workflow
     from trainjob_demo.processes import ensure_user_name
     from trainjob_demo.runner import handle_signals, run_demo
 
     handle_signals()
     ensure_user_name()
     folder = (state or default_folder()).absolute()
+    file = workflow and find_workflow(workflow)
     locks, existing = select_locks(engine.value, framework.value), parse_environments(environment or [])
     with exclusive_lock(folder, engine.value), open_environments(locks, existing) as environments:
-        run_demo(engine.value, framework.value, environments, folder)
+        run_demo(engine.value, framework.value, environments, folder, file)

@@ -7,10 +7,11 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainjob.errors import InvalidSpec, Problem
 from trainjob_demo.errors import DemoError
 from trainjob_local.cache_folder import cache_folder
 
-__all__ = ["default_folder", "display_path", "exclusive_lock"]
+__all__ = ["default_folder", "display_path", "exclusive_lock", "find_workflow"]
 
 
 def default_folder() -> Path:
@@ -31,6 +32,20 @@ def display_path(path: Path) -> Path:
         if path.is_relative_to(Path.cwd()):
             return path.relative_to(Path.cwd())
     return path
+
+
+def find_workflow(file: Path) -> Path:
+    """Return the absolute path of a workflow of the user.
+
+    Args:
+        file: Python file of a DAG or a pipeline.
+
+    Raises:
+        InvalidSpec: the file does not exist.
+    """
+    if not file.is_file():
+        raise InvalidSpec(Problem("--workflow", str(file), "name the Python file of a DAG or a pipeline"))
+    return file.absolute()
 
 
 @contextlib.contextmanager

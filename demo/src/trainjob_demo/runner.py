@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import signal
 import sys
@@ -15,12 +16,14 @@ from trainjob.client import Cluster, Connection
 from trainjob.local import LocalCluster
 from trainjob_demo.chain import find_export_folder, run_chain
 from trainjob_demo.engines import ENGINES
+from trainjob_demo.errors import DemoError
 from trainjob_demo.next_steps import format_next_steps
 from trainjob_demo.paths import display_path
 from trainjob_demo.tickets_hub import BASE_MODEL, Scorer, make_hub
 from trainjob_local.demo.hub import HubServer
+from trainjob_local.running_clusters import list_clusters
 
-__all__ = ["WORKFLOWS", "handle_signals", "run_demo"]
+__all__ = ["WORKFLOWS", "handle_signals", "remove_cluster", "run_demo"]
 
 WORKFLOWS = {"torchtune": "tickets_llm", "trl": "trl_sft"}
 """Name of the DAG and the pipeline of each framework."""
@@ -35,7 +38,26 @@ def handle_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore SIGINT
 
 
-def run_demo(engine_name: str, framework: str, environments: Mapping[str, Path], folder: Path) -> None:
+def remove_cluster(state: Path) -> None:
+    """Delete the files of the cluster of the previous demo.
+
+    Args:
+        state: folder of the cluster.
+
+    Raises:
+        DemoError: the cluster is running, because the user has started it again.
+    """
+    if any(Path(cluster.state).resolve() == state.resolve() for cluster in list_clusters()):
+        raise DemoError(
+            f"the laptop cluster of the previous demo is running, and the demo would delete its files: {state}",
+            hint=f"stop it: {shlex.join(['trainjob', 'local', 'down', '--state', str(state)])}",
+        )
+    shutil.rmtree(state, ignore_errors=True)
+
+
+def run_demo(
+    engine_name: str, framework: str, environments: Mapping[str, Path], folder: Path, workflow: Path | None = None
+) -> None:
     """Run the chain on a new laptop cluster, and print the scores of both models.
 
     Args:
@@ -43,16 +65,17 @@ def run_demo(engine_name: str, framework: str, environments: Mapping[str, Path],
         framework: one of `WORKFLOWS`.
         environments: folders of the Python environments `initializer`, and of the framework and the engine.
         folder: the demo's folder, whose lock this process holds.
+        workflow: file of the DAG or the pipeline; None means the demo's own.
 
     Raises:
         ClusterError: the laptop cluster did not start, or does not answer.
         DemoError: a program or the workflow failed.
     """
     engine = ENGINES[engine_name](environments[engine_name], folder)
-    workflow = engine.workflows / f"{WORKFLOWS[framework]}.py"
+    workflow = workflow or engine.workflows / f"{WORKFLOWS[framework]}.py"
     training = environments[framework]
     state = folder / f"cluster-{engine_name}"
-    shutil.rmtree(state, ignore_errors=True)
+    remove_cluster(state)
     with tempfile.TemporaryDirectory(prefix="demo-hub-") as hub_folder, contextlib.ExitStack() as stack:
         hub = Path(hub_folder)
         print("creating the tiny model and the tickets", flush=True)

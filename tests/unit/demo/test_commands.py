@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from trainjob_demo import runner
 from trainjob_demo.engines import ENGINES
+from trainjob_demo.errors import DemoError
 from trainjob_demo.next_steps import format_next_steps
-from trainjob_demo.runner import WORKFLOWS
+from trainjob_demo.runner import WORKFLOWS, remove_cluster
+from trainjob_local.running_clusters import ClusterRecord
 
 KUBECONFIG = Path("/state of the cluster/kubeconfig")
 
@@ -52,3 +55,17 @@ def test_recommended_commands_can_be_pasted_into_a_shell(tmp_path, monkeypatch):
     assert shlex.split(workflow.partition(":")[2]) == ["cat", "/a b/dag.py"]
     program, *arguments = shlex.split(cluster.partition(":")[2])
     assert (Path(program).name, arguments) == ("trainjob", ["local", "up", "--state", "state"])
+
+
+def test_the_files_of_a_running_cluster_are_not_deleted(tmp_path, monkeypatch):
+    state = tmp_path / "cluster-airflow"
+    state.mkdir()
+    running = ClusterRecord(1, "https://127.0.0.1:1", str(state), "", False, "2026-01-01T00:00:00Z")
+    monkeypatch.setattr(runner, "list_clusters", lambda: [running])
+    with pytest.raises(DemoError, match="is running") as error:
+        remove_cluster(state)
+    assert error.value.hint == f"stop it: trainjob local down --state {state}"
+    assert state.exists()
+    monkeypatch.setattr(runner, "list_clusters", list)
+    remove_cluster(state)
+    assert not state.exists()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainjob.errors import InvalidSpec
 from trainjob_demo.errors import DemoError
-from trainjob_demo.paths import default_folder, display_path, exclusive_lock
+from trainjob_demo.paths import default_folder, display_path, exclusive_lock, find_workflow
 
 
 def test_the_folder_is_in_the_cache_directory(monkeypatch, tmp_path):
@@ -37,3 +38,11 @@ def test_paths_below_the_current_folder_are_short(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert display_path(tmp_path / "a" / "b") == Path("a/b")
     assert display_path(Path("/dev/null")) == Path("/dev/null")
+
+
+def test_a_workflow_of_the_user_has_to_exist(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("changed.py").touch()
+    assert find_workflow(Path("changed.py")) == tmp_path / "changed.py"
+    with pytest.raises(InvalidSpec, match=r"--workflow: missing\.py is not allowed; name the Python file"):
+        find_workflow(Path("missing.py"))

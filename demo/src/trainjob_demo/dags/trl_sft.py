@@ -10,7 +10,6 @@ of all weights, add `peft_config=TRLLoraConfig(r=16)`.
 from __future__ import annotations
 
 from airflow.sdk import dag
-from tiny_llama import DATASET, EXPORT, MODEL
 
 from trainjob import TRLConfig
 from trainjob_airflow import (
@@ -26,8 +25,8 @@ from trainjob_airflow import (
 def trl_sft():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
-        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
-        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
+        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri="hf://demo/tickets")
+        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri="hf://demo/tiny-llama")
         fine_tune = FineTuneOperator(
             task_id="fine_tune",
             workspace=workspace,
@@ -35,7 +34,7 @@ def trl_sft():
             dataset_path="chats",
             config=TRLConfig(method="sft", epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32"),
         )
-        export = ExportModelOperator(task_id="export", workspace=workspace, destination=EXPORT)
+        export = ExportModelOperator(task_id="export", workspace=workspace, destination="/workspace/export")
         [dataset, model] >> fine_tune >> export
 
 
