@@ -40,6 +40,7 @@ class PageSession:
         scratch: another folder, for the commands' output.
         environment: all environment variables of the session.
         replacements: texts of the page and what the test has in their place, such as the address of a server.
+        user: command that runs the rest of its arguments as another user; empty for the user of the tests.
         seconds: maximum duration of a command.
     """
 
@@ -50,10 +51,11 @@ class PageSession:
         environment: Mapping[str, str],
         replacements: Mapping[str, str],
         *,
+        user: Sequence[str] = (),
         seconds: float = 240.0,
     ) -> None:
         self._folder, self._scratch, self._environment = folder, scratch, dict(environment)
-        self._replacements, self._seconds = replacements, seconds
+        self._replacements, self._user, self._seconds = replacements, user, seconds
         self._number = 0
         self.timings: list[tuple[float, CodeBlock | PageCommand]] = []
 
@@ -61,7 +63,7 @@ class PageSession:
         reading, self._answers = os.pipe()
         self._reader = os.fdopen(reading, "rb", buffering=0)
         self._bash = subprocess.Popen(
-            ["bash", "--noprofile", "--norc", "-euo", "pipefail"],
+            [*self._user, "bash", "--noprofile", "--norc", "-euo", "pipefail"],
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.PIPE,
@@ -95,10 +97,11 @@ class PageSession:
             return True
         return False
 
-    def _write(self, block: CodeBlock) -> None:
-        path = self._folder / block.title
+    def write(self, name: str, text: str) -> None:
+        """Write a file that the page shows."""
+        path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self._replace(block.text), "utf-8")
+        path.write_text(self._replace(text), "utf-8")
 
     def run(self, steps: Sequence[CodeBlock | PageCommand]) -> None:
         """Write the files and run the commands, in their order.
@@ -109,7 +112,7 @@ class PageSession:
         for step, following in zip_longest(steps, steps[1:]):
             began = time.monotonic()
             if isinstance(step, CodeBlock):
-                self._write(step)
+                self.write(step.title, step.text)
             elif _UNTIL_STOPPED.match(step.text):
                 self._start(step)
             else:
