@@ -15,7 +15,7 @@ from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import host_name
+from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
@@ -121,27 +121,27 @@ class Program:
         return Program(self.command, (*self.args[:place], *run, *self.args[place:]))
 
 
-def build_operator_variables(name: str, world_size: int) -> list[dict[str, Any]]:
+def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
     """Return the variables that the Training Operator would have set.
 
     Args:
-        name: name of the TrainJob.
         world_size: number of nodes, times the processes per node if the job sets their number.
     """
     return [
-        {"name": "MASTER_ADDR", "value": host_name(name, 0)},
+        NAME_VARIABLE,
+        {"name": "MASTER_ADDR", "value": host_reference(0)},
         {"name": "MASTER_PORT", "value": PORT},
         {"name": "WORLD_SIZE", "value": str(world_size)},
         {"name": "RANK", "valueFrom": RANK},
     ]
 
 
-def rendezvous_endpoint(name: str, host: str | None = None, port: object = None) -> str:
+def rendezvous_endpoint(host: str | None = None, port: object = None) -> str:
     """Return the rendezvous endpoint of torchrun.
 
     It is on rank 0 of the TrainJob, unless the job names a host of its own.
     """
-    return f"{host or host_name(name, 0)}:{port or PORT}"
+    return f"{host or host_reference(0)}:{port or PORT}"
 
 
 def _shell_line(words: Sequence[str]) -> str | None:

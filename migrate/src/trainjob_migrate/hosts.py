@@ -8,6 +8,13 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 
+_NAME = "JOBSET_NAME"
+NAME_VARIABLE: dict[str, Any] = {
+    "name": _NAME,
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}},
+}
+"""Variable with the TrainJob's name, which its JobSet has, too; `host_reference` needs it in an earlier entry."""
+
 
 def host_name(name: str, rank: int) -> str:
     """Return the host name of a TrainJob's node.
@@ -15,6 +22,14 @@ def host_name(name: str, rank: int) -> str:
     JobSet names the host within the pods' subdomain, which has the name of the job.
     """
     return f"{name}-node-0-{rank}.{name}"
+
+
+def host_reference(rank: int) -> str:
+    """Return the host name of a node as a variable's value that fits any name of the TrainJob.
+
+    Operators and `trainjob run` create the TrainJob of a file under another name. Kubernetes replaces `$(JOBSET_NAME)`.
+    """
+    return host_name(f"$({_NAME})", rank)
 
 
 def create_host_renamer(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, RANK, Launch
-from trainjob_migrate.hosts import host_name
+from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 from trainjob_migrate.uniform_jobs import UniformJobKind, convert_uniform_job
 
 
@@ -19,14 +19,15 @@ def convert_jax(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     convert_uniform_job(draft, job, _JAX)
 
 
-def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
+def _variables(nodes: int) -> list[dict[str, Any]]:
     """Return the variables of a JAXJob's pods.
 
     Source: training-operator 1.9 pkg/controller.v1/jax/envvar.go.
     """
     return [
+        NAME_VARIABLE,
         {"name": "COORDINATOR_PORT", "value": PORT},
-        {"name": "COORDINATOR_ADDRESS", "value": host_name(name, 0)},
+        {"name": "COORDINATOR_ADDRESS", "value": host_reference(0)},
         {"name": "NUM_PROCESSES", "value": str(nodes)},
         {"name": "PROCESS_ID", "valueFrom": RANK},
     ]

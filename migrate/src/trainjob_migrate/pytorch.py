@@ -23,7 +23,7 @@ from trainjob_migrate.environment import (
     build_operator_variables,
 )
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import create_host_renamer
+from trainjob_migrate.hosts import NAME_VARIABLE, create_host_renamer
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
@@ -165,7 +165,8 @@ def _convert_environment(
         draft.add_finding("environment", what, why, f"torchrun starts it, one process per node: {command}")
         return
     world = nodes * processes
-    draft.environment += build_operator_variables(draft.name, world)
+    draft.reserved[NAME_VARIABLE["name"]] = "the TrainJob sets it to its own name"
+    draft.environment += [one for one in build_operator_variables(world) if one not in draft.environment]
     obstacle_note = f" It is not started by torchrun: {obstacle}." if launch is Launch.TORCHRUN else ""
     done = f"They are set in spec.trainer.env: WORLD_SIZE is {world}, RANK is the index of the pod.{obstacle_note}"
     draft.add_finding("environment", what, why, done)
@@ -174,7 +175,7 @@ def _convert_environment(
 def _describe_program(program: Program) -> str:
     if not program.is_known:
         return "The image's entrypoint runs; the job does not show which variables it reads."
-    command = " ".join(redact(list(program.words)))
+    command = " ".join(" ".join(redact(list(program.words))).split())
     short = command if len(command) <= 80 else f"{command[:79]}…"
     if program.is_torchrun:
         return f"torchrun runs, and its command contains variables of the Training Operator: {short}"

@@ -35,7 +35,7 @@ class UniformJobKind:
         container: name of the training container.
         shape: the runtime on which they run.
         variables: function that returns the variables that the Training Operator sets besides PYTHONUNBUFFERED, for a
-            name and a number of nodes.
+            number of nodes.
         reserved: variables that only the Trainer may set on that runtime.
         explanation: the variables that the Trainer sets instead, and the effect on a program that reads the old ones.
     """
@@ -44,7 +44,7 @@ class UniformJobKind:
     replica_counts: Mapping[str, int | None]
     container: str
     shape: RuntimeShape
-    variables: Callable[[str, int], list[dict[str, Any]]]
+    variables: Callable[[int], list[dict[str, Any]]]
     reserved: tuple[str, ...]
     explanation: str
 
@@ -109,7 +109,7 @@ def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -
 
 
 def _set_variables(draft: Draft, kind: UniformJobKind, nodes: int) -> None:
-    draft.environment += [UNBUFFERED, *kind.variables(draft.name, nodes)]
+    draft.environment += [UNBUFFERED, *kind.variables(nodes)]
     names = [variable["name"] for variable in draft.environment]
     draft.reserved |= dict.fromkeys(names, "the Training Operator and the TrainJob set it themselves")
     draft.reserved |= dict.fromkeys(kind.reserved, "reserved: the Trainer sets it and rejects other values")

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, RANK, Launch
-from trainjob_migrate.hosts import host_name
+from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 from trainjob_migrate.uniform_jobs import UniformJobKind, convert_uniform_job
 
 
@@ -19,18 +19,19 @@ def convert_xgboost(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     convert_uniform_job(draft, job, _XGBOOST)
 
 
-def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
+def _variables(nodes: int) -> list[dict[str, Any]]:
     """Return the variables of an XGBoostJob's pods; the last two are for LightGBM.
 
     Source: training-operator 1.9 pkg/controller.v1/xgboost/xgboost.go.
     """
     found: list[dict[str, Any]] = [
+        NAME_VARIABLE,
         {"name": "MASTER_PORT", "value": PORT},
-        {"name": "MASTER_ADDR", "value": host_name(name, 0)},
+        {"name": "MASTER_ADDR", "value": host_reference(0)},
         {"name": "WORLD_SIZE", "value": str(nodes)},
         {"name": "RANK", "valueFrom": RANK},
     ]
-    workers = ",".join(host_name(name, rank) for rank in range(1, nodes))
+    workers = ",".join(host_reference(rank) for rank in range(1, nodes))
     if workers:
         found += [{"name": "WORKER_PORT", "value": PORT}, {"name": "WORKER_ADDRS", "value": workers}]
     return found

@@ -86,6 +86,8 @@ def test_a_converted_job_trains_on_two_nodes(client, unique, script, launch):
     assert [finding.topic for finding in conversion.findings].count("environment") == 1
     if conversion.runtime:
         client.create(conversion.runtime, "default")
+    # Operators and `trainjob run` create the TrainJob of a file under another name.
+    conversion.train_job["metadata"]["name"] = f"{unique}-renamed"
     first, second = run_and_read_lines(client, conversion.train_job)
     assert first.startswith("rank 0 of 2: 2 trained together")
     assert second.startswith("rank 1 of 2: 2 trained together")

@@ -9,7 +9,8 @@ from trainjob_migrate import FieldResult, Launch, convert
 from trainjob_migrate.environment import Program
 
 V1_VARIABLES = {
-    "MASTER_ADDR": {"value": "mnist-node-0-0.mnist"},
+    "JOBSET_NAME": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}},
+    "MASTER_ADDR": {"value": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)"},
     "MASTER_PORT": {"value": "29500"},
     "WORLD_SIZE": {"value": "2"},
     "RANK": {

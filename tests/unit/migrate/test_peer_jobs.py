@@ -10,6 +10,7 @@ from trainjob.manifest import Dialect
 from trainjob_migrate import FieldResult, Readiness, convert
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+JOBSET_NAME = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}
 CONTAINERS = {"XGBoostJob": "xgboost", "JAXJob": "jax"}
 SPECS = {"XGBoostJob": "xgbReplicaSpecs", "JAXJob": "jaxReplicaSpecs"}
 
@@ -51,12 +52,13 @@ def test_an_xgboost_job_keeps_its_variables():
     assert found.train_job["spec"]["trainer"]["numNodes"] == 3
     assert variables(found) == {
         "PYTHONUNBUFFERED": "1",
+        "JOBSET_NAME": JOBSET_NAME,
         "MASTER_PORT": "29500",
-        "MASTER_ADDR": "trees-node-0-0.trees",
+        "MASTER_ADDR": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)",
         "WORLD_SIZE": "3",
         "RANK": RANK,
         "WORKER_PORT": "29500",
-        "WORKER_ADDRS": "trees-node-0-1.trees,trees-node-0-2.trees",
+        "WORKER_ADDRS": "$(JOBSET_NAME)-node-0-1.$(JOBSET_NAME),$(JOBSET_NAME)-node-0-2.$(JOBSET_NAME)",
     }
     assert found.readiness is Readiness.SIMPLE
     assert [finding.topic for finding in found.findings].count("environment") == 1
@@ -69,8 +71,9 @@ def test_a_single_master_has_no_worker_variables():
 def test_a_jax_job_keeps_its_variables():
     assert variables(convert(jax_job())) == {
         "PYTHONUNBUFFERED": "1",
+        "JOBSET_NAME": JOBSET_NAME,
         "COORDINATOR_PORT": "29500",
-        "COORDINATOR_ADDRESS": "trees-node-0-0.trees",
+        "COORDINATOR_ADDRESS": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)",
         "NUM_PROCESSES": "2",
         "PROCESS_ID": RANK,
     }

@@ -155,7 +155,7 @@ def test_too_many_variables_move_to_a_runtime():
     env = [{"name": f"V{number}", "value": str(number)} for number in range(125)]
     found = convert(pytorch_job(command=["python", "t.py"], env=env))
     assert pod_template(found)["spec"]["containers"][0]["env"] == env
-    assert len(found.train_job["spec"]["trainer"]["env"]) == 5
+    assert len(found.train_job["spec"]["trainer"]["env"]) == 6
     found = convert(pytorch_job(command=["torchrun", "t.py"], env=env))
     assert (found.runtime, len(found.train_job["spec"]["trainer"]["env"])) == (None, 126)
 

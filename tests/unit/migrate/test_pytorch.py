@@ -193,7 +193,7 @@ def test_a_generated_name_is_fixed():
     job["metadata"] = {"generateName": "nightly-"}
     found = convert(job)
     assert found.train_job["metadata"] == {"name": "nightly"}
-    assert variables(found)["MASTER_ADDR"] == {"value": "nightly-node-0-0.nightly"}
+    assert variables(found)["MASTER_ADDR"] == {"value": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)"}
 
 
 @pytest.mark.parametrize("name", ["7up", "UPPER", "a.b"])
