@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from programs import KUBECTL
-from tests.e2e.docs.page_stubs import make_page_hub
+from tests.e2e.docs.page_stubs import make_environments, make_page_hub
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +21,9 @@ def kubectl_program():
 def hub_folder(tmp_path_factory):
     """Return a folder with the models and datasets of the pages."""
     return make_page_hub(tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory):
+    """Return the environments of the laptop clusters on which the commands run."""
+    return make_environments(tmp_path_factory.mktemp("environments") / "torchtune")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
 
-__all__ = ["BUCKETS", "MODELS", "make_page_hub"]
+__all__ = ["BUCKETS", "MODELS", "make_environments", "make_page_hub"]
 
 MODELS = (
     "meta-llama/Llama-3.2-1B-Instruct",
@@ -20,6 +20,8 @@ MODELS = (
 
 BUCKETS = ("models", "mirror", "data", "checkpoints")
 """Buckets of the pages;"""
+
+TINY_TUNE = Path(__file__).with_name("tune_for_tiny_models.py")
 
 # The demo's rows, also under the names that the pages' own datasets have.
 _COPY = """
@@ -50,3 +52,20 @@ def make_page_hub(folder: Path) -> Path:
             copy.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([python, "-c", _COPY, file, *copies], check=True)
     return folder
+
+
+def make_environments(folder: Path) -> dict[str, Path]:
+    """Return the environments of the laptop cluster, whose `tune` trains the tiny model instead of a real one.
+
+    Args:
+        folder: new folder for an environment that consists of links to `.venv/torchtune`.
+    """
+    real = TRL_ENVIRONMENTS["torchtune"]
+    (folder / "bin").mkdir(parents=True)
+    for path in [*real.glob("*"), *real.glob("bin/*")]:
+        if path.name not in ("bin", "tune"):
+            (folder / path.relative_to(real)).symlink_to(path)
+    tune = folder / "bin" / "tune"
+    tune.write_text(f'#!/bin/sh\nexec "{real}/bin/python" "{TINY_TUNE}" "{real}/bin/tune" "$@"\n', "utf-8")
+    tune.chmod(0o755)
+    return {**TRL_ENVIRONMENTS, "torchtune": folder}

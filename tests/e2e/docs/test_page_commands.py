@@ -11,7 +11,6 @@ from kubernetes import client, config
 from tests.e2e.docs.page_session import PageFailure, PageSession
 from tests.e2e.docs.page_stubs import BUCKETS
 from tests.support.code_blocks import PAGES, ROOT, CodeBlock
-from tests.support.demo_chain import TRL_ENVIRONMENTS
 from tests.support.page_commands import PageCommand, page_steps
 from tests.support.s3_server import S3Server
 from trainjob_local import LocalCluster
@@ -26,12 +25,12 @@ S3_ADDRESSES = ("https://minio.example.org",)
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
-def test_the_commands_of_a_page(page, kubectl_program, request, tmp_path):
+def test_the_commands_of_a_page(page, kubectl_program, environments, request, tmp_path):
     steps = page_steps(page)
     hub = request.getfixturevalue("hub_folder") if "hf://" in (ROOT / page).read_text("utf-8") else tmp_path
     with HubServer(hub) as hub_server, S3Server(buckets=BUCKETS, access_key="") as store:
         pod_env = {"HF_ENDPOINT": hub_server.url, "AWS_ENDPOINT_URL": store.url}
-        with LocalCluster(tmp_path / "cluster", environments=TRL_ENVIRONMENTS, pod_env=pod_env) as cluster:
+        with LocalCluster(tmp_path / "cluster", environments=environments, pod_env=pod_env) as cluster:
             create_namespace(cluster.kubeconfig, "team")
             folders = {name: tmp_path / name for name in ("home", "programs", "page", "scratch")}
             for folder in folders.values():
