@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
 
 from tests.support.code_blocks import RUNNABLE_BLOCKS, python_blocks
 
@@ -35,3 +38,56 @@ def test_the_connection_of_the_page_can_be_imported_and_names_a_cluster(airflow,
     assert (name, connection.conn_type) == ("kubernetes_default", "trainjob")
     expected = {"kubeconfig": "/opt/airflow/kubeconfig", "context": "gpu", "namespace": "team"}
     assert connection_from_extra(connection.extra_dejson).to_dict() == expected
+
+
+TUTORIAL = "docs/tutorials/airflow.md"
+# Values of Airflow's Helm chart 1.22 that the tutorial sets.
+CHART_VALUES = {
+    "airflowVersion",
+    "config",
+    "defaultAirflowRepository",
+    "defaultAirflowTag",
+    "executor",
+    "secret",
+    "triggerer",
+}
+
+
+def tutorial_blocks(language):
+    return [block for block in RUNNABLE_BLOCKS if block.page == TUTORIAL and block.language == language]
+
+
+@pytest.mark.parametrize("block", tutorial_blocks("json"), ids=str)
+def test_a_connection_of_the_tutorial_names_a_cluster(airflow, block):
+    """The text is the value of AIRFLOW_CONN_KUBERNETES_DEFAULT."""
+    from airflow.models.connection import Connection
+
+    from trainjob_airflow.hooks.trainjob import connection_from_extra
+
+    connection = Connection.from_json(block.text, conn_id="kubernetes_default")
+    assert connection.conn_type == "trainjob"
+    parsed = connection_from_extra(connection.extra_dejson)
+    assert parsed.namespace == "team"
+    assert parsed.in_cluster or json.loads(parsed.kubeconfig_json)["clusters"]
+
+
+def test_the_values_of_the_tutorial_fit_airflow_and_its_secret(airflow):
+    from airflow.configuration import conf
+    from airflow.version import version
+
+    [block] = [one for one in tutorial_blocks("yaml") if one.title == "values.yaml"]
+    values = yaml.safe_load(block.text)
+    assert set(values) <= CHART_VALUES
+    assert values["airflowVersion"] == version
+    assert values["defaultAirflowTag"].startswith(f"{version}-")
+    for section, options in values["config"].items():
+        assert set(options) <= set(conf.configuration_description[section]["options"])
+    [secret] = values["secret"]
+    assert secret["envName"] == "AIRFLOW_CONN_KUBERNETES_DEFAULT"
+    commands = "".join(one.text for one in tutorial_blocks("console"))
+    [connection] = [one for one in tutorial_blocks("json") if one.title]
+    assert (
+        f"create secret generic {secret['secretName']} -n airflow --from-file={secret['secretKey']}={connection.title}"
+        in commands
+    )
+    json.loads(connection.text)
