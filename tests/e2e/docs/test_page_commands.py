@@ -38,6 +38,7 @@ def test_the_commands_of_a_page(page, kubectl_program, environments, request, tm
             for name in ("manifests", "examples"):
                 (folders["page"] / name).symlink_to(ROOT / name)
             (folders["programs"] / "kubectl").symlink_to(kubectl_program)
+            (folders["programs"] / "kfp").symlink_to(ROOT / ".venv" / "kfp" / "bin" / "kfp")
             environment = session_environment(folders["home"], folders["programs"], cluster.kubeconfig)
             replacements = dict.fromkeys(S3_ADDRESSES, store.url)
             reason = run_steps(steps, PageSession(folders["page"], folders["scratch"], environment, replacements))
