@@ -57,10 +57,15 @@ class CodeBlock:
 
     @property
     def engine(self) -> str:
-        """The environment that a Python block needs: airflow, kfp or core."""
+        """The environment that a Python block needs: airflow, kfp, core, or trl for a program that imports transformers.
+
+        The page's own commands run such a program.
+        """
         imported = set(re.findall(r"^\s*(?:from|import) (\w+)", self.text, re.MULTILINE))
         if imported & {"airflow", "trainjob_airflow"}:
             return "airflow"
+        if re.search(r"^from transformers import", self.text, re.MULTILINE):
+            return "trl"
         return "kfp" if imported & {"kfp", "trainjob_kfp"} else "core"
 
 

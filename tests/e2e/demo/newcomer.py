@@ -26,6 +26,8 @@ class Newcomer:
         home: the home folder.
         temporary: the folder for temporary files.
         mark: text in the environment of all processes of the user.
+        environment: all environment variables of the user.
+        user: command that runs the rest of its arguments as the user; empty if the tests do not run as root.
     """
 
     def __init__(self, folder: Path, wheels: Path) -> None:
@@ -35,17 +37,7 @@ class Newcomer:
         for path in (self.home, self.temporary, self._read_only):
             path.mkdir()
         shutil.copytree(wheels, self._wheels, ignore=shutil.ignore_patterns("*.tar.gz"))
-        self._user: tuple[str, ...] = ()
-        if os.getuid() == 0:
-            self._user = ("setpriv", f"--reuid={_USER_ID}", f"--regid={_USER_ID}", "--clear-groups")
-            for path in (self.home, self.temporary):
-                os.chown(path, _USER_ID, _USER_ID)
-        folder.chmod(0o755)
-        self._read_only.chmod(0o555)
-
-    def start(self, *command: str | Path) -> subprocess.Popen[str]:
-        """Start a program in a folder that is not writable, with its output in a pipe."""
-        environment = {
+        self.environment = {
             "PATH": _PATH,
             "HOME": str(self.home),
             "TMPDIR": str(self.temporary),
@@ -53,10 +45,25 @@ class Newcomer:
             "NEWCOMER": self.mark,
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         }
-        words = [*self._user, *map(str, command)]
+        self.user: tuple[str, ...] = ()
+        if os.getuid() == 0:
+            self.user = ("setpriv", f"--reuid={_USER_ID}", f"--regid={_USER_ID}", "--clear-groups")
+            for path in (self.home, self.temporary):
+                self.give(path)
+        folder.chmod(0o755)
+        self._read_only.chmod(0o555)
+
+    def give(self, path: Path) -> None:
+        """Make the user the owner of a file, or of a folder with all files in it."""
+        if self.user:
+            subprocess.run(["chown", "-R", f"{_USER_ID}:{_USER_ID}", path], check=True)
+
+    def start(self, *command: str | Path) -> subprocess.Popen[str]:
+        """Start a program in a folder that is not writable, with its output in a pipe."""
+        words = [*self.user, *map(str, command)]
         output = subprocess.PIPE
         return subprocess.Popen(
-            words, env=environment, cwd=self._read_only, stdout=output, stderr=subprocess.STDOUT, text=True
+            words, env=self.environment, cwd=self._read_only, stdout=output, stderr=subprocess.STDOUT, text=True
         )
 
     def run(self, *command: str | Path) -> str:

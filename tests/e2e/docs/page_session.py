@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import time
@@ -127,7 +128,7 @@ class PageSession:
     def _run(self, command: PageCommand, *, checks_status: bool) -> None:
         out, call = self._prepare(command)
         if command.text == _STATUS:
-            self._send(f"echo $page_status >{out}\npage_status=0\necho 0 >&{self._answers}")
+            self._send(f"echo $page_status >{shlex.quote(str(out))}\npage_status=0\necho 0 >&{self._answers}")
         else:
             exits = "-e" if checks_status and not shows_failure(command) else "+e"
             self._send(f"set {exits}\n{call}\npage_status=$?\nset -e\necho $page_status >&{self._answers}")
@@ -168,7 +169,7 @@ class PageSession:
         script = self._scratch / f"{self._number}.sh"
         script.write_text(f"{self._replace(command.text)}\n", "utf-8")
         out = script.with_suffix(".out")
-        return out, f". {script} >{out} 2>&1 </dev/null {self._answers}>&-"
+        return out, f". {shlex.quote(str(script))} >{shlex.quote(str(out))} 2>&1 </dev/null {self._answers}>&-"
 
     def _expected(self, command: PageCommand) -> tuple[str, ...]:
         return tuple(self._replace(line) for line in command.output)
