@@ -57,9 +57,9 @@ class CodeBlock:
 
     @property
     def engine(self) -> str:
-        """The environment that a Python block needs: airflow, kfp, core, or trl for a program that imports transformers.
+        """The environment that a Python block needs: airflow, kfp, core or trl.
 
-        The page's own commands run such a program.
+        trl is for programs that import transformers, which the page's own commands run.
         """
         imported = set(re.findall(r"^\s*(?:from|import) (\w+)", self.text, re.MULTILINE))
         if imported & {"airflow", "trainjob_airflow"}:
