@@ -187,6 +187,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("zensical.toml"), folder)
+    shutil.copytree(Path(__file__).with_name("theme"), folder / "theme")
     for name in names:
         if name.startswith("docs/"):
             target = folder / "pages" / Path(name).relative_to("docs")

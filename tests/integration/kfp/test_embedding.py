@@ -164,7 +164,7 @@ def test_embedded_commands_are_shorter_than_the_longest_argument(embedded):
 
 
 def test_the_sizes_on_the_page_are_those_of_the_components(embedded):
-    page = (HERE.parents[2] / "components" / "kfp" / "README.md").read_text("utf-8")
+    page = (HERE.parents[2] / "docs" / "reference" / "components.md").read_text("utf-8")
     [yaml_sizes] = re.findall(r"sources of this project in their YAML, (\d+) to (\d+) kB", page)
     [command_sizes] = re.findall(r"the command of a step has (\d+) to (\d+) kB", page)
     components = {name: text for name, text in embedded.items() if len(load_containers(text)) == 1}
