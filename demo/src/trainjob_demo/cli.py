@@ -31,7 +31,8 @@ _ENGINE = typer.Option(help="Engine that runs the chain: an Airflow DAG, or a Ku
 _FRAMEWORK = typer.Option(help="Framework that trains the model.")
 _WORKFLOW = typer.Option(
     metavar="FILE",
-    help="DAG or pipeline to run instead of the demo's, such as a changed copy of it. A DAG has the name of its file.",
+    help="DAG or pipeline to run instead of the demo's, such as a changed copy of it. A DAG has the name of its file, "
+    "and Airflow loads all files of its folder.",
     show_default=False,
 )
 _ENVIRONMENT = typer.Option(

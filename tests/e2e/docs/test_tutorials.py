@@ -1,4 +1,4 @@
-"""The laptop tutorials, from start to end: files and commands of the pages, for a user who has nothing but Python and git.
+"""The laptop tutorials, from start to end: their files and commands, for a user who has only Python and git.
 
 The commands build the wheels from a clone of this checkout, and install them. Only the address of the repository is
 replaced. The downloads are gigabytes. If `UV_CACHE_DIR` is set, uv's cache in it is used, and remains.
