@@ -36,6 +36,7 @@ _PYTHON = {
     "core": _BLOCKS,
     "airflow": "tests/integration/airflow/test_pages.py",
     "kfp": "tests/integration/kfp/test_pages.py",
+    "trl": "tests/e2e/docs/test_tutorials.py",
 }
 _DATA = {"yaml", "json"}
 _NOT_CODE = {"mermaid": "a diagram", "text": "output"}
