@@ -6,11 +6,13 @@ import os
 import runpy
 import subprocess
 import sys
+from unittest.mock import create_autospec
 
+import kfp
 import pytest
 from kfp import compiler, dsl
 
-from tests.support.code_blocks import python_blocks
+from tests.support.code_blocks import ALL_BLOCKS, python_blocks
 
 BLOCKS = python_blocks("kfp")
 # After `local.init`, each call of a component in the process runs it, so these blocks need their own process.
@@ -36,3 +38,14 @@ def test_a_local_run_succeeds(block, laptop, tmp_path):
     (tmp_path / "block.py").write_text(block.text, "utf-8")
     done = subprocess.run([sys.executable, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_client_has_the_methods_that_the_tutorial_calls(monkeypatch, tmp_path):
+    """No test has a back end of Kubeflow Pipelines, so the client does nothing."""
+    [block] = [one for one in ALL_BLOCKS if (one.page, one.title) == ("docs/tutorials/pipelines.md", "run.py")]
+    client = create_autospec(kfp.Client)
+    monkeypatch.setattr(kfp, "Client", client)
+    (tmp_path / block.title).write_text(block.text, "utf-8")
+    runpy.run_path(str(tmp_path / block.title))
+    client.return_value.wait_for_run_completion.assert_called_once()
+    assert client.terminate_run
