@@ -16,7 +16,7 @@ VARIABLE = "..."  # a part of a message that varies, on the page and in `format_
 
 
 def list_messages():
-    """Return the messages of this project on the page: those of rows with `trainjob` in `From`."""
+    """Return the messages of this project on the page: rows with `trainjob` in `From`."""
     rows = [row.strip("|").split(" | ") for row in PAGE.read_text("utf-8").splitlines() if row.startswith("|")]
     cells = [row[0] for row in rows if len(row) == 3 and row[1].strip() == "trainjob"]
     return [message for cell in cells for message in re.findall("`([^`]+)`", cell)]
