@@ -1,8 +1,15 @@
-"""Commands of the pages, run as written on a new laptop cluster for each page."""
+"""Commands of the pages, run as written on a new laptop cluster for each page.
+
+A page runs in an empty folder with links to `manifests` and `examples`. A page that installs distributions of this
+project runs in a copy of the checkout, with a new virtual environment.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,62 +17,89 @@ from kubernetes import client, config
 
 from tests.e2e.docs.page_session import PageFailure, PageSession
 from tests.e2e.docs.page_stubs import BUCKETS
-from tests.support.code_blocks import PAGES, ROOT, CodeBlock
-from tests.support.page_commands import PageCommand, page_steps
+from tests.support.checkout import copy_checkout
+from tests.support.code_blocks import ROOT, CodeBlock
+from tests.support.page_commands import PageCommand
+from tests.support.page_runs import PAGE_SESSIONS, session_steps
 from tests.support.s3_server import S3Server
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_lock")]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.torchtune]
 
-NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-PAGES_WITH_COMMANDS = [name for name in NAMES if any(isinstance(step, PageCommand) for step in page_steps(name))]
-# Addresses that the pages show, and the stub that replaces each.
+# Addresses that the pages show, and that the S3 server of the test replaces.
 S3_ADDRESSES = ("https://minio.example.org",)
+NAMESPACES = ("team",)
+_PIP = re.compile(r"pip (\w+)")
+# What a machine needs to reach its package index.
+_INHERITED = re.compile(r"LANG|TMPDIR|TZ|PIP_\w+|UV_\w+|SSL_CERT_\w+")
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+@pytest.mark.parametrize("page", PAGE_SESSIONS)
 def test_the_commands_of_a_page(page, kubectl_program, environments, request, tmp_path):
-    steps = page_steps(page)
-    hub = request.getfixturevalue("hub_folder") if "hf://" in (ROOT / page).read_text("utf-8") else tmp_path
+    steps = session_steps(page)
+    fetches = "hf://" in (ROOT / page).read_text("utf-8")
+    if fetches:
+        request.getfixturevalue("torchrun_lock")
+    hub = request.getfixturevalue("hub_folder") if fetches else tmp_path
+    folders = {name: tmp_path / name for name in ("home", "programs", "page", "scratch")}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["programs"] / "kubectl").symlink_to(kubectl_program)
+    programs = [folders["programs"], *prepare_folder(folders["page"], steps, tmp_path / "venv")]
     with HubServer(hub) as hub_server, S3Server(buckets=BUCKETS, access_key="") as store:
         pod_env = {"HF_ENDPOINT": hub_server.url, "AWS_ENDPOINT_URL": store.url}
         with LocalCluster(tmp_path / "cluster", environments=environments, pod_env=pod_env) as cluster:
-            create_namespace(cluster.kubeconfig, "team")
-            folders = {name: tmp_path / name for name in ("home", "programs", "page", "scratch")}
-            for folder in folders.values():
-                folder.mkdir()
-            for name in ("manifests", "examples"):
-                (folders["page"] / name).symlink_to(ROOT / name)
-            (folders["programs"] / "kubectl").symlink_to(kubectl_program)
-            (folders["programs"] / "kfp").symlink_to(ROOT / ".venv" / "kfp" / "bin" / "kfp")
-            environment = session_environment(folders["home"], folders["programs"], cluster.kubeconfig)
+            create_namespaces(cluster.kubeconfig)
+            environment = session_environment(folders["home"], programs, cluster.kubeconfig)
             replacements = dict.fromkeys(S3_ADDRESSES, store.url)
             reason = run_steps(steps, PageSession(folders["page"], folders["scratch"], environment, replacements))
     if reason:
-        pytest.fail(reason, pytrace=False)
+        logs = [f"{path.name}:\n{path.read_text('utf-8')[-4000:]}" for path in folders["page"].glob("*.log")]
+        pytest.fail("\n".join([reason, *logs]), pytrace=False)
 
 
-def create_namespace(kubeconfig: Path, name: str) -> None:
+def prepare_folder(folder: Path, steps: list[CodeBlock | PageCommand], venv: Path) -> list[Path]:
+    """Prepare the folder in which the commands run, and return the folders of their programs."""
+    commands = [step.text for step in steps if isinstance(step, PageCommand)]
+    pip = {found[1] for text in commands if (found := _PIP.match(text))}
+    if pip:
+        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    if pip & {"install", "wheel"}:
+        copy_checkout(folder)
+        return [venv / "bin"]
+    for name in ("manifests", "examples", ".venv"):
+        (folder / name).symlink_to(ROOT / name)
+    engines = {step.engine for step in steps if isinstance(step, CodeBlock) and step.language == "python"}
+    engines |= {text.partition(" ")[0] for text in commands}
+    return [
+        *(ROOT / ".venv" / name / "bin" for name in ("airflow", "kfp", "core") if name in {*engines, "core"}),
+        venv / "bin",
+    ]
+
+
+def create_namespaces(kubeconfig: Path) -> None:
     with config.new_client_from_config(str(kubeconfig)) as api:
-        client.CoreV1Api(api).create_namespace({"metadata": {"name": name}})
+        for name in NAMESPACES:
+            client.CoreV1Api(api).create_namespace({"metadata": {"name": name}})
 
 
-def session_environment(home: Path, programs: Path, kubeconfig: Path) -> dict[str, str]:
+def session_environment(home: Path, programs: list[Path], kubeconfig: Path) -> dict[str, str]:
     """Return the environment of a new user, without the variables of this one."""
-    path = [programs, ROOT / ".venv" / "core" / "bin", "/usr/local/bin", "/usr/bin", "/bin"]
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "TZ") if name in os.environ}
+    kept = {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+    path = [*map(str, programs), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         **kept,
         "HOME": str(home),
-        "PATH": os.pathsep.join(map(str, path)),
+        "PATH": os.pathsep.join(path),
         "KUBECONFIG": str(kubeconfig),
+        "AIRFLOW_HOME": str(home / "airflow"),
         "COLUMNS": "132",
     }
 
 
 def run_steps(steps: list[CodeBlock | PageCommand], session: PageSession) -> str:
-    """Run the steps of a page, and return why a command failed, if any did."""
+    """Run the steps of a page, and return why a command failed; an empty text if none did."""
     try:
         with session:
             session.run(steps)

@@ -16,6 +16,8 @@ MISSING = (
     "a GPU",
     "a cloud account",
     "a container engine",
+    "access to GitHub",
+    "NetworkPolicies",
     "a key file of a Google service account",
     "a cluster with several nodes",
     "an Airflow in a cluster",
