@@ -38,8 +38,9 @@ _INHERITED = re.compile(r"LANG|TMPDIR|TZ|PIP_\w+|UV_\w+|SSL_CERT_\w+")
 @pytest.mark.parametrize("page", PAGE_SESSIONS)
 def test_the_commands_of_a_page(page, kubectl_program, environments, request, tmp_path):
     steps = session_steps(page)
-    fetches = "hf://" in (ROOT / page).read_text("utf-8")
-    if fetches:
+    text = (ROOT / page).read_text("utf-8")
+    fetches = "hf://" in text
+    if fetches or "torch.distributed" in text:
         request.getfixturevalue("torchrun_lock")
     hub = request.getfixturevalue("hub_folder") if fetches else tmp_path
     folders = {name: tmp_path / name for name in ("home", "programs", "page", "scratch")}
