@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist bump workflows versions lock trl clean
+.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions screenshots lint types dist bump workflows versions lock trl clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,8 +64,8 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready ## run complete Airflow installations: every example, the page in a browser, 200 tasks on one watch, kills in every phase
-	$(call IN,airflow)/pytest tests/e2e/airflow tests/chaos/airflow_kills tests/chaos/crash_points/airflow
+system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
@@ -83,6 +83,9 @@ bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready 
 
 sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob
 	$(call IN,core)/python tools/sessions/record.py
+
+screenshots: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## write docs/images: screenshots of Airflow, a loss curve and terminals, from real runs; needs Debian's packages chromium and chromium-driver; KFP_SOURCE=DIR with a built front end adds the pipeline's graph
+	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,airflow)/python tools/screenshots/screenshots.py
 
 SITE := .cache/site
 docs: .venv/docs/.ready ## build the documentation site into .cache/site/html, and check all links, anchors and references
@@ -107,7 +110,7 @@ lint: .venv/core/.ready ## check style, language, spelling and import contracts
 # load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,api_proxy.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
+                     $(addprefix tests/support/,api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
 KFP_HELPERS := $(filter tests/integration/kfp/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 

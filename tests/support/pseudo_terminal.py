@@ -17,9 +17,9 @@ _ROWS, _COLUMNS = 50, 160
 class PseudoTerminal:
     """A command that runs on a pseudo terminal; `output` contains its output."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], columns: int = _COLUMNS) -> None:
         self._controller, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
         environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "NO_COLOR")}
         # A session of its own with this terminal, so that Ctrl-C is a signal to this command only.
         self.process = subprocess.Popen(

@@ -99,6 +99,11 @@ class Standalone:
         for name in list(self._running):
             self.kill_component(name)
 
+    @property
+    def url(self) -> str:
+        """Address of the UI and the REST API."""
+        return f"http://{self._host}"
+
     # -- components -------------------------------------------------------------------------------------------------
 
     def start_component(self, name: str) -> None:

@@ -1,37 +1,18 @@
-"""The project's page in a complete Airflow, in a headless Chromium from the system's packages.
-
-`--page-screenshot FILE` writes a screenshot, which is the picture in the documentation.
-"""
+"""The project's page in a complete Airflow, in a headless Chromium from the system's packages."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from tests.support.browser import MISSING, open_browser
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
 
 DAGS = Path(__file__).resolve().parent / "dags"
-CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's packages chromium and chromium-driver"),
-]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--window-size=1400,900",
-]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 
 @pytest.fixture(scope="module")
@@ -45,45 +26,15 @@ def airflow(laptop, tmp_path_factory):
 
 @pytest.fixture
 def browser(tmp_path):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(DRIVER)) as driver:
-        yield Browser(driver)
+    with open_browser(tmp_path / "profile") as browser:
+        yield browser
 
 
-class Browser:
-    """A browser with the operations that the tests need."""
-
-    def __init__(self, driver):
-        self.driver = driver
-
-    def find(self, selector):
-        """Return the elements of a selector; empty while the page loads."""
-        return self.driver.find_elements("css selector", selector)
-
-    def wait_for(self, selector, seconds=60):
-        return wait_for_airflow(lambda: self.find(selector), seconds)[0]
-
-    def evaluate(self, script):
-        return self.driver.execute_script(f"return {script}")
-
-    def open_page(self, address):
-        """Open one of Airflow's pages, and switch to the frame of the project's page."""
-        self.driver.get(address)
-        self.enter_frame()
-
-    def enter_frame(self):
-        self.driver.switch_to.default_content()
-        self.driver.switch_to.frame(self.wait_for("iframe"))
-
-    def errors(self):
-        return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+def open_page(browser, address):
+    """Open one of Airflow's pages, and switch to the frame of the project's page."""
+    browser.driver.get(address)
+    browser.driver.switch_to.default_content()
+    browser.driver.switch_to.frame(browser.wait_for("iframe"))
 
 
 def read_percent(browser):
@@ -95,16 +46,16 @@ def count_points(browser):
     return browser.evaluate("document.querySelector('svg.curve polyline')?.points.length ?? 0")
 
 
-def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, request):
+def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
     go, end, done = tmp_path / "go", tmp_path / "end", tmp_path / "done"
     done.touch()
     before = airflow.start_run("tuning", go=str(done), end=str(done))
     wait_for_airflow(lambda: airflow.get_state(before) == "success", 180)
     run = airflow.start_run("tuning", go=str(go), end=str(end))
-    base = f"http://{airflow._host}"
+    base = airflow.url
 
     # the page in the menu: both runs, the active one first
-    browser.open_page(f"{base}/plugin/trainjobs")
+    open_page(browser, f"{base}/plugin/trainjobs")
     wait_for_airflow(lambda: browser.find("#rows .phase.Running") and browser.find("#rows .phase.Complete"), 60)
     rows = [row.text for row in browser.find("#rows tr")]
     assert run.rpartition("/")[2] in rows[0]
@@ -124,9 +75,6 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, request
 
     # the list shows the progress that the deferred task wrote as its XCom
     wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
-    if picture := request.config.getoption("--page-screenshot"):
-        Path(picture).parent.mkdir(exist_ok=True)
-        assert browser.driver.save_screenshot(picture)
 
     # the page updates itself
     go.touch()
@@ -142,7 +90,7 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, request
     path = f"{base}/dags/tuning/runs/{quote(run.rpartition('/')[2], safe='')}/tasks/fine_tune"
     browser.driver.switch_to.default_content()
     wait_for_airflow(lambda: "/tasks/fine_tune" in browser.driver.current_url, 60)
-    browser.open_page(f"{path}/plugin/trainjobs-of-task-instance")
+    open_page(browser, f"{path}/plugin/trainjobs-of-task-instance")
     wait_for_airflow(lambda: count_points(browser) == 80, 60)
     assert len(browser.find("#rows tr")) == 1
 

@@ -10,11 +10,12 @@ import threading
 import pytest
 
 from tests.support.polling import wait_until
+from trainjob.client import LogLine
 from trainjob.errors import ClusterUnreachable
 from trainjob.lifecycle import RunKey, run_key_of
 from trainjob.status import Progress
 from trainjob_airflow.plugins import api, shared_query
-from trainjob_airflow.plugins.log_tails import LogTails, MetricCurve
+from trainjob_airflow.plugins.log_tails import LogTail, LogTails, MetricCurve
 from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import SharedQuery
 
@@ -198,3 +199,9 @@ def test_events_are_included_once_and_the_newest_come_first():
         [event("a", "2026-01-01T00:00:00Z"), event("b", "2026-01-02T00:00:00Z"), event("a", "2026-01-01T00:00:00Z")]
     )
     assert [row["message"] for row in rows] == ["b", "a"]
+
+
+def test_lines_of_a_log_have_no_control_sequences(cluster):
+    tail = LogTail(cluster, "default")
+    tail._add_line(LogLine("node-0", "step 1\x1b[A \x1b[1;32mdone\x1b[0m"))
+    assert tail.snapshot([])["lines"] == ["[node-0] step 1 done"]

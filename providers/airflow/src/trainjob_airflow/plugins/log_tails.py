@@ -6,6 +6,7 @@ kept in bounded memory, and following ends 30 s after its last request.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ _MAX_POINTS = 1000
 _MAX_PODS = 8  # followed at the same time for one TrainJob: each takes a thread and a connection
 _MAX_JOBS = 32
 _IDLE_SECONDS = 30.0
+_CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[@-~]")  # colors and cursor movements, which a page shows as text
 
 
 _CURVES = ("loss", "reward", "eval_loss", "eval_reward")
@@ -113,7 +115,7 @@ class LogTail:
                 for curve in self._curves.values():
                     curve.add(progress)
             if not line.frame:
-                self._lines.append(str(line)[:_MAX_LINE_LENGTH])
+                self._lines.append(_CONTROL_SEQUENCE.sub("", str(line))[:_MAX_LINE_LENGTH])
 
 
 class LogTails:
