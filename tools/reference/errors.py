@@ -65,8 +65,8 @@ replaces each of them with 1 for the pod; `kfp.local` and plain pods keep them.
 
 * **Airflow**: "No retry" means that the task fails at once, without a retry. "Retry" means that the try fails, and that
   `retries` or a retry policy decides.
-* **Kubeflow Pipelines**: every error fails the step. `set_retry` repeats any failed step, also after an error that no
-  retry can fix. The next try after a failed TrainJob starts another attempt.
+* **Kubeflow Pipelines**: every error fails the step. With the default manifests of 2.17, `set_retry` repeats only a
+  launcher that was lost, not one that failed. RetryRun repeats it; a failed TrainJob gets another attempt.
 
 The errors of the laptop cluster and of the demo have the exit code 1.
 
