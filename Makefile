@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions screenshots lint types dist bump workflows versions lock trl clean
+.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -91,7 +91,12 @@ SITE := .cache/site
 docs: .venv/docs/.ready ## build the documentation site into .cache/site/html, and check all links, anchors and references
 	$(call IN,docs)/python tools/docs/stage.py $(SITE)
 	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
+	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
+
+reference: .venv/core/.ready ## write the reference pages of the errors and of the command's options from the code
+	PYTHONPATH=. $(call IN,core)/python tools/reference/errors.py
+	PYTHONPATH=. $(call IN,core)/python tools/reference/commands.py
 
 readmes: .venv/kfp/.ready ## write the README.md of each Kubeflow component from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import zlib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tools.docs import check_reference
 from tools.reference import commands, errors
 from trainjob.manifest import labels
 from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL
@@ -141,3 +143,23 @@ def test_the_permissions_are_those_of_the_manifests():
     assert set(rows) == {"airflow", "kfp", "person", "cluster"}
     for manifest, text in rows.items():
         assert listed_permissions(text) == granted_permissions(manifest), manifest
+
+
+def test_public_names_are_read_without_an_import():
+    names = check_reference.list_public_names()
+    assert {
+        "trainjob.submit",
+        "trainjob.errors.Interrupted",
+        "trainjob_airflow.Workspace",
+        "trainjob_kfp.train",
+    } <= names
+    with pytest.raises(ValueError, match="__all__"):
+        check_reference.read_public_names("import os\n")
+
+
+def test_the_names_of_an_inventory_are_read():
+    entries = zlib.compress(
+        b"trainjob.submit py:function 1 reference/#$ -\ntrainjob.wait py:function 1 reference/#$ -\n"
+    )
+    header = b"# Sphinx inventory version 2\n# Project: x\n# Version: 0\n# compressed with zlib\n"
+    assert check_reference.read_inventory(header + entries) == {"trainjob.submit", "trainjob.wait"}
