@@ -24,6 +24,7 @@ _STATUS = "echo $?"
 # Commands that run until Ctrl-C. A reader types the next command in another terminal.
 _UNTIL_STOPPED = re.compile(r"trainjob local up\b|trainjob watch\b|kubectl .*\b(?:port-forward|--watch)\b")
 _STOP_SECONDS = 15.0
+_START_SECONDS = 60.0
 
 
 class PageFailure(AssertionError):
@@ -154,7 +155,7 @@ class PageSession:
         def is_ready() -> bool:
             return find_missing_line(self._expected(command), _read(out)) is None
 
-        _poll(lambda: is_ready() or not _runs(pid), self._seconds)
+        _poll(lambda: is_ready() or not _runs(pid), _START_SECONDS)
         if not _runs(pid):
             raise PageFailure(command, "ended by itself", _read(out))
         if (line := find_missing_line(self._expected(command), _read(out))) is not None:
