@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 
 from control_plane import ControlPlane
 from programs import KUBECTL
 from tests.e2e.docs.page_session import PageFailure, PageSession
-from tests.support.code_blocks import ROOT, CodeBlock
+from tests.support.code_blocks import ROOT
 from tests.support.kubernetes_client import Client
 from tests.support.page_commands import page_steps
 
@@ -50,14 +49,8 @@ def test_the_commands_of_the_page(plane, tmp_path):
         "KUBECONFIG": str(plane.kubeconfig),
         "COLUMNS": "200",
     }
-    steps = page_steps(PAGE)
-    assert shutil.which("trainjob", path=environment["PATH"])
     with PageSession(folders["page"], folders["scratch"], environment, {}) as session:
-        commands = [step for step in steps if not isinstance(step, CodeBlock)]
-        for step in steps:
-            if isinstance(step, CodeBlock):
-                session.write(step.title, step.text)
         try:
-            session.run(commands)
+            session.run(page_steps(PAGE))
         except PageFailure as failure:
             pytest.fail(str(failure), pytrace=False)
