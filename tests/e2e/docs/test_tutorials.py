@@ -41,7 +41,7 @@ def test_a_new_user_follows_both_tutorials(tmp_path):
             session = PageSession(
                 newcomer.home / folder,
                 outputs,
-                {**newcomer.environment, "COLUMNS": "132"},
+                {**newcomer.environment, "USER": "newcomer", "COLUMNS": "132"},  # a login sets USER; Airflow needs it
                 {REPOSITORY: repository.as_uri()},
                 user=newcomer.user,
                 seconds=COMMAND_SECONDS,
