@@ -45,7 +45,10 @@ _CONTAINERFILES = {one.text for one in ALL_BLOCKS if (one.page, one.language) ==
 
 
 def find_runner(block: CodeBlock) -> set[str]:
-    """Return the tests that run a block, or what the block is if it is no code; an empty set if nothing runs it."""
+    """Return the tests that run a block; an empty set if nothing runs it.
+
+    For a block without code, it contains what the block is.
+    """
     if block.skip_reason:
         return {"not run"}
     if block.language == "console":
@@ -72,7 +75,10 @@ def find_command_runner(command: PageCommand) -> str:
 
 
 def session_steps(page: str) -> list[CodeBlock | PageCommand]:
-    """Return the files and the commands of a page that run in a session of tests/e2e/docs/test_page_commands.py."""
+    """Return the files and the commands of a page that run in a session.
+
+    tests/e2e/docs/test_page_commands.py runs it.
+    """
     return [step for step in page_steps(page) if isinstance(step, CodeBlock) or find_command_runner(step) == _SESSIONS]
 
 

@@ -147,7 +147,7 @@ class PageSession:
             raise PageFailure(command, f"did not print this line of the page: {line}", printed)
 
     def _start(self, command: PageCommand) -> None:
-        """Start a command that runs until it is stopped, and wait until it has printed what the page shows."""
+        """Start a command that runs until it is stopped, and wait for its shown output."""
         out, call = self._prepare(command)
         self._send(f"{call} &\necho $! >&{self._answers}")
         pid = int(self._read_answer() or 0)

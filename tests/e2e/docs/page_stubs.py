@@ -55,7 +55,7 @@ def make_page_hub(folder: Path) -> Path:
 
 
 def make_environments(folder: Path) -> dict[str, Path]:
-    """Return the environments of the laptop cluster, whose `tune` trains the tiny model instead of a real one.
+    """Return the environments of the laptop cluster, with a `tune` for the tiny model.
 
     Args:
         folder: new folder for an environment that consists of links to `.venv/torchtune`.

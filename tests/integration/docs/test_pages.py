@@ -132,7 +132,7 @@ def check_steps(block, documents, folder):
 
 
 def check_kustomization(document):
-    """Check that the folders exist, in this repository or in a copy of it with the name `trainjob`.
+    """Check that the folders exist in this repository, or in a copy named `trainjob`.
 
     The test of a page's commands applies those that the page writes to a file.
     """
@@ -159,7 +159,10 @@ _SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
 
 
 def split_commands(text):
-    """Return the commands of a shell line, as words; one word replaces the output of a command."""
+    """Return the commands of a shell line, as words.
+
+    One word replaces the output of a command.
+    """
     text = _REDIRECTION.sub("", text)
     text = "; ".join([_SUBSTITUTION.sub("OUTPUT", text), *_SUBSTITUTION.findall(text)])
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&()")
