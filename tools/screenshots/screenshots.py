@@ -166,7 +166,7 @@ def save_grid(browser: Browser, base: str) -> None:
 
 
 def widen_grid(browser: Browser) -> None:
-    """Widen the grid, because it hides the runs that do not fit."""
+    """Make the grid wider, because it hides the runs that do not fit."""
     from selenium.webdriver import ActionChains
 
     border = browser.wait_for("[data-panel-resize-handle-id]")
