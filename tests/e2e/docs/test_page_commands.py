@@ -54,7 +54,10 @@ def test_the_commands_of_a_page(page, kubectl_program, environments, request, tm
             create_namespaces(cluster.kubeconfig)
             environment = session_environment(folders["home"], programs, cluster.kubeconfig)
             replacements = dict.fromkeys(S3_ADDRESSES, store.url)
-            reason = run_steps(steps, PageSession(folders["page"], folders["scratch"], environment, replacements))
+            installs = (folders["page"] / "core").exists()
+            seconds = 600.0 if installs else 240.0  # an installation downloads packages
+            session = PageSession(folders["page"], folders["scratch"], environment, replacements, seconds=seconds)
+            reason = run_steps(steps, session)
     if reason:
         logs = [f"{path.name}:\n{path.read_text('utf-8')[-4000:]}" for path in folders["page"].glob("*.log")]
         pytest.fail("\n".join([reason, *logs]), pytrace=False)
