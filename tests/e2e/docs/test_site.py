@@ -1,0 +1,147 @@
+"""The built documentation site in a headless Chromium, served on the loopback interface."""
+
+from __future__ import annotations
+
+import functools
+import html
+import http.server
+import re
+import subprocess
+import threading
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+
+from tests.support.browser import MISSING, open_browser
+from tests.support.polling import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+# Pages with a diagram load Mermaid from here, and show the diagram's text if they cannot.
+MERMAID = "https://unpkg.com/mermaid@"
+TASKS = [
+    "how-to/queues/",
+    "how-to/why-a-job-waits/",
+    "how-to/resume/",
+    "how-to/fine-tune-another-model/",
+    "how-to/from-training-operator/",
+]
+# A front page, a tutorial, generated reference pages, wide tables, and a page with diagrams.
+PAGES = [
+    "",
+    "tutorials/laptop/",
+    "reference/python/trainjob/",
+    "reference/command-options/",
+    "reference/airflow/",
+    "evidence/conformance/",
+    "explanation/adoption/",
+]
+
+
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def site():
+    """Build the site, and return its folder."""
+    if not (ROOT / ".venv" / "docs" / ".ready").exists():
+        pytest.skip("needs .venv/docs, which `make docs` creates")
+    # The depth of the folder matters, because zensical.toml names the packages relative to it.
+    done = subprocess.run(
+        ["make", "docs", "SITE=.cache/site-of-the-test"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / ".cache" / "site-of-the-test" / "html"
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    """Serve the site, as `python -m http.server` does, and return its address."""
+    handler = functools.partial(_QuietHandler, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
+def browser(request, tmp_path_factory):
+    width, scheme = request.param
+    with open_browser(tmp_path_factory.mktemp("browser") / "profile", (1280, 900)) as browser:
+        browser.driver.get("about:blank")
+        browser.run_command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 500
+        )
+        browser.run_command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        yield browser
+
+
+def open_page(browser, address):
+    """Open a page, and wait until its images are loaded."""
+    browser.requests(), browser.errors()
+    browser.driver.get(address)
+    browser.evaluate("document.querySelectorAll('img').forEach((image) => (image.loading = 'eager'))")
+    wait_until(lambda: browser.evaluate("[...document.images].every((image) => image.complete)"), 30)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.rstrip("/") or "front page")
+def test_a_page_is_complete_and_needs_no_other_host(browser, address, page):
+    open_page(browser, address + page)
+    assert browser.find("h1")
+    assert (
+        browser.evaluate("[...document.images].filter((image) => !image.naturalWidth).map((image) => image.src)") == []
+    )
+    others = [url for url in browser.requests() if url.startswith("http") and not url.startswith(address)]
+    assert [url for url in others if not url.startswith(MERMAID)] == []
+    messages = [error["message"] for error in browser.errors()]
+    assert [message for message in messages if MERMAID not in message] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.rstrip("/") or "front page")
+def test_wide_content_scrolls_inside_the_page(browser, address, page):
+    open_page(browser, address + page)
+    assert browser.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+
+
+def test_diagrams_are_readable_without_a_network(browser, address, site):
+    page = "explanation/adoption/"
+    open_page(browser, address + page)
+    if browser.evaluate("typeof mermaid !== 'undefined'"):
+        pytest.skip("Mermaid was loaded from its server")
+    source = (site / page / "index.html").read_text(encoding="utf-8")
+    first_lines = re.findall(r'<pre class="mermaid"><code>(.+)', source)
+    shown = browser.evaluate("document.querySelector('article').innerText")
+    assert first_lines
+    assert [line for line in first_lines if html.unescape(line).strip() not in shown] == []
+
+
+SEARCH = "[...document.querySelectorAll('*')].find((host) => host.shadowRoot?.querySelector('input'))?.shadowRoot"
+
+
+def test_the_search_finds_a_term(browser, address):
+    open_page(browser, address)
+    next(button for button in browser.find(".md-search__button") if button.is_displayed()).click()
+    field = wait_until(lambda: browser.evaluate(f"{SEARCH}?.querySelector('input')"))
+    field.send_keys("informer")
+    wait_until(
+        lambda: browser.evaluate(f"[...{SEARCH}.querySelectorAll('a')].some((a) => /informer/i.test(a.textContent))")
+    )
+
+
+def test_pages_for_new_users_are_two_clicks_from_the_front_page(site):
+    def links(page: str) -> set[str]:
+        text = (site / page / "index.html").read_text(encoding="utf-8")
+        content = text[text.index("<article") : text.index("</article>")]
+        base = f"http://site/{page}"
+        targets = {urldefrag(urljoin(base, target)).url for target in re.findall(r'<a [^>]*?href="([^"]+)"', content)}
+        return {t.removeprefix("http://site/") for t in targets if t.startswith("http://site/")}
+
+    first = links("")
+    second = {target for page in first if (site / page / "index.html").exists() for target in links(page)}
+    assert set(TASKS) - first - second == set()
