@@ -85,6 +85,8 @@ def save_picture(browser: Browser, name: str, selector: str = "") -> None:
         browser.find(selector)[0].screenshot(str(target))
     else:
         browser.driver.save_screenshot(str(target))
+    python = ENVIRONMENTS / "torchtune" / "bin" / "python"
+    subprocess.run([python, Path(__file__).with_name("reduce_colors.py"), target], check=True)
     print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1000} kB", flush=True)
 
 
@@ -192,7 +194,6 @@ def save_log(browser: Browser, address: str) -> None:
     """Write the picture of a task's log."""
     browser.driver.get(address)
     wait_for_airflow(lambda: "Complete" in browser.driver.page_source, 60)
-    widen_grid(browser)
     pause(3)
     save_picture(browser, "airflow-log")
 
