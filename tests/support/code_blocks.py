@@ -57,15 +57,17 @@ class CodeBlock:
 
     @property
     def engine(self) -> str:
-        """The environment that a Python block needs: airflow, kfp, core or trl.
+        """The environment that a Python block needs: airflow, kfp, core, trl or kubeflow.
 
-        trl is for programs that import transformers, which the page's own commands run.
+        trl is for programs that import transformers, which the page's own commands run. kubeflow is the Kubeflow SDK.
         """
         imported = set(re.findall(r"^\s*(?:from|import) (\w+)", self.text, re.MULTILINE))
         if imported & {"airflow", "trainjob_airflow"}:
             return "airflow"
         if re.search(r"^from transformers import", self.text, re.MULTILINE):
             return "trl"
+        if "kubeflow" in imported:
+            return "kubeflow"
         return "kfp" if imported & {"kfp", "trainjob_kfp"} else "core"
 
 

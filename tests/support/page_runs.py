@@ -16,6 +16,7 @@ _SESSIONS = "tests/e2e/docs/test_page_commands.py"
 _BLOCKS = "tests/integration/docs/test_pages.py"
 
 PAGES_OF_OTHER_TESTS = {
+    "docs/how-to/from-kubeflow-sdk.md": "tests/e2e/docs/test_kubeflow_sdk_page.py",
     "docs/how-to/installation.md": "tests/integration/packaging/test_installation_page.py",
     "docs/how-to/queues.md": "tests/e2e/controlplane/test_queues_page.py",
     "docs/tutorials/laptop.md": "tests/e2e/docs/test_tutorials.py",
@@ -36,6 +37,7 @@ _PYTHON = {
     "core": _BLOCKS,
     "airflow": "tests/integration/airflow/test_pages.py",
     "kfp": "tests/integration/kfp/test_pages.py",
+    "kubeflow": PAGES_OF_OTHER_TESTS["docs/how-to/from-kubeflow-sdk.md"],
     "trl": "tests/e2e/docs/test_tutorials.py",
 }
 _DATA = {"yaml", "json"}

@@ -25,8 +25,6 @@ MISSING = (
     "Argo CD",
     "Flux",
     "the External Secrets Operator",
-    "the package kubeflow",
-    "a TrainJob of the package kubeflow",
 )
 
 
