@@ -121,6 +121,17 @@ def test_diagrams_are_readable_without_a_network(browser, address, site):
     assert [line for line in first_lines if html.unescape(line).strip() not in shown] == []
 
 
+def test_the_copy_button_copies_commands_only(browser, address):
+    """The theme copies the text that is displayed while the block has the attribute `data-md-copying`."""
+    open_page(browser, address + "tutorials/laptop/")
+    copied = browser.evaluate(
+        "(() => { const blocks = [...document.querySelectorAll('pre code')];"
+        "const block = blocks.find((code) => /Complete/.test(code.innerText));"
+        "block.setAttribute('data-md-copying', ''); return block.innerText; })()"
+    )
+    assert copied.strip() == "trainjob demo --framework trl"
+
+
 SEARCH = "[...document.querySelectorAll('*')].find((host) => host.shadowRoot?.querySelector('input'))?.shadowRoot"
 
 
