@@ -5,8 +5,9 @@ Usage: screenshots.py [NAME ...]
 NAME is one of the groups `airflow`, `pipeline` and `demo`; all are generated without a name. Each run trains the demo's
 model with TorchTune. A training is stopped with SIGSTOP while the pictures of a running task are taken.
 
-If KFP_SOURCE names the sources of Kubeflow Pipelines with a built front end (`npm ci && npx vite build` in frontend/),
-the group `pipeline` also shows the graph of the compiled pipeline.
+If KFP_SOURCE names the sources of Kubeflow Pipelines 2.17.0 with a built front end, the group `pipeline` also shows the
+graph of the compiled pipeline. It was built with Node.js 20: `npm ci --ignore-scripts` in frontend/ and frontend/server/,
+then `npx tailwindcss` as in its package.json, and `npx vite build`.
 """
 
 from __future__ import annotations
