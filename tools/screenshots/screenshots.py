@@ -6,8 +6,8 @@ NAME is one of the groups `airflow`, `pipeline` and `demo`; all are generated wi
 model with TorchTune. A training is stopped with SIGSTOP while the pictures of a running task are taken.
 
 If KFP_SOURCE names the sources of Kubeflow Pipelines 2.17.0 with a built front end, the group `pipeline` also shows the
-graph of the compiled pipeline. It was built with Node.js 20: `npm ci --ignore-scripts` in frontend/ and frontend/server/,
-then `npx tailwindcss` as in its package.json, and `npx vite build`.
+graph of the compiled pipeline. It was built with Node.js 20: `npm ci --ignore-scripts` in frontend/ and in
+frontend/server/, then tailwindcss as in its package.json, and `npx vite build`.
 """
 
 from __future__ import annotations
