@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.code_blocks import ALL_BLOCKS, ROOT
 from trainjob import FineTune, LoraConfig, TorchTuneConfig, TrainJobManifest
 from trainjob.errors import InvalidSpec
 from trainjob.manifest.request_parser import STEP_CLASSES, parse_requests
@@ -65,11 +65,11 @@ def test_one_file_may_have_both_kinds_and_a_name_applies_to_a_single_request():
 
 
 def test_the_example_file_in_the_docs_is_valid():
-    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "command.md"
-    [example, _claim] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    page = "docs/reference/command.md"
+    [example] = [block.text for block in ALL_BLOCKS if (block.page, block.title) == (page, "tickets.yaml")]
     steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
-    documented = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    documented = re.search(r"^error: (tickets\.yaml.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
     with pytest.raises(InvalidSpec) as caught:
         parse_requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
     assert documented
