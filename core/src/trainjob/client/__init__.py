@@ -11,12 +11,15 @@ from trainjob.client.informer import SharedInformer
 from trainjob.client.log_follower import LogFollower
 from trainjob.client.log_lines import LogLine
 from trainjob.client.log_rate import RateLimit
+from trainjob.client.log_takeover import SETTLE_SECONDS, STORE_SECONDS, LogPositions
 from trainjob.client.log_writer import LogChannel, LogWriter
 from trainjob.client.object_cache import EventHandler, ObjectEvent
 from trainjob.client.shared_clusters import connect, shared_cluster
 from trainjob.status.diagnostics import event_time
 
 __all__ = [
+    "SETTLE_SECONDS",
+    "STORE_SECONDS",
     "Backoff",
     "Cluster",
     "Connection",
@@ -24,6 +27,7 @@ __all__ = [
     "LogChannel",
     "LogFollower",
     "LogLine",
+    "LogPositions",
     "LogWriter",
     "ObjectEvent",
     "RateLimit",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob.client.backoff import Backoff
 from trainjob.client.log_lines import LogLine, LogReader, Tail
 from trainjob.client.log_position import LogTime
+from trainjob.client.log_takeover import LogPositions
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, restarts_in_place, step_of
@@ -42,15 +43,23 @@ class LogFollower:
     never fails a job: the follower retries, or emits a line about the error if a retry can't help.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, emit: Callable[[LogLine], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        emit: Callable[[LogLine], None],
+        positions: LogPositions | None = None,
+    ) -> None:
         """Create a follower that reads no log yet.
 
         Args:
             cluster: cluster of the pods.
             namespace: namespace of the pods.
             emit: function that takes each line; called from several threads, one call at a time.
+            positions: positions up to which an earlier process has written the logs. Each line then has its own
+                position, to be recorded when it is written.
         """
-        self._cluster, self._namespace, self._emit = cluster, namespace, emit
+        self._cluster, self._namespace, self._emit, self._positions = cluster, namespace, emit, positions
         self._lock, self._emit_lock = threading.Lock(), threading.Lock()
         self._observed = threading.Condition(self._lock)
         self._tasks: dict[_ContainerRun, _ReadTask] = {}
@@ -225,7 +234,10 @@ class LogFollower:
         self._emit_lines(task.source, reader.flush())
 
     def _create_reader(self, task: _ReadTask) -> LogReader:
-        return LogReader(task.source, f"kubectl logs {task.pod} -c {task.container} -n {self._namespace}")
+        command = f"kubectl logs {task.pod} -c {task.container} -n {self._namespace}"
+        if self._positions is None:
+            return LogReader(task.source, command)
+        return LogReader(task.source, command, task, self._positions.find_written_part(task))
 
     def _pause(self, key: _ContainerRun, seconds: float) -> None:
         """Wait before the next attempt, or until the container ends or the follower stops.
