@@ -371,13 +371,14 @@ class StepOperator(BaseOperator):
         """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
+        from trainjob_airflow.task_log import create_line_writer
         from trainjob_airflow.task_progress import TaskProgress
 
         outcome = None
         with (
             contextlib.suppress(WaitInterrupted),
             self._stop_request.interruptible(),
-            LogWriter().open(self.log.info) as log,
+            LogWriter().open(create_line_writer(self.log.info)) as log,
         ):
             progress = TaskProgress(reference, log, get_logs=self.get_logs)
             with self._guard.guard_wait():
