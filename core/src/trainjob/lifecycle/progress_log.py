@@ -50,9 +50,9 @@ class ProgressLog:
             self._log_channel.stop_blocking()
 
     def log_line(self, line: LogLine) -> None:
-        """Write a container's log line, unless it is a frame of a progress bar or was written already.
+        """Write a container's log line, unless it was written already.
 
-        Frames appear as progress instead.
+        Frames of progress bars are left out; they appear as progress instead.
         """
         if line.frame or line.is_written:
             return

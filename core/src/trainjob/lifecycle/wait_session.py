@@ -51,11 +51,13 @@ class Listener:
         on_log: called with every log line of any container. Reading the log waits for the callback. Use a
             [trainjob.client.LogWriter][] if writing the lines may be slow.
         on_progress: called with the progress of the training when a log line reports it.
+        on_earlier_progress: called instead with the progress in a line that an earlier process has written.
     """
 
     on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
     on_log: Callable[[LogLine], None] = field(default=lambda _: None)
     on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+    on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
 
 
 class WaitSession:
@@ -272,7 +274,7 @@ class WaitSession:
     def _on_log(self, line: LogLine) -> None:
         if progress := self._log_parser.feed(line.text):
             self._last_progress = progress
-            self._listener.on_progress(progress)
+            (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         self._listener.on_log(line)
 
 
