@@ -280,7 +280,7 @@ def _build_listener(
         listener.on_progress(progress)
         on_progress(progress)
 
-    return Listener(on_phase, on_log, report_progress, on_earlier_progress=on_progress)
+    return Listener(on_phase, on_log, report_progress, listener.on_warning, on_earlier_progress=on_progress)
 
 
 class ExitOnError:

@@ -52,7 +52,14 @@ class TaskProgress:
         """Listener for `trainjob.lifecycle.wait`."""
         from trainjob.lifecycle import Listener
 
-        return Listener(self._on_phase, self._on_log, self._on_progress, on_earlier_progress=self._on_earlier_progress)
+        on_warning = self._progress_log.log_warning
+        return Listener(
+            self._on_phase,
+            self._on_log,
+            self._on_progress,
+            on_warning,
+            on_earlier_progress=self._on_earlier_progress,
+        )
 
     def report_resumption(self, positions: LogPositions) -> None:
         """Write a line if this process continues a log that another process began."""
