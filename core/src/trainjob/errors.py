@@ -8,6 +8,7 @@ engine should retry the step:
 |---|---|---|---|
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
 | [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no response yet | 1 | yes |
+| [Unauthorized][]; [PermissionDenied][] of a request that worked before | credentials or rules are replaced | 1 | yes |
 | any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
@@ -162,12 +163,27 @@ class ClusterError(TrainJobError):
     Attributes:
         status: HTTP status code; None without a response.
         reason: `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
+        retry_after: seconds to wait before a retry, from the header `Retry-After`; None without it.
+        worked_before: for a 401, whether the credentials worked before on this connection; for a 403, whether a request
+            of the same verb and resource did. Such a refusal is probably temporary, because tokens and Roles are
+            replaced now and then.
     """
 
-    def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
+    worked_before: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int | None = None,
+        reason: str = "",
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(redact_credentials(message), hint=hint)  # the server's URL may have credentials
         self.status = status
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class NoClusterConfigured(ClusterError):
@@ -212,37 +228,29 @@ class ServerUnavailable(ClusterError):
     Cause: The API server is overloaded or restarts, or a webhook that it requires does not respond.
 
     Remedy: Wait. If the message names a webhook, have a cluster administrator restore it.
-
-    Attributes:
-        retry_after: seconds to wait, from the header `Retry-After`; None without it.
     """
 
     retryable = True
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        status: int | None = None,
-        reason: str = "",
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint, status=status, reason=reason)
-        self.retry_after = retry_after
-
 
 class Unauthorized(ClusterError):
     """401: the credentials are missing, wrong or expired.
+
+    The client loads the credentials again. If they worked before, it retries for 60 s, because tokens are rotated.
 
     Cause: The token or certificate of the connection is missing, wrong or expired.
 
     Remedy: Log in again, or renew the token or certificate of the connection.
     """
 
+    retryable = True
+
 
 class PermissionDenied(ClusterError):
     """403 from RBAC: the credentials are valid, but a rule is missing.
+
+    If a request of the same verb and resource worked before, the client retries for 60 s, because Roles are replaced,
+    and the error is retryable.
 
     Cause: The account has no Role with this permission in the namespace.
 

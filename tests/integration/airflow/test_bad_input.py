@@ -7,11 +7,14 @@ import re
 
 import pytest
 import yaml
+from airflow.sdk.exceptions import AirflowFailException
 
 from tests.integration.airflow.airflow_runs import run_dag
 from trainjob import errors
+from trainjob.errors import PermissionDenied
 from trainjob.lifecycle import JobReference
 from trainjob_airflow import TrainJobOperator
+from trainjob_airflow.task_errors import event_from_error
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -61,6 +64,8 @@ MESSAGES = {
     "workspace_create": r"the cluster refused to create persistentvolumeclaims in namespace default: .*",
 }
 
+RETRIED = {"wrong_token"}  # the token may be in rotation, so Airflow retries
+
 
 @pytest.mark.slow
 def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_without_permissions):
@@ -72,7 +77,8 @@ def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_wit
         AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig_with_token(laptop, token_without_permissions)),
     )
     assert state == "failed"
-    assert {task: tasks[task] for task in MESSAGES} == dict.fromkeys(MESSAGES, ("failed", 1)), printed[-6000:]
+    expected = {task: ("failed", 4 if task in RETRIED else 1) for task in MESSAGES}
+    assert {task: tasks[task] for task in MESSAGES} == expected, printed[-6000:]
     assert [task for task, message in MESSAGES.items() if not re.search(message, printed)] == []
     assert "expired-token" not in printed
     assert token_without_permissions not in printed
@@ -90,7 +96,7 @@ def test_a_retry_policy_matches_the_classes_of_errors(airflow):
     [
         ("InvalidSpec", True),
         ("NoClusterConfigured", True),
-        ("Unauthorized", True),
+        ("Unauthorized", False),
         ("PermissionDenied", True),
         ("NotFound", True),
         ("NeverStarted", True),
@@ -108,3 +114,13 @@ def test_permanent_errors_after_the_deferral_fail_the_task_without_retry(kind, p
         operator.execute_complete({}, event)
     assert type(raised.value).__name__ == ("AirflowFailException" if permanent else kind)
     assert permanent or isinstance(raised.value, getattr(errors, kind))
+
+
+@pytest.mark.parametrize("worked_before", [True, False])
+def test_a_missing_permission_after_the_deferral_is_retried_if_the_request_worked_before(worked_before):
+    error = PermissionDenied("why")
+    error.worked_before = error.retryable = worked_before
+    event = {"reference": JobReference("j", "ns", "u").to_dict(), **event_from_error(error)}
+    operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
+    with pytest.raises(PermissionDenied if worked_before else AirflowFailException, match="why"):
+        operator.execute_complete({}, json.loads(json.dumps(event)))

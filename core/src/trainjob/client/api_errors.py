@@ -42,7 +42,8 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
     status = _parse_status(body)
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
-    more: dict[str, Any] = {"status": code, "reason": reason}
+    retry_after = _seconds(headers.get("Retry-After", ""))
+    more: dict[str, Any] = {"status": code, "reason": reason, "retry_after": retry_after}
     if message.startswith(_PLAIN_HTTP):  # 400 from a real API server
         return NoClusterConfigured(
             f"can't {doing}: {server} serves https, and the connection names it with http://",
@@ -72,11 +73,7 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
     if error_class:
         return error_class(f"can't {doing}: {message}", **more)
     if code == 429 or code >= 500:
-        return ServerUnavailable(
-            f"{server} can't {doing} now ({code}): {message}",
-            retry_after=_seconds(headers.get("Retry-After", "")),
-            **more,
-        )
+        return ServerUnavailable(f"{server} can't {doing} now ({code}): {message}", **more)
     return ClusterError(f"can't {doing}: {message}", **more)
 
 

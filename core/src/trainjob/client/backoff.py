@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from trainjob.errors import ClusterError, ServerUnavailable
+from trainjob.errors import ClusterError, Unauthorized
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Backoff:
         """
         delay = min(self.max_delay, self.initial_delay * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
         self._failures += 1
-        retry_after = error.retry_after if isinstance(error, ServerUnavailable) else None
+        retry_after = error.retry_after if isinstance(error, ClusterError) else None
         return max(delay, min(retry_after or 0.0, self.max_delay))
 
     def reset(self) -> None:
@@ -59,7 +59,8 @@ class InformerTimings:
         stable_after: duration after which a stream counts as successful, so that the backoff starts from the beginning.
         poll_interval: pause between lists if watching is not permitted.
         stop_delay: time for which the watch is kept after the last handler was removed.
-        refusal_timeout: time for which a refused list is repeated if an earlier list succeeded.
+        refusal_timeout: time for which a refused list is repeated if an earlier list succeeded, or if the credentials
+            worked before.
         backoff: function that creates the backoff of the pauses.
     """
 
@@ -72,6 +73,15 @@ class InformerTimings:
     backoff: Callable[[], Backoff] = field(default=Backoff)
 
 
+def is_temporary(error: ClusterError) -> bool:
+    """Return whether the same request may succeed within a minute.
+
+    A 401 of credentials that never worked is not temporary: the connection is probably wrong, and its user should learn
+    that at once.
+    """
+    return error.retryable and (error.worked_before or not isinstance(error, Unauthorized))
+
+
 def retry(
     request: Callable[[], T],
     *,
@@ -79,7 +89,7 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Repeat a request until it succeeds, fails permanently, or `timeout` seconds are over.
+    """Repeat a request while its error is temporary, for up to `timeout` seconds.
 
     Use it only for requests that may be repeated: reads, deletes with a uid, merge patches.
 
@@ -98,6 +108,6 @@ def retry(
             return request()
         except ClusterError as error:
             delay = backoff.next(error)
-            if not error.retryable or clock() + delay > deadline:
+            if not is_temporary(error) or clock() + delay > deadline:
                 raise
         sleep(delay)

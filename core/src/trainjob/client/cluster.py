@@ -32,7 +32,7 @@ _LIVE_LOG_THREADS, _ENDED_LOG_THREADS = 200, 16  # each thread has its own conne
 _OUTCOME_THREADS = 32
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED_SELECTOR)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
-_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes"))
+_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes", "initContainers"))
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
 _NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
@@ -48,8 +48,9 @@ def _trainjob_of(pod: Mapping[str, Any]) -> str:
 class Cluster:
     """Client for one cluster, with the permissions of one connection.
 
-    It is safe to use from several threads. Reads, deletes and patches are retried through short outages. Creation is
-    not retried, because [trainjob.lifecycle.submit][] has to handle a lost response.
+    It is safe to use from several threads. Reads, deletes and patches are retried through short outages, and through
+    refusals (401, 403) if such requests worked before. Creation is not retried, because
+    [trainjob.lifecycle.submit][] has to handle a lost response.
 
     Attributes:
         namespace: default namespace, for callers that name no namespace.
@@ -67,7 +68,8 @@ class Cluster:
 
         Args:
             connection: how to reach the cluster; None finds it as kubectl does.
-            retry_seconds: seconds for which requests are retried while the API server is unavailable.
+            retry_seconds: seconds for which requests are retried while the API server is unavailable, or refuses
+                credentials or requests that worked before.
 
         Raises:
             NoClusterConfigured: no usable connection is configured.

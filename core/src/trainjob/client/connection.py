@@ -156,6 +156,8 @@ def _configure_explicit(connection: Connection, configuration: Any) -> None:
         try:
             token = Path(connection.token_file).read_text().strip()
         except OSError as error:
+            if target.api_key:  # the file is being replaced; the token in use may still be valid
+                return
             raise NoClusterConfigured(
                 f"the token file {connection.token_file} can't be read: {error.strerror}",
                 hint="name a readable file that holds the bearer token",

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
 from trainjob.client.api_errors import error_from_network, error_from_status, invalid_response, not_kubernetes_response
 from trainjob.client.connection import Connection, open_client
 from trainjob.client.response_checks import ResponseCheck, check_json_object
-from trainjob.errors import Unauthorized, redact_credentials
+from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized, redact_credentials
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
+_RELOAD_SECONDS = 1.0  # between two loads of the credentials, because a credential plugin may take long
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -23,7 +26,8 @@ class HttpClient:
     """Client that sends JSON requests with the connection's credentials.
 
     It returns plain dicts and is safe to use from several threads. After a 401 it reloads the credentials and sends the
-    request once more.
+    request once more, at most once a second for all threads together. The error of a refused request says whether such
+    a request worked before; [trainjob.client.backoff.retry][] then repeats it.
 
     It uses the kubernetes client for configuration, credentials and their renewal, TLS and the connection pool. It does
     not use that client's generated models, because they drop unknown fields and differ between versions 30 and 36.
@@ -32,6 +36,7 @@ class HttpClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._lock = threading.Lock()
+        self._accepted, self._reloaded_at = AcceptedRequests(), float("-inf")
         self._client, self.namespace = open_client(connection)
         self.server = redact_credentials(self._client.configuration.host)  # for messages
 
@@ -91,12 +96,19 @@ class HttpClient:
         Raises:
             ClusterError: the status is not 2xx, or there is no response.
         """
+        kind = kind_of_request(method, path, watch=bool(query and query.get("watch")))
+        arguments = (method, path, query, body, doing, read_seconds)
         client = self._client
         try:
-            return self._send(client, method, path, query, body, doing, read_seconds)
-        except Unauthorized:
-            self._reload_credentials(client)
-            return self._send(self._client, method, path, query, body, doing, read_seconds)
+            try:
+                response = self._send(client, *arguments)
+            except Unauthorized as error:
+                response = self._send(self._reload_credentials(client, error), *arguments)
+        except ClusterError as error:
+            self._accepted.record_error(error, kind)
+            raise
+        self._accepted.add(kind)
+        return response
 
     def _send(
         self, client: ApiClient, method: str, path: str, query: Any, body: Any, doing: str, read_seconds: float | None
@@ -149,14 +161,30 @@ class HttpClient:
             raise invalid_response(problem, status=status, server=self.server, doing=doing)
         return value
 
-    def _reload_credentials(self, refused: ApiClient) -> None:
-        """Reload the credentials, unless another thread has just done so.
+    def _reload_credentials(self, refused: ApiClient, error: Unauthorized) -> ApiClient:
+        """Return a client with credentials that were loaded after those of a refused one.
 
-        For example, a token was rotated or a certificate was renewed.
+        For example, a token was rotated or a certificate was renewed. If another thread has just loaded them, its
+        client is returned.
+
+        Args:
+            refused: client whose request was refused.
+            error: the error of that request.
+
+        Raises:
+            Unauthorized: the given error, because the refused credentials are new, or others can't be loaded now.
         """
         with self._lock:
             if self._client is refused:
-                self._client, _ = open_client(self.connection)
+                if time.monotonic() - self._reloaded_at < _RELOAD_SECONDS:
+                    raise error
+                try:
+                    self._client, _ = open_client(self.connection)
+                except NoClusterConfigured as problem:  # the file is being replaced
+                    raise error from problem
+                finally:
+                    self._reloaded_at = time.monotonic()
+            return self._client
 
     def close(self) -> None:
         """Close the pooled connections."""

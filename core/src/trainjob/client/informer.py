@@ -35,7 +35,14 @@ from trainjob.client.object_cache import EventHandler, ObjectCache, ObjectEvent,
 from trainjob.client.resources import Resource, get_resource_version, list_pages
 from trainjob.client.response_checks import ResponseCheck, check_json_object
 from trainjob.client.watch_stream import parse_event, read_lines
-from trainjob.errors import ClusterError, ClusterUnreachable, Expired, InvalidResponse, PermissionDenied
+from trainjob.errors import (
+    ClusterError,
+    ClusterUnreachable,
+    Expired,
+    InvalidResponse,
+    PermissionDenied,
+    Unauthorized,
+)
 
 
 class InformerClient(Protocol):
@@ -228,14 +235,14 @@ class SharedInformer:
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
         """Raise the error of a failed list unless a retry can help."""
-        invalid = isinstance(
-            error, InvalidResponse
-        )  # another server than the API server may send such responses forever
-        if (error.retryable and not invalid) or isinstance(error, Expired):
+        # Another server than the API server may send invalid responses forever.
+        invalid = isinstance(error, InvalidResponse)
+        if (_is_outage(error) and not invalid) or isinstance(error, Expired):
             return
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        if not (self._cache.listed or invalid) or now - self._refused_since >= self._timings.refusal_timeout:
+        may_recover = self._cache.listed or invalid or error.worked_before
+        if not may_recover or now - self._refused_since >= self._timings.refusal_timeout:
             raise error
 
     def _handle_watch_error(self, error: ClusterError) -> None:
@@ -245,10 +252,10 @@ class SharedInformer:
         permanent error at the same resourceVersion also leads to a relist.
         """
         if isinstance(error, Expired) or (
-            not error.retryable and self._resource_version == self._failed_resource_version
+            not _is_outage(error) and self._resource_version == self._failed_resource_version
         ):
             self._resource_version = ""
-        elif not error.retryable:
+        elif not _is_outage(error):
             self._failed_resource_version = self._resource_version
 
     def _pause(self, seconds: float) -> None:
@@ -338,3 +345,11 @@ class SharedInformer:
             return {**obj, "metadata": metadata}
         spec = {name: obj["spec"][name] for name in self._resource.kept_spec_fields if name in obj["spec"]}
         return {**obj, "metadata": metadata, "spec": spec}
+
+
+def _is_outage(error: ClusterError) -> bool:
+    """Return whether the server is unavailable, in contrast to a refusal.
+
+    An outage may last for any time; the informer continues after it.
+    """
+    return error.retryable and not isinstance(error, Unauthorized | PermissionDenied)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainjob.errors import ClusterError, NotFound, Unauthorized
+from trainjob.errors import ClusterError, NotFound
 from trainjob.status.nested_fields import get_list, get_mapping
 
 TRAINER_API = "/apis/trainer.kubeflow.org/v1alpha1"
@@ -73,8 +73,6 @@ class InstalledTrainer:
         """
         try:
             document = self._request("GET", f"/openapi/v3{TRAINER_API}", doing="get the API's OpenAPI document")
-        except Unauthorized:
-            raise
         except ClusterError as error:
             if error.retryable:
                 raise

@@ -5,9 +5,10 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 | Error | Consequence for the task |
 |---|---|
 | `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
-| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection, no permission | fails without retry |
+| `NoClusterConfigured`, `PermissionDenied`: wrong connection, no permission | fails without retry |
 | a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
+| `Unauthorized`; `PermissionDenied` of a request that worked before: replaced credentials or rules | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
 | `WaitTimeout`, `JobFailed` and its other subclasses: the step was tried | is retried |
 | any other error of the trigger, such as an ImportError, as Airflow's own `TaskDeferralError` | is retried |
@@ -48,17 +49,23 @@ def convert_permanent_errors() -> Iterator[None]:
         raise
 
 
+def event_from_error(error: TrainJobError) -> dict[str, Any]:
+    """Return the fields of a trigger's event that describe an error, for [error_from_event][]."""
+    return {"error": str(error), "kind": type(error).__name__, "retryable": error.retryable}
+
+
 def error_from_event(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
     """Return the error that a trigger's event describes.
 
     In the event, `kind` is the name of the error's class, and `error` is its message. A class that is not in
-    `trainjob.errors` becomes a `TaskDeferralError`.
+    `trainjob.errors` becomes a `TaskDeferralError`. Events of earlier versions have no `retryable`.
     """
     if event["kind"] not in errors.__all__:
         return TaskDeferralError(event["error"])
     kind = getattr(errors, event["kind"])
     # An InvalidSpec is created from problems, and the event has only text. A TrainJobError is permanent, too.
     error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
+    error.retryable = event.get("retryable", error.retryable)
     return error
 
 

@@ -19,7 +19,8 @@ class TrainJobEndTrigger(BaseTrigger):
     All triggers of a triggerer with the same connection and namespace share one informer. The events are:
 
     * `{"reference": {...}, "outcome": {...}}`: the TrainJob has ended, with success or not.
-    * `{"error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's class.
+    * `{"error": "...", "kind": "WaitTimeout", "retryable": true}`: the wait ended before that; `kind` is the error's
+      class.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TrainJobEndTrigger(BaseTrigger):
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_external
         from trainjob_airflow.run_key import create_job_selector
+        from trainjob_airflow.task_errors import event_from_error
 
         try:
             cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
@@ -68,5 +70,5 @@ class TrainJobEndTrigger(BaseTrigger):
             left = None if self.deadline is None else timedelta(seconds=max(0.0, self.deadline - time.time()))
             finished_job = await wait_external(cluster, job, timeout=left, report=self.log.info)
         except TrainJobError as error:
-            return {"error": str(error), "kind": type(error).__name__}
+            return event_from_error(error)
         return {"reference": finished_job.reference.to_dict(), "outcome": finished_job.outcome.to_dict()}
