@@ -129,9 +129,8 @@ class FaultProxy(ThreadingHTTPServer):
     def must_wait(self, path: str) -> bool:
         """Return whether a request is one for the pods of all TrainJobs."""
         url = urlsplit(path)
-        return (
-            url.path.endswith("/pods") and f"{JOBSET_LABEL}=" not in parse_qs(url.query).get("labelSelector", [""])[0]
-        )
+        selector = parse_qs(url.query).get("labelSelector", [""])[0]
+        return url.path.endswith("/pods") and f"{JOBSET_LABEL}=" not in selector
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -194,7 +194,7 @@ class ScriptedJob:
         self.report(container.pod)
 
     def restart(self, container: ScriptedContainer) -> None:
-        """End the current run with an error and start the next one, as the kubelet does within the pod."""
+        """End the current run with an error, and start the next one in the same pod."""
         container.runs[-1].end()
         container.runs.append(ScriptedLog(self.spread))
         self.report(container.pod)
@@ -204,13 +204,18 @@ class ScriptedJob:
         terminal = {"type": condition, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": _now()}
         self.cluster.patch_status("trainjobs", self.reference.name, {"conditions": [terminal]})
 
+    def delete_pod(self, pod: str) -> None:
+        """Delete a pod and its logs at once."""
+        del self.containers[pod]
+        self.cluster.delete_pod(pod)
+
     def delete_pods_after_job(self, seconds: float) -> None:
         """Wait until the TrainJob is deleted, then delete its pods."""
         deadline = time.monotonic() + seconds
         while self.cluster.has_job(self.reference.name) and time.monotonic() < deadline:
             time.sleep(0.02)
-        for pod in self.containers:
-            self.cluster.delete_pod(pod)
+        for pod in list(self.containers):
+            self.delete_pod(pod)
 
 
 def _terminated(exit_code: int) -> dict[str, Any]:

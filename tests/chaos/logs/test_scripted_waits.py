@@ -1,40 +1,28 @@
-"""Waits under log faults, for TrainJobs whose containers are scripted: no line is repeated, and none lost silently.
-
-Each run has another seed. If a wait fails, its message has the seed; `LOG_SEED=SEED/WAIT pytest -k NAME` repeats it.
-"""
+"""Waits under log faults, for TrainJobs whose containers are scripted."""
 
 from __future__ import annotations
 
-import os
-import secrets
-
 import pytest
 
+from tests.chaos.logs.fault_waits import assert_complete, choose_seed
 from tests.chaos.logs.scenarios import SCENARIOS
 from tests.chaos.logs.scripted_waits import run_scripted_waits
 
 WAITS = 80  # of most scenarios
+QUICK = [each for each in SCENARIOS if each.name in ("none", "restarts", "several faults at once")]
 
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture
-def seed():
-    """Return the seed for random decisions; the environment variable LOG_SEED sets it."""
-    return os.environ.get("LOG_SEED") or str(secrets.randbelow(1_000_000))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_no_line_is_repeated_or_lost_silently(scenario, seed, evidence):
+def test_no_line_is_repeated_or_lost_silently(scenario, evidence):
     waits = int(WAITS * scenario.waits)
-    findings = run_scripted_waits(scenario, seed, waits)
-    evidence("log waits", fault=scenario.name, cluster="scripted API", waits=waits, **findings.counts)
+    findings = run_scripted_waits(scenario, choose_seed(), waits)
+    evidence("log waits", fault=scenario.name, cluster="scripted", waits=waits, **findings.counts)
     assert_complete(scenario, findings)
 
 
-def assert_complete(scenario, findings):
-    problems = "\n".join(findings.problems[:20])
-    assert (findings.repeated, findings.disordered, findings.lost) == (0, 0, 0), problems
-    if scenario.exact:
-        assert (findings.reported, findings.unneeded) == (0, 0), problems
+@pytest.mark.parametrize("scenario", QUICK, ids=lambda scenario: scenario.name)
+def test_no_line_of_a_few_waits_is_repeated_or_lost_silently(scenario):
+    assert_complete(scenario, run_scripted_waits(scenario, "1", 8))
