@@ -13,22 +13,28 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
   afterwards.
 * The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
   is rotated before they were read.
-* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line. An
-  error of the kubelet itself ("too many open files") is text at the end of the response, without a time.
+* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line
+  (observed with 1.36.3, with and without `follow`). [trainjob.client.log_end][] has the proof of a log's end. An error
+  of the kubelet itself ("too many open files") is text at the end of the response, without a time.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainjob.client.api_errors import error_from_network
+from trainjob.client.log_end import LastLine
 from trainjob.client.log_position import LineStatus, LogTime, Position
 from trainjob.errors import ClusterUnreachable
+
+if TYPE_CHECKING:
+    from trainjob.client.log_notices import LoggedContainer
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
 _MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
@@ -60,6 +66,18 @@ class LogLine:
         return f"[{self.source}] {self.text}{'…' if self.continued else ''}"
 
 
+class LogNotice(LogLine):
+    """Line of this project about the log of a container, for example that output is missing.
+
+    Its source is empty if it is about all containers of a TrainJob.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"[{self.source}] {self.text}" if self.source else self.text
+
+
 class Tail:
     """The last lines of a log, in bounded memory.
 
@@ -76,8 +94,10 @@ class Tail:
         self._continued = False
 
     def extend(self, lines: list[LogLine]) -> None:
-        """Add lines; frames are left out."""
+        """Add lines; frames and notices are left out."""
         for line in lines:
+            if isinstance(line, LogNotice):
+                continue
             if not line.frame and not self._continued:
                 cut = line.continued or len(line.text) > _MAX_TAIL_CHARACTERS
                 self._lines.append(line.text[:_MAX_TAIL_CHARACTERS] + "…" if cut else line.text)
@@ -97,13 +117,15 @@ class LogReader:
     no end.
     """
 
-    def __init__(self, source: str = "", command: str = "") -> None:
+    def __init__(self, source: str = "", command: str = "", *, container: LoggedContainer | None = None) -> None:
         """Create a reader that has read nothing yet.
 
         Args:
             source: name of the container in each [LogLine][].
             command: command that prints the container's log, for each [LogLine][].
+            container: the container, for notices about a rotated log; None if none are wanted.
         """
+        self._container = container
         self._source, self._command, self._position = source, command, Position()
         # The current line, which may continue in the next stream.
         self._unfinished, self._has_time = False, True
@@ -115,6 +137,8 @@ class LogReader:
         self._skips_line = False  # whether that line was returned before
         self._partial_stamp = b""  # part of a time at the end of the last chunk
         self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
+        self._resumed_after: LogTime | None = None  # newest time before this stream; None after its first new line
+        self._last_line = LastLine()
         self._last_error_text = b""
         self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
 
@@ -139,6 +163,29 @@ class LogReader:
         """
         return self._position.first
 
+    @property
+    def newest(self) -> LogTime | None:
+        """Newest time of a line; None before the first line was read."""
+        return self._position.newest
+
+    def has_read_past(self, last_line: LastLine) -> bool:
+        """Return whether a line was read that is newer than this one."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.newest is not None and self.newest > stamp[0]
+
+    def has_read_to(self, last_line: LastLine, *, nothing_new: bool) -> bool:
+        """Return whether everything up to the log's last line was read.
+
+        Args:
+            last_line: last line of the log, from a separate request.
+            nothing_new: whether the last stream had no line that was not known before. Only then a line of several
+                records counts, because its time can't be compared.
+        """
+        received = self._last_line
+        if received.equals(last_line):
+            return bool(received) or self.newest is None
+        return nothing_new and received.ends_with_text_of(last_line)
+
     def read(self, stream: Any) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
 
@@ -152,24 +199,28 @@ class LogReader:
         """
         import urllib3
 
-        extent_before, any_bytes = self._extent, False
+        extent_before, any_bytes = self.extent, False
         self._position.resume()
+        self._last_line.begin_stream()
+        self._resumed_after = self.newest
         self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 any_bytes = True
+                self._last_line.add(chunk)
                 yield self._read_chunk(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
         if not (stream.chunked or "Content-Length" in stream.headers) and (
-            self._extent != extent_before or not any_bytes
+            self.extent != extent_before or not any_bytes
         ):
             raise _stream_error(ConnectionError("the response may be incomplete"))
 
     @property
-    def _extent(self) -> tuple[int, int]:
+    def extent(self) -> tuple[int, int]:
+        """Number of complete lines, and number of bytes of the line after them; it changes with each new byte."""
         return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
 
     def flush(self) -> list[LogLine]:
@@ -179,10 +230,14 @@ class LogReader:
             self._complete_line(output)
         return output
 
-    def discard_line(self) -> None:
-        """Discard the unfinished line, because it belongs to another log."""
-        self._unfinished = False
-        self._pending.clear()
+    def save(self) -> dict[str, Any]:
+        """Return the state, to [restore][] it if the next stream turns out to be that of another log."""
+        copied = {"_position": copy.copy(self._position), "_last_line": copy.copy(self._last_line)}
+        return {**vars(self), **copied, "_pending": self._pending[:]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state of [save][]."""
+        vars(self).update(state)
 
     def _read_chunk(self, chunk: bytes) -> list[LogLine]:
         output: list[LogLine] = []
@@ -241,10 +296,26 @@ class LogReader:
                 self._pending.clear()
                 self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
+        is_cut = self._unfinished and self._has_time
         if self._unfinished:  # the log no longer has the rest of that line
             self._complete_line(output)
+        if self._resumed_after and stamp is not None:
+            self._report_rotation(self._resumed_after, stamp[0], output, is_cut=is_cut)
         self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
         return line
+
+    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine], *, is_cut: bool) -> None:
+        """Append a notice if a resumed stream begins with a new line, so that lines before it may be missing.
+
+        Args:
+            after: newest time before the stream.
+            until: time of the stream's first new line.
+            output: list of lines.
+            is_cut: whether the rest of the line before is missing.
+        """
+        self._resumed_after = None
+        if self._container and (is_cut or self._position.has_gap):
+            output.append(self._container.rotated(after, until))
 
     def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:
         """Add bytes to the current line; a frame is returned when the next one begins."""
@@ -314,6 +385,26 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def read_last_line(stream: Any) -> LastLine:
+    """Return the last line of a stream.
+
+    Args:
+        stream: an open urllib3 response.
+
+    Raises:
+        ClusterUnreachable: the stream broke.
+    """
+    import urllib3
+
+    last_line = LastLine()
+    try:
+        for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
+            last_line.add(chunk)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _stream_error(error) from error
+    return last_line
 
 
 def _stream_error(error: Exception) -> ClusterUnreachable:
