@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from uv import find_uv_bin
 
 from trainjob.cli import table_format, terminal
 from trainjob.cli.command_help import add_command
+from trainjob.cli.terminal import escape
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.programs.fetch.progress import format_size
 from trainjob.status import derive_verdict

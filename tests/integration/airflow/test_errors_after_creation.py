@@ -60,7 +60,8 @@ def make_context(task, run, *, try_number=1, max_tries=0):
         max_tries=max_tries,
         xcom_push=lambda *_: None,
     )
-    started = SimpleNamespace(start_date=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    due = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    started = SimpleNamespace(run_after=due, start_date=due)
     return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}}
 
 

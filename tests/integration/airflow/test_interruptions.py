@@ -109,7 +109,8 @@ def context(unique):
         dag_id="steps", task_id="train", run_id=unique, map_index=-1, try_number=1, max_tries=0, xcoms={}
     )
     ti.xcom_push = ti.xcoms.__setitem__
-    started = SimpleNamespace(start_date=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    due = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    started = SimpleNamespace(run_after=due, start_date=due)
     task = SimpleNamespace(retry_policy=None)
     store = StateStore()
     return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}, "task_state_store": store}

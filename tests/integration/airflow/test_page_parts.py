@@ -203,5 +203,5 @@ def test_events_are_included_once_and_the_newest_come_first():
 
 def test_lines_of_a_log_have_no_control_sequences(cluster):
     tail = LogTail(cluster, "default")
-    tail._add_line(LogLine("node-0", "step 1\x1b[A \x1b[1;32mdone\x1b[0m"))
-    assert tail.snapshot([])["lines"] == ["[node-0] step 1 done"]
+    tail._add_line(LogLine("node-0", "step 1\x1b[A \x1b[1;32mdone\x1b[0m \x1b]0;title\x07 \u202e"))
+    assert tail.snapshot([])["lines"] == ["[node-0] step 1 done ^[]0;title^G <U+202E>"]

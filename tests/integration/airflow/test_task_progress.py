@@ -16,6 +16,7 @@ from trainjob.status import Outcome, Phase, Progress, Verdict
 from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
 from trainjob_airflow.links.trainjob import build_link_addresses
+from trainjob_airflow.task_log import create_line_writer
 from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
 
@@ -112,3 +113,9 @@ def test_a_failed_write_of_the_progress_does_not_end_the_wait(log):
         "reason": "waiting for quota in queue q",
         **dict.fromkeys(("percent", "step", "total", "epoch", "epochs", "loss")),
     }
+
+
+def test_the_task_log_keeps_colors_and_shows_other_control_characters_as_text():
+    lines = []
+    create_line_writer(lines.append)("[node-0] \x1b[32mgreen\x1b[2J")
+    assert lines == ["[node-0] \x1b[32mgreen^[[2J\x1b[0m"]

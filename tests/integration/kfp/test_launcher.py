@@ -66,6 +66,13 @@ def test_a_failed_trainjob_ends_with_exit_code_3(laptop_environment):
     assert "Traceback" not in done.stderr
 
 
+def test_control_characters_of_a_log_are_shown_as_text(laptop_environment):
+    done = run_launcher(laptop_environment, command=["sh", "-c", r"printf '\033]52;c;aGk=\a\033[2J'; exit 7"])
+    assert "[node-0] ^[]52;c;aGk=^G^[[2J\n" in done.stdout
+    assert "log: ^[]52;c;aGk=^G^[[2J\n" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
 def test_an_invalid_request_ends_with_exit_code_2(laptop_environment):
     done = run_launcher(laptop_environment, env={"PET_NNODES": "2"})
     assert done.returncode == 2

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from trainjob.client import Cluster, Connection, LogLine, LogWriter
+from trainjob.control_characters import escape_control_characters
 from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.lifecycle import (
     JobReference,
@@ -293,5 +294,6 @@ class ExitOnError:
         """
         if isinstance(error, TrainJobError):
             sys.stdout.flush()
-            print(f"{_ERROR_PREFIXES[error.exit_code]}\n{error}", file=sys.stderr, flush=True)
+            message = escape_control_characters(str(error))  # may contain the last lines of a log
+            print(f"{_ERROR_PREFIXES[error.exit_code]}\n{message}", file=sys.stderr, flush=True)
             raise SystemExit(error.exit_code) from error

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.job_lookup import NAMES, get_references
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import ExitCode, TrainJobError
 from trainjob.lifecycle import JobReference, cancel_unless_finished, set_suspended

@@ -7,9 +7,9 @@ from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
+from trainjob.cli.terminal import escape
 from trainjob.errors import ClusterError, ExitCode
 from trainjob.inspection.check import CheckResult, Grade, can_run_trainjobs, check_namespace
 from trainjob.spec.job import STOCK_RUNTIME

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from trainjob.cli import completion, table_format, terminal
 from trainjob.cli.job_lookup import get_trainjobs
 from trainjob.cli.submit import Output, print_manifests
+from trainjob.cli.terminal import escape
 from trainjob.inspection.description import Description
 from trainjob.inspection.description import describe as inspect_trainjob
 from trainjob.manifest.review import shorten_command

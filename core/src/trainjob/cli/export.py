@@ -62,6 +62,7 @@ def export(
     program: Annotated[Program, _PROGRAM] = Program.PACKED,
     namespace: Annotated[str, completion.NAMESPACE] = "",
     output: Annotated[Output | None, OUTPUT] = None,
+    keep_colors: Annotated[bool, terminal.KEEP_COLORS] = False,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
     """Export the model of a fine-tuning to a bucket, the Hugging Face Hub or a folder.
@@ -100,7 +101,7 @@ def export(
             if output:
                 print_manifests(preview_requests([request], where, None), output)
                 return
-            outcome = follow(cluster, request, where, console)
+            outcome = follow(cluster, request, where, console, keep_colors=keep_colors)
     except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
     if as_json:

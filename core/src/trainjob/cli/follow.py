@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 
 from rich.console import Console
-from rich.markup import escape
 
 from trainjob.cli import terminal
 from trainjob.cli.interruption import Interrupted, Interruption
 from trainjob.cli.progress_output import ProgressOutput
 from trainjob.cli.request_file import UserRequest
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.lifecycle import JobReference, KillAction, Limits, plan_resubmission, submit, wait_async
 from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
@@ -30,6 +30,7 @@ def follow(
     console: Console,
     *,
     interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
+    keep_colors: bool = False,
 ) -> Outcome:
     """Submit or adopt a TrainJob, and report its progress until it has ended.
 
@@ -43,6 +44,7 @@ def follow(
         namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
         console: console for the reports.
         interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob.
+        keep_colors: whether the colors of log lines stay.
 
     Returns:
         The outcome, also of a failed TrainJob.
@@ -53,15 +55,25 @@ def follow(
         BrokenPipeError: the reader of the console is gone.
         ClusterError: the cluster cannot be reached or refuses.
     """
-    return asyncio.run(_JobFollower(cluster, request, namespace, console, interruption_retries).run())
+    follower = _JobFollower(
+        cluster, request, namespace, console, interruption_retries=interruption_retries, keep_colors=keep_colors
+    )
+    return asyncio.run(follower.run())
 
 
 class _JobFollower:
     def __init__(
-        self, cluster: Cluster, request: UserRequest, namespace: str, console: Console, interruption_retries: int
+        self,
+        cluster: Cluster,
+        request: UserRequest,
+        namespace: str,
+        console: Console,
+        *,
+        interruption_retries: int,
+        keep_colors: bool,
     ) -> None:
         self._cluster, self._request, self._namespace, self._console = cluster, request, namespace, console
-        self._interruption_retries, self._guard = interruption_retries, JobGuard()
+        self._interruption_retries, self._keep_colors, self._guard = interruption_retries, keep_colors, JobGuard()
 
     async def run(self) -> Outcome:
         """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""
@@ -79,7 +91,7 @@ class _JobFollower:
             ignored_errors=(Interrupted, BrokenPipeError),
         )
         try:
-            with ended, ProgressOutput(self._console, interruption) as output:
+            with ended, ProgressOutput(self._console, interruption, keep_colors=self._keep_colors) as output:
                 reference, outcome = await self._attempt(interruption, output, limits)
                 while resubmission := plan_resubmission(reference, outcome, self._interruption_retries):
                     output.print_line(resubmission.notice)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import completion, table_format, terminal
+from trainjob.cli.terminal import escape
 from trainjob.inspection.summary import Summary, summarize
 from trainjob.status import Phase
 

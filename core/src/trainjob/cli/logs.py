@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.interruption import Interruption
 from trainjob.cli.job_lookup import get_references
 from trainjob.cli.progress_output import ProgressOutput
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.client.whole_log import read_log
 from trainjob.errors import AdmissionRefused, NotFound
@@ -44,6 +44,7 @@ def logs(
     step: Annotated[str, _STEP] = "",
     rank: Annotated[int | None, _RANK] = None,
     previous: Annotated[bool, _PREVIOUS] = False,
+    keep_colors: Annotated[bool, terminal.KEEP_COLORS] = False,
 ) -> None:
     """Print the logs of a TrainJob, of all steps and ranks.
 
@@ -62,12 +63,18 @@ def logs(
     with terminal.open_cluster() as cluster:
         [reference] = get_references(cluster, [name], namespace)
         if follow:
-            asyncio.run(_follow(cluster, reference, is_selected))
+            asyncio.run(_follow(cluster, reference, is_selected, keep_colors=keep_colors))
         else:
-            _print_logs(cluster, reference, is_selected, previous=previous)
+            _print_logs(cluster, reference, is_selected, previous=previous, keep_colors=keep_colors)
 
 
-def _print_logs(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool) -> None:
+def _print_logs(
+    cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool, keep_colors: bool
+) -> None:
+    def print_line(line: LogLine) -> None:
+        if not line.frame:
+            terminal.print_line(str(line), keep_colors=keep_colors)
+
     pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if is_selected(pod)]
     if not pods:
         terminal.error_console().print(
@@ -80,19 +87,14 @@ def _print_logs(cluster: Cluster, reference: JobReference, is_selected: _PodFilt
             if previous and not get_int(container, "restartCount"):
                 continue
             try:
-                read_log(cluster, pod, get_str(container, "name"), _print_line, previous=previous)
+                read_log(cluster, pod, get_str(container, "name"), print_line, previous=previous)
             except (AdmissionRefused, NotFound) as error:  # not started, or already deleted
                 terminal.error_console().print(f"\\[{step_of(pod)}-{rank_of(pod)}] {escape(error.message)}")
 
 
-def _print_line(line: LogLine) -> None:
-    if not line.frame:
-        print(line, flush=True)
-
-
-async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFilter) -> None:
+async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, keep_colors: bool) -> None:
     interruption = Interruption()
-    with ProgressOutput(terminal.console(), interruption) as output:
+    with ProgressOutput(terminal.console(), interruption, keep_colors=keep_colors) as output:
 
         def emit(line: LogLine) -> None:
             if not line.frame:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trainjob import status
 from trainjob.cli.interruption import Interruption
+from trainjob.cli.terminal import escape, escape_line, print_line
 from trainjob.errors import TrainJobError
 from trainjob.lifecycle import JobReference, Listener, ProgressLog
 
@@ -20,14 +21,16 @@ from trainjob.lifecycle import JobReference, Listener, ProgressLog
 class ProgressOutput:
     """Context manager that prints reports about TrainJobs, from any thread."""
 
-    def __init__(self, console: Console, interruption: Interruption) -> None:
+    def __init__(self, console: Console, interruption: Interruption, *, keep_colors: bool = False) -> None:
         """Create an output without lines and without a progress bar.
 
         Args:
             console: console for the reports.
             interruption: ends the command if the reader of the console is gone.
+            keep_colors: whether the colors of log lines stay, unless NO_COLOR is set.
         """
         self._console, self._interruption, self._closed = console, interruption, False
+        self._keep_colors = keep_colors
         interruption.watch_reader(console.file)
         self._lock = threading.Lock()
         self._bar = Progress(
@@ -75,16 +78,15 @@ class ProgressOutput:
             listener.on_phase(verdict)
 
         def on_progress(progress: status.Progress) -> None:
-            self._bar.update(task, completed=progress.percent or 0, progress=str(progress))
+            self._bar.update(task, completed=progress.percent or 0, progress=escape(str(progress)))
 
         return replace(listener, on_phase=on_phase, on_progress=on_progress)
 
     def _write(self, line: str) -> None:
         if not self._console.is_terminal:  # write directly: a log may have a million lines
-            self._console.file.write(f"{line}\n")
-            self._console.file.flush()
+            print_line(line, keep_colors=self._keep_colors, file=self._console.file)
             return
-        text = Text(line)
+        text = Text.from_ansi(escape_line(line, keep_colors=self._keep_colors))
         text.stylize("cyan" if line.startswith("[") else "bold", 0, line.find("] ") + 1 or None)
         self._console.print(text)
 

@@ -31,6 +31,7 @@ def run(
     interruption_retries: Annotated[int, _INTERRUPTION_RETRIES] = DEFAULT_INTERRUPTION_RETRIES,
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
+    keep_colors: Annotated[bool, terminal.KEEP_COLORS] = False,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
     """Create the TrainJobs of a file one by one, and follow each until it has ended.
@@ -53,7 +54,15 @@ def run(
     try:
         with terminal.open_cluster() as cluster:
             for request in requests:
-                outcomes.append(follow(cluster, request, namespace, console, interruption_retries=interruption_retries))
+                outcome = follow(
+                    cluster,
+                    request,
+                    namespace,
+                    console,
+                    interruption_retries=interruption_retries,
+                    keep_colors=keep_colors,
+                )
+                outcomes.append(outcome)
                 if not outcomes[-1].succeeded:
                     break
     except Interrupted as stopped:

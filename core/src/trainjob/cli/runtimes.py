@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import completion, table_format, terminal
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import NotFound, PermissionDenied

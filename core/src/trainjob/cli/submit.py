@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import describe_submission
 from trainjob.cli.request_file import UserRequest
+from trainjob.cli.terminal import escape
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
 from trainjob.manifest import Dialect, build_trainjob
@@ -70,7 +70,7 @@ def submit(
                 references.append(reference)
                 terminal.error_console().print(escape(describe_submission(reference)))
                 if not as_json:
-                    print(reference.name, flush=True)
+                    terminal.print_line(reference.name)
     finally:  # report the TrainJobs that were created before another one was refused
         if as_json:
             terminal.print_json([reference.to_dict() for reference in references])
@@ -79,7 +79,7 @@ def submit(
 def print_manifests(manifests: Sequence[Mapping[str, Any]], output: Output | None) -> None:
     """Print TrainJobs in a format, by default as YAML."""
     if output is Output.SUMMARY:
-        print("# For reviewers. Print the TrainJobs with -o yaml to apply them.")
+        terminal.print_line("# For reviewers. Print the TrainJobs with -o yaml to apply them.")
         manifests = [summarize_manifest(each) for each in manifests]
     terminal.print_yaml(*manifests)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
+from trainjob.cli.terminal import escape
 from trainjob.manifest.durations import parse_duration
 from trainjob.retention import SweepResult
 from trainjob.retention import sweep as sweep_namespace

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from trainjob.cli.terminal import escape
 from trainjob.status import Phase
 
 __all__ = ["create_table", "format_age", "format_phase", "join_words", "print_table"]

@@ -2,21 +2,28 @@
 
 Data for programs goes to standard output, with nothing else. If standard output carries data, messages for people go to
 standard error.
+
+Everything is printed by functions of this module, which show control characters as text. This does not depend on
+whether the output is a terminal: what goes to a pipe or a file often reaches a terminal later, for example through
+`grep` or `tee`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich import markup
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from trainjob.control_characters import escape_control_characters
 from trainjob.errors import ExitCode, InvalidSpec, TrainJobError
 
 if TYPE_CHECKING:
@@ -32,6 +39,11 @@ EXIT_CODES: Mapping[ExitCode, str] = {
 }
 
 JSON = typer.Option("--json", help="Print JSON instead of text.", show_default=False)
+KEEP_COLORS = typer.Option(
+    "--keep-colors",
+    help="Keep the colors of log lines. No effect if NO_COLOR is set. All other control characters are shown as text.",
+    show_default=False,
+)
 
 _connections: list[Connection] = []  # the connection of this process, once the root options are parsed
 
@@ -74,22 +86,55 @@ def open_cluster() -> Iterator[Cluster]:
         yield opened
 
 
+class _EscapingConsole(Console):
+    """A console that shows the control characters of all texts as text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the parts of an object; only rich's own control codes keep control characters."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escape_control_characters(segment.text))
+
+
 def console() -> Console:
     """Return a console for standard output.
 
     It uses colors and live displays on a terminal only, and does not break long lines.
     """
-    return Console(soft_wrap=True, highlight=False)
+    return _EscapingConsole(soft_wrap=True, highlight=False)
 
 
 def error_console() -> Console:
     """Return a console for standard error, with the same settings as [console][]."""
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    return _EscapingConsole(stderr=True, soft_wrap=True, highlight=False)
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output, for programs."""
-    print(json.dumps(value, indent=2), flush=True)
+def escape(text: str) -> str:
+    """Return a text as markup that shows its brackets and its control characters.
+
+    The console would escape control characters, too, but only after it has measured the text.
+    """
+    return markup.escape(escape_control_characters(text))
+
+
+def escape_line(line: str, *, keep_colors: bool) -> str:
+    """Return a line with its control characters as text; colors may stay unless NO_COLOR is set."""
+    return escape_control_characters(line, keep_colors=keep_colors and not os.environ.get("NO_COLOR"))
+
+
+def print_line(line: str, *, keep_colors: bool = False, file: IO[str] | None = None) -> None:
+    """Write a line at once, by default to standard output.
+
+    Args:
+        line: the line, whose control characters are shown as text.
+        keep_colors: whether its colors stay, unless NO_COLOR is set.
+        file: destination.
+    """
+    print(escape_line(line, keep_colors=keep_colors), file=file, flush=True)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print a value as JSON in ASCII on standard output, for programs."""
+    print(_to_json(value, indent), flush=True)
 
 
 def print_yaml(*documents: Mapping[str, Any]) -> None:
@@ -132,4 +177,8 @@ def print_error(error: TrainJobError, *, as_json: bool) -> None:
         report["problems"] = [
             {"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems
         ]
-    print(json.dumps(report, indent=2), file=sys.stderr, flush=True)
+    print(_to_json(report), file=sys.stderr, flush=True)
+
+
+def _to_json(value: Any, indent: int | None = 2) -> str:
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")  # the only control character that json leaves

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 
 from trainjob.cli import completion, table_format, terminal
+from trainjob.cli.terminal import escape
 from trainjob.errors import ExitCode
 from trainjob.inspection.live_status import LiveStatus
 from trainjob.inspection.live_status import watch as watch_all
@@ -58,7 +57,7 @@ def watch(
 
 
 def _print_json(live_status: LiveStatus) -> None:
-    print(json.dumps(live_status.to_dict()), flush=True)
+    terminal.print_json(live_status.to_dict(), indent=None)
 
 
 def _create_output(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStatus], None]:
@@ -81,7 +80,7 @@ class _LineOutput:
 
     def __call__(self, live_status: LiveStatus) -> None:
         one = live_status.summary
-        new = ProgressLog(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
+        new = ProgressLog(JobReference(one.name, one.namespace, one.uid), terminal.print_line)
         progress_log, verdict, progress = self._last_reported.get(one.uid, (new, None, None))
         new_verdict = Verdict(one.phase, one.reason, one.message, one.step)
         if new_verdict != verdict:

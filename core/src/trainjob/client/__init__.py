@@ -9,14 +9,17 @@ from trainjob.client.connection import Connection
 from trainjob.client.diagnostics import list_warning_events, list_warning_lines, read_failure_log_tail
 from trainjob.client.informer import SharedInformer
 from trainjob.client.log_follower import LogFollower
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, LogNotice
 from trainjob.client.log_rate import RateLimit
+from trainjob.client.log_takeover import SETTLE_SECONDS, STORE_SECONDS, LogPositions
 from trainjob.client.log_writer import LogChannel, LogWriter
 from trainjob.client.object_cache import EventHandler, ObjectEvent
 from trainjob.client.shared_clusters import connect, shared_cluster
 from trainjob.status.diagnostics import event_time
 
 __all__ = [
+    "SETTLE_SECONDS",
+    "STORE_SECONDS",
     "Backoff",
     "Cluster",
     "Connection",
@@ -24,6 +27,8 @@ __all__ = [
     "LogChannel",
     "LogFollower",
     "LogLine",
+    "LogNotice",
+    "LogPositions",
     "LogWriter",
     "ObjectEvent",
     "RateLimit",

@@ -18,6 +18,7 @@ from trainjob.client.container_runs import ContainerRuns, RunKey
 from trainjob.client.log_lines import LogLine, LogNotice, LogReader, Tail
 from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedContainer
 from trainjob.client.log_position import LogTime
+from trainjob.client.log_takeover import LogPositions
 from trainjob.client.whole_log import fetch_last_line
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
@@ -47,15 +48,23 @@ class LogFollower:
     of a log, it emits one [LogNotice][] for it.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, emit: Callable[[LogLine], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        emit: Callable[[LogLine], None],
+        positions: LogPositions | None = None,
+    ) -> None:
         """Create a follower that reads no log yet.
 
         Args:
             cluster: cluster of the pods.
             namespace: namespace of the pods.
             emit: function that takes each line; called from several threads, one call at a time.
+            positions: positions up to which an earlier process has written the logs. Each line then has its own
+                position, to be recorded when it is written.
         """
-        self._cluster, self._namespace, self._emit = cluster, namespace, emit
+        self._cluster, self._namespace, self._emit, self._positions = cluster, namespace, emit, positions
         self._lock, self._emit_lock = threading.Lock(), threading.Lock()
         self._runs = ContainerRuns()
         self._tasks: dict[RunKey, _ReadTask] = {}
@@ -88,8 +97,7 @@ class LogFollower:
     def _start_tasks(self, container: LoggedContainer, runs: Iterable[RunKey]) -> None:
         for run in runs:
             if run not in self._tasks:
-                reader = LogReader(container.source, container.command(), container=container)
-                self._start(_ReadTask(self._follow, container, run, reader))
+                self._start(_ReadTask(self._follow, container, run))
             elif self._runs.has_ended(run):
                 self._move_to_ended(self._tasks[run])
 
@@ -193,7 +201,7 @@ class LogFollower:
 
     def _follow(self, task: _ReadTask) -> None:
         """Read the log of a run to its proven end, or emit a notice."""
-        backoff, missing = Backoff(max_delay=10.0), ""
+        backoff, missing, task.reader = Backoff(max_delay=10.0), "", self._create_reader(task)
         while not (self._stopped.is_set() or missing):
             ended = self._runs.has_ended(task.key)
             if self._runs.count_later_runs(task.key) > 1:
@@ -241,7 +249,11 @@ class LogFollower:
         return False
 
     def _create_reader(self, task: _ReadTask) -> LogReader:
-        return LogReader(task.source, task.container.command(), container=task.container)
+        container, command = task.container, task.container.command()
+        if self._positions is None:
+            return LogReader(task.source, command, container=container)
+        written_part = self._positions.find_written_part(task)
+        return LogReader(task.source, command, task, written_part, container=container)
 
     def _explain_refusal(self, task: _ReadTask, error: ClusterError, *, ended: bool) -> str:
         """Return why the log can't be read, now or later; empty if another attempt may succeed.
@@ -383,7 +395,7 @@ class _ReadTask:
     follow: Callable[[_ReadTask], None]
     container: LoggedContainer
     key: RunKey
-    reader: LogReader
+    reader: LogReader = field(default_factory=LogReader)
     error: str = ""
     refusals: int = 0
     is_at_end: bool = False

@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.api_errors import error_from_network
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_position import LineStatus, LogTime, Position
+from trainjob.client.log_position import ContainerRun, LinePosition, LineStatus, LogTime, Position
 from trainjob.errors import ClusterUnreachable
 
 if TYPE_CHECKING:
     from trainjob.client.log_notices import LoggedContainer
+    from trainjob.client.log_takeover import WrittenPart
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
 _MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
@@ -54,6 +55,10 @@ class LogLine:
             Frames show progress and need not be kept.
         continued: whether the next item of this source continues the same line.
         command: command that prints the log of this line; empty if it is unknown.
+        position: position after this item, for [trainjob.client.LogPositions][]; None for frames and text without a
+            time, and if positions are not recorded.
+        is_written: whether an earlier process has written the line. It is read again because of the progress and the
+            results in it.
     """
 
     source: str
@@ -61,6 +66,8 @@ class LogLine:
     frame: bool = False
     continued: bool = False
     command: str = field(default="", compare=False, repr=False)
+    position: LinePosition | None = field(default=None, compare=False, repr=False)
+    is_written: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"[{self.source}] {self.text}{'…' if self.continued else ''}"
@@ -117,16 +124,27 @@ class LogReader:
     no end.
     """
 
-    def __init__(self, source: str = "", command: str = "", *, container: LoggedContainer | None = None) -> None:
+    def __init__(
+        self,
+        source: str = "",
+        command: str = "",
+        run: ContainerRun | None = None,
+        written_part: WrittenPart | None = None,
+        *,
+        container: LoggedContainer | None = None,
+    ) -> None:
         """Create a reader that has read nothing yet.
 
         Args:
             source: name of the container in each [LogLine][].
             command: command that prints the container's log, for each [LogLine][].
+            run: the run of the container, for the position of each [LogLine][]; None if positions are not recorded.
+            written_part: part of the log that an earlier process has written; None if it has written nothing.
             container: the container, for notices about a rotated log; None if none are wanted.
         """
         self._container = container
         self._source, self._command, self._position = source, command, Position()
+        self._run, self._written_part = run, written_part
         # The current line, which may continue in the next stream.
         self._unfinished, self._has_time = False, True
         self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
@@ -208,7 +226,8 @@ class LogReader:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 any_bytes = True
                 self._last_line.add(chunk)
-                yield self._read_chunk(chunk)
+                lines = self._read_chunk(chunk)
+                yield self._written_part.mark(lines) if self._written_part else lines
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
@@ -227,13 +246,13 @@ class LogReader:
         """Return the last line if no newline ends it; call this after the log's end."""
         output: list[LogLine] = []
         if self._unfinished:
-            self._complete_line(output)
-        return output
+            self._complete_line(output, ended=False)
+        return self._written_part.mark(output) if self._written_part else output
 
     def save(self) -> dict[str, Any]:
         """Return the state, to [restore][] it if the next stream turns out to be that of another log."""
-        copied = {"_position": copy.copy(self._position), "_last_line": copy.copy(self._last_line)}
-        return {**vars(self), **copied, "_pending": self._pending[:]}
+        own = ("_position", "_last_line", "_written_part", "_pending")  # that change as lines are read
+        return {**vars(self), **{name: copy.copy(vars(self)[name]) for name in own}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Return to a state of [save][]."""
@@ -273,8 +292,11 @@ class LogReader:
             return
         # The fast path for nearly all lines.
         if self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content:
-            output.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
             self._position.end_line()
+            position = self._position.after_line(self._run) if self._run else None
+            output.append(
+                LogLine(self._source, content.decode(errors="replace"), False, False, self._command, position)
+            )
             self._unfinished = False
         else:
             self._add_bytes(content, output)
@@ -298,7 +320,7 @@ class LogReader:
                 return line
         is_cut = self._unfinished and self._has_time
         if self._unfinished:  # the log no longer has the rest of that line
-            self._complete_line(output)
+            self._complete_line(output, ended=False)
         if self._resumed_after and stamp is not None:
             self._report_rotation(self._resumed_after, stamp[0], output, is_cut=is_cut)
         self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
@@ -328,7 +350,8 @@ class LogReader:
         self._pending += content
         while len(self._pending) > _MAX_LINE_BYTES:
             cut = _character_boundary_before(self._pending, _MAX_LINE_BYTES)
-            output.append(self._create_line(self._pending[:cut], continued=True))
+            position = self._get_position(self._returned_bytes + cut)
+            output.append(self._create_line(self._pending[:cut], continued=True, position=position))
             self._discard_bytes(cut)
 
     def _split_frames(self, content: bytes, output: list[LogLine]) -> bytes:
@@ -360,18 +383,30 @@ class LogReader:
             self._position.end_line()
         self._complete_line(output)
 
-    def _complete_line(self, output: list[LogLine]) -> None:
+    def _complete_line(self, output: list[LogLine], *, ended: bool = True) -> None:
         text = bytes(self._pending)
+        position = self._get_position(0 if ended else self._returned_bytes + len(text) + self._carriage_returns)
         self._pending.clear()
         self._unfinished, self._returned_bytes, self._carriage_returns = False, 0, 0
         if not self._has_time:
             if text == self._last_error_text:  # the kubelet's error text, which each stream repeats
                 return
             self._last_error_text = text
-        output.append(self._create_line(text))
+        output.append(self._create_line(text, position=position))
 
-    def _create_line(self, text: bytes | bytearray, *, frame: bool = False, continued: bool = False) -> LogLine:
-        return LogLine(self._source, text.decode(errors="replace"), frame, continued, self._command)
+    def _create_line(
+        self,
+        text: bytes | bytearray,
+        *,
+        frame: bool = False,
+        continued: bool = False,
+        position: LinePosition | None = None,
+    ) -> LogLine:
+        return LogLine(self._source, text.decode(errors="replace"), frame, continued, self._command, position)
+
+    def _get_position(self, unfinished_bytes: int) -> LinePosition | None:
+        """Return the position after the current line, or None if the line has no time."""
+        return self._position.after_line(self._run, unfinished_bytes) if self._run and self._has_time else None
 
     def _parse_stamp(self, line: bytes) -> tuple[LogTime, bytes] | None:
         found = _STAMP.match(line)

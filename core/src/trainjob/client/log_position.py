@@ -4,11 +4,47 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from enum import Enum
+from typing import NamedTuple, Protocol
 
 LogTime = tuple[int, bytes]
 """Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
 
 _NO_TIME: LogTime = (-1, b"")
+
+
+class ContainerRun(Protocol):
+    """One run of a container, whose log is read.
+
+    Attributes:
+        key: the pod's uid, the container's name, and the restarts before this run. It changes if it turns out that the
+            log is that of another run.
+    """
+
+    key: tuple[str, str, int]
+
+
+class LinePosition(NamedTuple):
+    """Position in a log after one of its lines; see [Position][].
+
+    Attributes:
+        run: the run of the container that wrote the log.
+        time: time of the line.
+        first: time of the log's first line.
+        newest: newest time of a line.
+        lines_in_window: number of lines in the second of that time and in the one before.
+        lines: number of lines that were returned completely.
+        clock_set_back: whether the clock was set back, and has not passed the newest line again.
+        unfinished_bytes: bytes of the line that were returned, if it has no end yet; otherwise 0.
+    """
+
+    run: ContainerRun
+    time: LogTime
+    first: LogTime
+    newest: LogTime
+    lines_in_window: int
+    lines: int
+    clock_set_back: bool
+    unfinished_bytes: int
 
 
 class LineStatus(Enum):
@@ -45,6 +81,7 @@ class Position:
         self._lines_in_newest_second = self._lines_in_previous_second = self.lines = 0
         self._clock_set_back = False
         self._current_time: LogTime | None = None
+        self._line_time = _NO_TIME
         self._repeats_left = self._repeats_expected = 0
         self._resuming = self.has_gap = False
 
@@ -84,7 +121,8 @@ class Position:
                     self._resuming = False
                     return LineStatus.PARTIAL
             self._resuming, self.has_gap = False, self._repeats_left == self._repeats_expected > 0
-        self._current_time, self.first = time, self.first or time
+        self._current_time = self._line_time = time
+        self.first = self.first or time
         if time > newest:
             if time[0] > newest[0]:
                 self._lines_in_previous_second = self._lines_in_newest_second if time[0] == newest[0] + 1 else 0
@@ -101,3 +139,21 @@ class Position:
             self._lines_in_previous_second += self._current_time[0] == self._newest[0] - 1
         self._current_time = None
         self.lines += 1
+
+    def after_line(self, run: ContainerRun, unfinished_bytes: int = 0) -> LinePosition:
+        """Return the position after the line that has begun last.
+
+        Args:
+            run: the run of the container that wrote the log.
+            unfinished_bytes: bytes of the line that were returned, if it has no end yet.
+        """
+        return LinePosition(
+            run,
+            self._line_time,
+            self.first or _NO_TIME,
+            self._newest,
+            self._lines_in_previous_second + self._lines_in_newest_second,
+            self.lines,
+            self._clock_set_back,
+            unfinished_bytes,
+        )

@@ -44,13 +44,14 @@ class LogWriter:
         self._ready: dict[LogChannel, None] = {}  # channels with lines to write, in order of their turns
         self._is_running = False
 
-    def open(self, write: Callable[[str], None]) -> LogChannel:
+    def open(self, write: Callable[[str], None], on_written: Callable[[LogLine], None] = lambda _: None) -> LogChannel:
         """Open a channel for the lines of one job.
 
         Args:
             write: function that writes one line; called on the writer's thread only.
+            on_written: called on the same thread with each line after it was written.
         """
-        channel = LogChannel(self, write, LogQueue(self._queue_limits))
+        channel = LogChannel(self, write, on_written, LogQueue(self._queue_limits))
         with self._changed:
             self._open.add(channel)
             if not self._is_running:
@@ -106,11 +107,17 @@ class LogChannel:
         pending: number of queued lines.
     """
 
-    def __init__(self, writer: LogWriter, write: Callable[[str], None], queue: LogQueue) -> None:
+    def __init__(
+        self,
+        writer: LogWriter,
+        write: Callable[[str], None],
+        on_written: Callable[[LogLine], None],
+        queue: LogQueue,
+    ) -> None:
         """Create a channel; see [LogWriter.open][]."""
-        self._writer, self._write, self._queue = writer, write, queue
+        self._writer, self._write, self._on_written, self._queue = writer, write, on_written, queue
         self._changed = threading.Condition()
-        self._is_scheduled = self._is_closed = self._is_finishing = False
+        self._is_scheduled = self._is_closed = self._is_finishing = self._is_writing = False
         self.pending = 0
         self._drained: Future[None] = Future()
         self._drained.set_running_or_notify_cancel()
@@ -176,19 +183,32 @@ class LogChannel:
             self._changed.notify_all()
         self._writer.discard(self)
 
+    def wait_until_written(self, seconds: float) -> bool:
+        """Wait until the closed channel writes no line any more, and return whether it does not.
+
+        Args:
+            seconds: maximum time to wait for a line that is being written.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_writing, seconds)
+
     def write_batch(self, max_lines: int) -> list[str]:
         """Write up to `max_lines` lines and return them; called on the writer's thread."""
         with self._changed:
             items: list[LogLine | SkippedLines] = []
             while not self._is_closed and len(items) < max_lines and (item := self._queue.take()) is not None:
                 items.append(item)
+            self._is_writing = bool(items)
             self._changed.notify_all()
         texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in items]
-        for text in texts:
+        for item, text in zip(items, texts, strict=True):
             if not self._is_closed:
                 self._write_one(text)
+                if isinstance(item, LogLine):
+                    self._on_written(item)
         with self._changed:
-            self._is_scheduled = False
+            self._is_scheduled = self._is_writing = False
+            self._changed.notify_all()
             self._schedule()
             if self._is_finishing:
                 self._set_drained_if_idle()

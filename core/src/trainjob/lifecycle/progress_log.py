@@ -50,11 +50,11 @@ class ProgressLog:
             self._log_channel.stop_blocking()
 
     def log_line(self, line: LogLine) -> None:
-        """Write a container's log line, unless it is a frame of a progress bar.
+        """Write a container's log line, unless it is a frame of a progress bar or was written already.
 
         Frames appear as progress instead.
         """
-        if line.frame:
+        if line.frame or line.is_written:
             return
         if self._log_channel:
             self._log_channel.put(line)

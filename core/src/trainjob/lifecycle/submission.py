@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -53,6 +53,7 @@ def submit(
     timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
+    first_submission: bool = False,
 ) -> JobReference:
     """Adopt the earlier TrainJob of this run key if it is valid, or create a new attempt.
 
@@ -79,6 +80,9 @@ def submit(
             this call a TrainJob may exist, whatever happens. An exception that it raises ends the submission.
         owner: an ownerReference for the created TrainJob, such as the workflow. Kubernetes deletes the TrainJob after
             its owner is deleted.
+        first_submission: whether the caller knows that this run key was never submitted before, except by callers that
+            submit it at the same time. Then a deleted TrainJob can't have left a JobSet or pods, and the two requests
+            that look for them are not sent, unless a TrainJob of the key is found. The default is always safe.
 
     Returns:
         Reference to the adopted or created TrainJob.
@@ -106,8 +110,11 @@ def submit(
     timer, own_label = _RetryTimer(timeout + _get_grace_period(job)), f"{labels.RUN_KEY}={key.digest}"
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
+    used_names = {(known.name, known.namespace)} if known else set[tuple[str, str]]()
     while True:
         jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
+        used_names |= set(map(_name_of, jobs))
+        first_submission = first_submission and not jobs
         plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
@@ -117,7 +124,8 @@ def submit(
             continue
         manifest = build_manifest(cluster, job, build_metadata(plan.attempt), read_dialect=bool(plan.delete))
         _delete(cluster, plan.delete)
-        is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, manifest["metadata"])
+        used_names |= set() if first_submission else {_name_of(manifest)}
+        is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
             if interruptions:
@@ -132,6 +140,7 @@ def submit(
                 error = failure
                 if not failure.retryable:
                     raise
+        first_submission = False  # after a failed creation, a TrainJob may have been created and deleted
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
 
 
@@ -184,14 +193,25 @@ def _add_known_job(cluster: Cluster, listed: list[dict[str, Any]], known: JobRef
     return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
 
 
-def _has_terminating_dependents(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
-    """Return whether a JobSet or pods of a deleted TrainJob of this name still exist.
+def _has_terminating_dependents(
+    cluster: Cluster, names: Iterable[tuple[str, str]], jobs: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Return whether a JobSet or pods of a deleted TrainJob still exist.
 
-    The Trainer finds a JobSet by its name only (2.1 to 2.3), so a new TrainJob would report the end of the old JobSet.
-    It would also write to the same workspace as pods that are still terminating.
+    The Trainer finds a JobSet by its name only (2.0 to 2.3), so a new TrainJob of the name would report the end of the
+    old JobSet. Whatever its name is, it would also write to the same workspace as pods that are still terminating.
+
+    Args:
+        cluster: the cluster of the TrainJobs.
+        names: name and namespace of each TrainJob of the run key that may have been deleted.
+        jobs: the TrainJobs that existed a moment ago, which are left out.
     """
-    name, namespace = metadata["name"], metadata["namespace"]
-    return cluster.has_dependents(name, namespace) and cluster.get_trainjob(name, namespace) is None
+    missing = sorted(set(names) - set(map(_name_of, jobs)))
+    return any(cluster.has_dependents(*each) and cluster.get_trainjob(*each) is None for each in missing)
+
+
+def _name_of(job: Mapping[str, Any]) -> tuple[str, str]:
+    return job["metadata"]["name"], job["metadata"]["namespace"]
 
 
 def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from trainjob.client import (
     EventHandler,
     LogFollower,
     LogLine,
+    LogPositions,
     ObjectEvent,
     list_warning_lines,
     read_failure_log_tail,
@@ -60,13 +61,19 @@ class WaitSession:
     """State of the wait for one TrainJob, shared by the two drivers of the wait."""
 
     def __init__(
-        self, cluster: Cluster, reference: JobReference, limits: Limits, listener: Listener, now: float
+        self,
+        cluster: Cluster,
+        reference: JobReference,
+        limits: Limits,
+        listener: Listener,
+        now: float,
+        positions: LogPositions | None = None,
     ) -> None:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
         self._log_parser = JobLogParser()
         self._last_progress: Progress | None = None
-        self._logs = LogFollower(cluster, reference.namespace, self._on_log)
+        self._logs = LogFollower(cluster, reference.namespace, self._on_log, positions)
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
         self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trainjob.client import Cluster, ObjectEvent
+from trainjob.client import Cluster, LogPositions, ObjectEvent
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.queues import get_async, get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
@@ -81,6 +81,7 @@ def wait(
     *,
     limits: Limits | None = None,
     listener: Listener | None = None,
+    positions: LogPositions | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Wait on this thread until the TrainJob has finished.
@@ -92,6 +93,8 @@ def wait(
         reference: the TrainJob.
         limits: limits of the wait; None means `Limits()`, which limits no time.
         listener: callbacks for phases, log lines and progress.
+        positions: positions up to which an earlier process has written the log. The lines up to them have `is_written`
+            set. None if no other process may continue the wait.
         clock: returns monotonic seconds; for tests.
 
     Returns:
@@ -103,7 +106,7 @@ def wait(
         ClusterError: no request can succeed any more (credentials, permissions); the TrainJob is not ended.
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
-    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
+    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
     effects = _wait_effects(session, lambda kind, event: inbox.put((kind, event)), clock)
 
     def execute(effect: _NextEvent | _Call) -> Any:
@@ -129,6 +132,7 @@ async def wait_async(
     *,
     limits: Limits | None = None,
     listener: Listener | None = None,
+    positions: LogPositions | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Wait like [wait][] without blocking the event loop.
@@ -142,7 +146,7 @@ async def wait_async(
         if not loop.is_closed():
             loop.call_soon_threadsafe(inbox.put_nowait, (kind, event))
 
-    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
+    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
     effects = _wait_effects(session, deliver, clock)
 
     async def execute(effect: _NextEvent | _Call) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from trainjob.control_characters import escape_control_characters
 from trainjob.errors import INSTALLATION_FAILED, InvalidSpec, Problem
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
@@ -88,7 +89,7 @@ class Outcome:
     def explain(self) -> str:
         """Return a description of the end for users: what, where, why, the last log lines.
 
-        The text has several lines.
+        The text has several lines. Control characters in it, for example of the log, are shown as text.
         """
         where = f"TrainJob {self.namespace}/{self.job}"
         if self.succeeded:
@@ -101,7 +102,7 @@ class Outcome:
         lines = [f"{failed}: {self.reason}" + (f": {self.message}" if self.message else "")]
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
-        return "\n".join(lines)
+        return escape_control_characters("\n".join(lines))
 
     def raise_for_failure(self) -> None:
         """Raise an error if the TrainJob did not succeed.

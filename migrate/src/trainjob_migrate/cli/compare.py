@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.job_lookup import get_trainjobs
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, Problem
 from trainjob_migrate.cli.diff import set_table_width

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import terminal
+from trainjob.cli.terminal import escape
 from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import terminal
+from trainjob.cli.terminal import escape
 from trainjob.errors import ExitCode
 from trainjob.manifest import Dialect
 from trainjob_migrate import FieldResult, Launch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.markup import escape
 
 from trainjob.cli import table_format
+from trainjob.cli.terminal import escape
 from trainjob_migrate import FieldRecord, FieldResult
 from trainjob_migrate.report import ConvertedJob, MigrationReport
 

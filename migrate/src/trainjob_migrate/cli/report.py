@@ -58,7 +58,7 @@ def report(
     if as_json or output_format is Format.JSON:
         terminal.print_json(result.to_dict())
     elif output_format is Format.MARKDOWN:
-        print(format_markdown(result), end="", flush=True)
+        terminal.print_line(format_markdown(result).removesuffix("\n"))
     else:
         console = terminal.console()
         for job in result.jobs:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
+from trainjob.cli.terminal import escape
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest import Dialect
 from trainjob.status.nested_fields import get_str

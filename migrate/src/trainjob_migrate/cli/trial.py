@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.interruption import Interrupted, Interruption
 from trainjob.cli.progress_output import ProgressOutput
+from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import ClusterError, InvalidSpec, Problem
 from trainjob.lifecycle import KillAction, Limits, RunKey, reference_to, wait_async

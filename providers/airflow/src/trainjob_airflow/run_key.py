@@ -6,6 +6,7 @@ A run key identifies the task instance that a TrainJob belongs to. A renewal cha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import conf
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobSelector, RunKey
 
+# In this time, no run can start, create a TrainJob and be deleted, and another run of the same ID start after it.
+_PROMPT_START = timedelta(seconds=5)
 _REQUIRED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origin")
 
 
@@ -118,3 +121,19 @@ def get_renewal(context: Context) -> str:
     changes it: no retry, and no crash of a worker or a scheduler.
     """
     return str(context["ti"].max_tries)
+
+
+def is_new_run_key(context: Context) -> bool:
+    """Return whether no earlier process can have used the run key of a task instance.
+
+    This is so for the first start of the first try, because Airflow counts up the tries for each retry, clear and lost
+    process, and the reschedules within a try. It is not enough, because a run that was deleted can be created again
+    under the same ID, for example by the scheduler. Both runs of an ID that Airflow generates have the same
+    `run_after`, which is part of the ID (Airflow 3.3, `DagRun.generate_run_id`). So this function returns True only if
+    the run also started promptly after that time. `dag.test()` may set both times to the same value.
+    """
+    ti, run = context["ti"], context["dag_run"]
+    if ti.try_number != 1 or context.get("task_reschedule_count") or run.start_date is None:
+        return False
+    is_generated_id = run.run_after.isoformat() in ti.run_id
+    return is_generated_id and timedelta(0) < run.start_date - run.run_after <= _PROMPT_START

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 _BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD = 100_000, 32_000, 300
 
 
+def create_line_writer(write: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that writes a line of a TrainJob to the task's log with `write`.
+
+    Control characters are shown as text, because `airflow tasks test` and `dag.test()` print the log on a terminal.
+    Colors stay, because Airflow's log page renders them (it contains the library Anser; Airflow 3.3.2).
+    """
+    from trainjob.control_characters import escape_control_characters
+
+    return lambda line: write(escape_control_characters(line, keep_colors=True))
+
+
 @functools.cache
 def _shared_writer() -> LogWriter:
     """Return the writer that all triggers of this process share.

@@ -177,16 +177,12 @@ class StepOperator(BaseOperator):
             deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` from
                 now.
         """
-        from trainjob.status import derive_verdict
-
         step = self.rendered_step(context)
         while True:
             reference = self._submit(context, step, interruptions)
             limits = self._limits(step)
-            found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
-            # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end
-            # of this run for the end of the next one (Airflow 3.3; see MIN_TRIGGER_SECONDS).
-            if self.deferrable and not derive_verdict(found).phase.finished:
+            # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
+            if self.deferrable and not (reference.adopted and self._has_ended(reference)):
                 self._end_if_user_decided(context, reference)
                 self._defer(reference, limits, deadline)
             outcome, step_result = self._wait_on_worker(context, reference, limits)
@@ -301,6 +297,8 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
+        # Only a guard that nothing has used yet, not even an earlier process of a deferred task, is in this state.
+        is_first_attempt = self._guard.reference is None and not self._guard.may_run_unattended
         with self._guard.guard_submission():
             reference = self._guard.reference = submit_for_task(
                 context,
@@ -310,12 +308,18 @@ class StepOperator(BaseOperator):
                 prefix=self.task_id,
                 interruptions=interruptions,
                 before_create=self._guard.record_creation,
+                is_first_attempt=is_first_attempt,
             )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
         self._set_links(reference)
         return reference
+
+    def _has_ended(self, reference: JobReference) -> bool:
+        from trainjob.status import derive_verdict
+
+        return derive_verdict(self.hook.get_conn().get_trainjob(reference.name, reference.namespace)).phase.finished
 
     def _set_links(self, reference: JobReference) -> None:
         """Set the addresses of the task's links, and remove the links without an address.
@@ -367,13 +371,14 @@ class StepOperator(BaseOperator):
         """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
+        from trainjob_airflow.task_log import create_line_writer
         from trainjob_airflow.task_progress import TaskProgress
 
         outcome = None
         with (
             contextlib.suppress(WaitInterrupted),
             self._stop_request.interruptible(),
-            LogWriter().open(self.log.info) as log,
+            LogWriter().open(create_line_writer(self.log.info)) as log,
         ):
             progress = TaskProgress(reference, log, get_logs=self.get_logs)
             with self._guard.guard_wait():

@@ -27,6 +27,7 @@ def submit_for_task(
     prefix: str,
     interruptions: int = 0,
     before_create: Callable[[str, str], None] | None = None,
+    is_first_attempt: bool = False,
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
 
@@ -45,6 +46,8 @@ def submit_for_task(
         prefix: beginning of the TrainJob's name.
         interruptions: see `trainjob.lifecycle.submit`.
         before_create: see `trainjob.lifecycle.submit`.
+        is_first_attempt: whether this process has not submitted the task before, and does not continue it after a
+            deferral.
 
     Returns:
         A reference to the TrainJob.
@@ -54,9 +57,10 @@ def submit_for_task(
     """
     from trainjob.lifecycle import submit
     from trainjob_airflow.lineage import parent_run_variables
-    from trainjob_airflow.run_key import get_renewal, get_run_key
+    from trainjob_airflow.run_key import get_renewal, get_run_key, is_new_run_key
 
-    known = load_reference(context)
+    row = _read_row(context)
+    known = _parse_row(row)
     reference = submit(
         cluster,
         step,
@@ -69,6 +73,7 @@ def submit_for_task(
         interruptions=interruptions,
         known=known,
         before_create=before_create,
+        first_submission=is_first_attempt and row is None and is_new_run_key(context),
     )
     if known is None or known.uid != reference.uid:
         _store_reference(context, reference)
@@ -81,16 +86,27 @@ def load_reference(context: Context) -> JobReference | None:
     Returns:
         None if the store has no TrainJob or cannot be read. A failed read is logged as a warning.
     """
-    from trainjob.lifecycle import JobReference
+    return _parse_row(_read_row(context))
 
+
+def _read_row(context: Context) -> Any:
+    """Return the row in the task state store; None if there is no row.
+
+    If the store can't be read, an empty dict is returned, because there may be a row.
+    """
     try:
-        row: Any = context["task_state_store"].get(STATE_STORE_KEY)
+        return context["task_state_store"].get(STATE_STORE_KEY)
     except Exception:
         logging.getLogger(__name__).warning(
             "The TrainJob of an earlier try is looked up by its run key only: Airflow's task state store can't be read",
             exc_info=True,
         )
-        return None
+        return {}
+
+
+def _parse_row(row: Any) -> JobReference | None:
+    from trainjob.lifecycle import JobReference
+
     if not isinstance(row, dict) or not all(name in row for name in _STORED_FIELDS):
         return None
     return JobReference(**{name: row[name] for name in _STORED_FIELDS})

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client import LogFollower, ObjectEvent
+from trainjob.control_characters import escape_control_characters
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, find_failures
 from trainjob.status.pods import rank_of
@@ -115,7 +116,7 @@ class LogTail:
                 for curve in self._curves.values():
                     curve.add(progress)
             if not line.frame:
-                self._lines.append(_CONTROL_SEQUENCE.sub("", str(line))[:_MAX_LINE_LENGTH])
+                self._lines.append(escape_control_characters(_CONTROL_SEQUENCE.sub("", str(line)))[:_MAX_LINE_LENGTH])
 
 
 class LogTails:

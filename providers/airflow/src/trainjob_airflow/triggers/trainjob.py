@@ -84,12 +84,12 @@ class TrainJobTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
-        from trainjob_airflow.task_log import triggerer_log
+        from trainjob_airflow.task_log import create_line_writer, triggerer_log
         from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
         try:
             cluster, reference = await self._cluster(), self._reference()
-            async with triggerer_log(self.log.info) as log:
+            async with triggerer_log(create_line_writer(self.log.info)) as log:
                 progress = TaskProgress(reference, log, get_logs=self.get_logs)
                 async with publish_progress(self.task_instance, progress):
                     outcome = await wait_async(cluster, reference, limits=self._limits(), listener=progress.listener)
