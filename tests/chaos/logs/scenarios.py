@@ -114,7 +114,7 @@ SCENARIOS = (
     Scenario("pod deleted between two reads", _breaks("end", "reset", "line end"), exact=False, containers="delete"),
     Scenario("clean-up after a failure", _breaks("end", "reset"), exact=False, ranks=1, containers="fail"),
     Scenario("clean-up after silence", _breaks("silence"), exact=False, ranks=1, containers="fail"),
-    Scenario("flood of lines", lines=30_000, ranks=1, waits=0.3),
+    Scenario("flood of lines", lines=30_000, ranks=1, waits=0.1),
     Scenario("slow listener", _breaks("end", "reset"), emit_seconds=0.02),
     Scenario("log rotated", _breaks("end", "reset"), exact=False, containers="rotate"),
     Scenario("restarts", exact=False, containers="restart"),

@@ -21,6 +21,7 @@ from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, LogRequest, Registry, StatusError
 
 _NAMESPACE = "default"
+_RECORD_BYTES = 1 << 14
 
 
 class ScriptedLog:
@@ -28,12 +29,14 @@ class ScriptedLog:
 
     Args:
         spread: seconds between the times of two lines; 0 means the time at which the line is written.
+        previous: log of the run before this one, whose lines are older.
     """
 
-    def __init__(self, spread: float = 0.0) -> None:
+    def __init__(self, spread: float, previous: ScriptedLog | None = None) -> None:
         self._spread, self._lines, self._first, self._ended = spread, list[tuple[bytes, bytes]](), 0, False
         self._changed = threading.Condition()
-        self._last = datetime.now(timezone.utc) - timedelta(minutes=5)
+        began = datetime.now(timezone.utc) - timedelta(minutes=5)
+        self._last = previous._last + timedelta(milliseconds=1) if previous else began
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Append lines; each contains its line end."""
@@ -56,6 +59,9 @@ class ScriptedLog:
 
     def read(self, request: LogRequest) -> Iterator[bytes]:
         """Yield what a request selects."""
+        if request.tail_lines == 1 and not request.follow:
+            yield from map(_last_record, self._lines[self._first :][-1:])
+            return
         since = request.since.strftime("%Y-%m-%dT%H:%M:%S").encode() if request.since else b""
         place = self._first
         while not request.cancelled.is_set():
@@ -196,7 +202,7 @@ class ScriptedJob:
     def restart(self, container: ScriptedContainer) -> None:
         """End the current run with an error, and start the next one in the same pod."""
         container.runs[-1].end()
-        container.runs.append(ScriptedLog(self.spread))
+        container.runs.append(ScriptedLog(self.spread, previous=container.runs[-1]))
         self.report(container.pod)
 
     def finish(self, condition: str = "Complete") -> None:
@@ -216,6 +222,13 @@ class ScriptedJob:
             time.sleep(0.02)
         for pod in list(self.containers):
             self.delete_pod(pod)
+
+
+def _last_record(line: tuple[bytes, bytes]) -> bytes:
+    """Return what `tailLines=1` returns: the last record, which is the end of a long line."""
+    stamp, text = line
+    body = text.rstrip(b"\n")
+    return b"%s %s%s" % (stamp, body[-(len(body) % _RECORD_BYTES or _RECORD_BYTES) :], text[len(body) :])
 
 
 def _terminated(exit_code: int) -> dict[str, Any]:
