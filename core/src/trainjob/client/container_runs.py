@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
 from trainjob.status.pods import restarts_in_place
@@ -16,6 +16,18 @@ RunKey = tuple[str, str, int]
 """The pod's uid, the container's name, and the restarts before this run."""
 
 _NEVER_STARTED = "1970-01-01T00:00:00Z"  # `startedAt` of a container whose command could not start (containerd)
+
+
+class ObservedRuns(NamedTuple):
+    """Runs of a container that its status shows.
+
+    Attributes:
+        readable: runs whose logs the API may serve now, oldest first.
+        skipped: numbers of the runs that were not observed before and whose logs the API no longer serves.
+    """
+
+    readable: list[RunKey]
+    skipped: range
 
 
 class ContainerRuns:
@@ -27,13 +39,14 @@ class ContainerRuns:
         self._ended: set[RunKey] = set()
         self._permanently_ended: set[RunKey] = set()
         self._restarts: dict[tuple[str, str], int] = {}
+        self._newest_known: dict[tuple[str, str], int] = {}
         self._waiting_for_restart: set[tuple[str, str]] = set()
         self._deleting: set[str] = set()  # uids of pods
         self._deleted: set[str] = set()
         self._stopped = False
 
-    def observe(self, pod: Mapping[str, Any], status: Mapping[str, Any], *, deleted: bool) -> list[RunKey]:
-        """Record a container's status, and return the runs whose logs the API may serve now, oldest first."""
+    def observe(self, pod: Mapping[str, Any], status: Mapping[str, Any], *, deleted: bool) -> ObservedRuns:
+        """Record a container's status, and return the runs that it shows."""
         name, uid, restarts = get_str(status, "name"), get_str(pod, "metadata", "uid"), get_int(status, "restartCount")
         state = get_mapping(status, "state")
         waits = "waiting" in state and "terminated" in get_mapping(status, "lastState")
@@ -54,14 +67,17 @@ class ContainerRuns:
             if done and not deleting and not (restarts_in_place(pod) and get_int(state, "terminated", "exitCode")):
                 self._permanently_ended.add(run)
             self._changed.notify_all()
+            known = self._newest_known.get((uid, name), -1)
+            self._newest_known[uid, name] = max(known, restarts)
+        skipped = range(known + 1, restarts - 1)
         if deleted:
-            return []
+            return ObservedRuns([], skipped)
         has_output = (
             waits or "running" in state or (done and get_str(state, "terminated", "startedAt") != _NEVER_STARTED)
         )
         # If a run failed before it was observed, its log is still available as the previous log.
         earlier = [(uid, name, restarts - 1)] if restarts else []
-        return [*earlier, run] if has_output else earlier
+        return ObservedRuns([*earlier, run] if has_output else earlier, skipped)
 
     def stop(self) -> None:
         """End all waits for a change."""

@@ -92,7 +92,8 @@ class LogFollower:
             container = LoggedContainer(source, self._namespace, metadata["name"], metadata["uid"], name)
             runs = self._runs.observe(pod, status, deleted=event.deleted)
             with self._lock:
-                self._start_tasks(container, runs)
+                self._start_tasks(container, runs.readable)
+            self._report_skipped(container, runs.skipped)
 
     def _start_tasks(self, container: LoggedContainer, runs: Iterable[RunKey]) -> None:
         for run in runs:
@@ -100,6 +101,14 @@ class LogFollower:
                 self._start(_ReadTask(self._follow, container, run))
             elif self._runs.has_ended(run):
                 self._move_to_ended(self._tasks[run])
+
+    def _report_skipped(self, container: LoggedContainer, skipped: range) -> None:
+        """Emit a notice about runs of a container that ended before they were observed."""
+        unread = [run for run in skipped if not (self._positions and self._positions.has_read(container.key(run)))]
+        if unread:
+            reason = "the container had been restarted again before this wait began, or while it could not watch"
+            notice = container.missing(reason, where=ONE_PREVIOUS_LOG, runs=len(unread))
+            self._cluster.ended_log_executor.submit(lambda: self._emit_lines(container.source, [notice]))
 
     def _start(self, task: _ReadTask) -> None:
         self._tasks[task.key] = task

@@ -34,6 +34,10 @@ class LoggedContainer:
     uid: str
     container: str
 
+    def key(self, run: int) -> tuple[str, str, int]:
+        """Return the key of a run, which is the number of restarts before it."""
+        return self.uid, self.container, run
+
     def command(self, *, previous: bool = False, after: LogTime | None = None) -> str:
         """Return the kubectl command that prints the log.
 
@@ -52,9 +56,8 @@ class LoggedContainer:
         *,
         after: LogTime | None = None,
         where: str = "",
-        certain: bool = False,
         previous: bool = False,
-        runs: int = 1,
+        runs: int | None = None,
     ) -> LogNotice:
         """Return the notice that output of the container is missing until its end.
 
@@ -62,15 +65,13 @@ class LoggedContainer:
             reason: why it is missing.
             after: time of the last line that was received; None if none was.
             where: where to read it; empty for the kubectl command.
-            certain: whether there is such output; False if the container may have printed nothing more.
             previous: whether the output is that of the run before the last restart.
-            runs: number of runs of the container whose output is missing.
+            runs: number of earlier runs whose output is missing; None for the current or previous run.
         """
-        whose = f"{runs} earlier runs of container" if runs > 1 else "container"
-        verb = "is" if certain else "may be"
+        whose = "container" if runs is None else f"{runs} earlier run{'s' * (runs > 1)} of container"
         extent = f"after {format_time(after)}" if after else "from its beginning"
         where = where or f"while the pod exists, read it with: {self.command(previous=previous, after=after)}"
-        text = f"output of {whose} {self.container} of pod {self.pod} {verb} missing {extent}: {reason}; {where}"
+        text = f"output of {whose} {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
         return LogNotice(self.source, text)
 
     def rotated(self, after: LogTime, until: LogTime) -> LogNotice:

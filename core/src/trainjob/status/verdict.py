@@ -113,6 +113,14 @@ def derive_verdict(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, An
     return _verdict_from_pods(job, pods)
 
 
+def had_pods(job: Mapping[str, Any]) -> bool:
+    """Return whether pods of a TrainJob have run, as far as its status reports it."""
+    counted = get_list(job, "status", "jobsStatus")
+    return Phase.COMPLETE.value in true_conditions(job) or any(
+        get_int(counts, counter) for counts in counted for counter in ("ready", "succeeded", "failed")
+    )
+
+
 def _finished_verdict(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
     message = get_str(condition, "message")
     step = ""
