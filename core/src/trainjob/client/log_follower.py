@@ -32,7 +32,8 @@ _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
-_MAX_READS_WITHOUT_PROOF = 3  # of an ended container's log, one after the other and without a new byte
+_MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
+_REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
 
 
 class LogFollower:
@@ -221,8 +222,8 @@ class LogFollower:
                     break
                 if task.reads_without_proof == 0:
                     backoff.reset()
-                if task.reads_without_proof == _MAX_READS_WITHOUT_PROOF:
-                    missing = "the log has another last line than the one that was received"
+                if task.reads_without_proof == _MAX_ATTEMPTS_AFTER_END:
+                    missing = "its last line is not the one that was received last, or its file was rotated"
                 elif self._runs.has_ended(task.key):
                     self._pause(task.key, backoff.next())
             except NotFound:
@@ -267,17 +268,14 @@ class LogFollower:
     def _explain_refusal(self, task: _ReadTask, error: ClusterError, *, ended: bool) -> str:
         """Return why the log can't be read, now or later; empty if another attempt may succeed.
 
-        A missing permission is reported at once, because the container may run for days.
+        A missing permission is also reported while the container runs, because it may run for days.
         """
         task.error = error.message
         refused = f"its log can't be read: {error.message}"
-        if isinstance(error, PermissionDenied):
+        task.refusals += isinstance(error, AdmissionRefused | PermissionDenied)
+        if isinstance(error, PermissionDenied) and task.refusals == _REPORTED_REFUSALS:
             self._report_missing(task, refused)
-            return refused if ended else ""
-        if isinstance(error, AdmissionRefused) and ended:
-            task.refusals += 1
-            return refused if task.refusals == _MAX_READS_WITHOUT_PROOF else ""
-        return ""
+        return refused if ended and task.refusals >= _MAX_ATTEMPTS_AFTER_END else ""
 
     def _report_missing(self, task: _ReadTask, reason: str, *, patience: float = -1.0) -> None:
         """Emit the one notice that output of this run may be missing.
@@ -336,7 +334,7 @@ class LogFollower:
                         reader.restore(state)
                         return True
                     may_be_next_run = False
-                task.is_reported = False  # a missing permission was granted
+                task.is_reported, task.refusals = False, 0  # a missing permission was granted
                 self._emit_lines(task.source, lines)
                 if self._stopped.is_set():
                     return True
@@ -350,6 +348,8 @@ class LogFollower:
         """Return whether the last line that was received is the last line of the log."""
         previous = self._runs.count_later_runs(task.key) > 0
         last_line = fetch_last_line(self._cluster, task.container, previous=previous)
+        if not (last_line or task.reader.newest):  # an empty response is weak evidence, so read the log once more
+            return task.reads_without_proof > 0
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
@@ -393,7 +393,7 @@ class _ReadTask:
         key: the run.
         reader: reader of the log.
         error: message of the last failed request.
-        refusals: number of requests that were refused because the log does not exist.
+        refusals: number of refused requests, one after the other.
         is_at_end: whether the last line of the log was the last one received when the last stream ended.
         reads_without_proof: number of streams that were read since the last new byte, without a proof of the log's end.
         is_reported: whether the notice about missing output was emitted.

@@ -156,6 +156,7 @@ class LogReader:
         self._partial_stamp = b""  # part of a time at the end of the last chunk
         self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
         self._resumed_after: LogTime | None = None  # newest time before this stream; None after its first new line
+        self._is_line_cut = False  # whether it does not have the rest of the line in which the previous stream ended
         self._last_line = LastLine()
         self._last_error_text = b""
         self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
@@ -167,11 +168,11 @@ class LogReader:
 
     @property
     def has_gap(self) -> bool:
-        """Whether the stream repeated no line that was returned before.
+        """Whether the stream did not continue where the previous one ended.
 
         In that case lines were lost in a rotated file, or the stream is the log of another run.
         """
-        return self._position.has_gap
+        return self._position.has_gap or self._is_line_cut
 
     @property
     def first(self) -> LogTime | None:
@@ -220,7 +221,7 @@ class LogReader:
         extent_before, any_bytes = self.extent, False
         self._position.resume()
         self._last_line.begin_stream()
-        self._resumed_after = self.newest
+        self._resumed_after, self._is_line_cut = self.newest, False
         self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
@@ -318,25 +319,24 @@ class LogReader:
                 self._pending.clear()
                 self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
-        is_cut = self._unfinished and self._has_time
         if self._unfinished:  # the log no longer has the rest of that line
+            self._is_line_cut = self._has_time
             self._complete_line(output, ended=False)
         if self._resumed_after and stamp is not None:
-            self._report_rotation(self._resumed_after, stamp[0], output, is_cut=is_cut)
+            self._report_rotation(self._resumed_after, stamp[0], output)
         self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
         return line
 
-    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine], *, is_cut: bool) -> None:
-        """Append a notice if a resumed stream begins with a new line, so that lines before it may be missing.
+    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine]) -> None:
+        """Append a notice if a resumed stream did not continue where the previous one ended.
 
         Args:
             after: newest time before the stream.
             until: time of the stream's first new line.
             output: list of lines.
-            is_cut: whether the rest of the line before is missing.
         """
         self._resumed_after = None
-        if self._container and (is_cut or self._position.has_gap):
+        if self._container and self.has_gap:
             output.append(self._container.rotated(after, until))
 
     def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:

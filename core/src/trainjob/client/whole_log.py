@@ -71,7 +71,7 @@ def read_log(
     for line in reader.flush():
         emit(line)
     if missing:
-        reason = "the log has another last line than the one that was received"
+        reason = "its last line is not the one that was received last, or its file was rotated"
         emit(log.missing(reason, after=reader.newest, previous=previous))
 
 
