@@ -36,7 +36,7 @@ class ScriptedLog:
         self._spread, self._lines, self._first, self._ended = spread, list[tuple[bytes, bytes]](), 0, False
         self._changed = threading.Condition()
         began = datetime.now(timezone.utc) - timedelta(minutes=5)
-        self._last = previous._last + timedelta(milliseconds=1) if previous else began
+        self._last: datetime = previous._last + timedelta(milliseconds=1) if previous else began
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Append lines; each contains its line end."""
