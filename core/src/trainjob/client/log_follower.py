@@ -108,7 +108,7 @@ class LogFollower:
         unread = [run for run in skipped if not (self._positions and self._positions.has_read(container.key(run)))]
         if unread:
             reason = "the container had been restarted again before this wait began, or while it could not watch"
-            notice = container.missing(reason, where=ONE_PREVIOUS_LOG, runs=len(unread))
+            notice = container.missing(reason, where=ONE_PREVIOUS_LOG, skipped_runs=len(unread))
             self._cluster.ended_log_executor.submit(lambda: self._emit_lines(container.source, [notice]))
 
     def _start(self, task: _ReadTask) -> None:
@@ -294,7 +294,9 @@ class LogFollower:
             where = POD_IS_GONE
         elif later_runs > 1:
             where = ONE_PREVIOUS_LOG
-        notice = task.container.missing(reason, after=task.reader.newest, where=where, previous=later_runs == 1)
+        notice = task.container.missing(
+            reason, after=task.reader.newest, where=where, previous=later_runs == 1, run=task.key[2]
+        )
         self._emit_lines(task.source, [notice], patience)
 
     def _pause(self, key: RunKey, seconds: float) -> None:
@@ -330,7 +332,8 @@ class LogFollower:
                     return False
                 if reader.has_gap and may_be_next_run:
                     # A restarted container has another log. If the status reports no restart, the log was rotated.
-                    if self._runs.wait_for_later_run(task.key, later_runs, _STATUS_SECONDS):
+                    is_restarted = self._runs.wait_for_later_run(task.key, later_runs, _STATUS_SECONDS)
+                    if is_restarted or self._is_log_of_other_run(reader.first, task):
                         reader.restore(state)
                         return True
                     may_be_next_run = False
@@ -351,6 +354,12 @@ class LogFollower:
         if not (last_line or task.reader.newest):  # an empty response is weak evidence, so read the log once more
             return task.reads_without_proof > 0
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
+
+    def _is_log_of_other_run(self, first: LogTime | None, task: _ReadTask) -> bool:
+        """Return whether another task reads a log of this container that begins after the one of this task."""
+        with self._lock:
+            logs = [log for log, reader in self._task_by_log.items() if log[:2] == task.key[:2] and reader is not task]
+        return first is not None and any(log[2] > first for log in logs)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
         """Return whether this task is the one that reads the log with this first line.

@@ -57,7 +57,8 @@ class LoggedContainer:
         after: LogTime | None = None,
         where: str = "",
         previous: bool = False,
-        runs: int | None = None,
+        run: int = 0,
+        skipped_runs: int = 0,
     ) -> LogNotice:
         """Return the notice that output of the container is missing until its end.
 
@@ -66,12 +67,17 @@ class LoggedContainer:
             after: time of the last line that was received; None if none was.
             where: where to read it; empty for the kubectl command.
             previous: whether the output is that of the run before the last restart.
-            runs: number of earlier runs whose output is missing; None for the current or previous run.
+            run: number of restarts before the run whose output is missing.
+            skipped_runs: number of earlier runs, if all output of several runs is missing.
         """
-        whose = "container" if runs is None else f"{runs} earlier run{'s' * (runs > 1)} of container"
+        whose = f"run {run + 1} of " if run else ""
+        if skipped_runs:
+            whose = f"{skipped_runs} earlier run{'s' * (skipped_runs > 1)} of "
         extent = f"after {format_time(after)}" if after else "from its beginning"
         where = where or f"while the pod exists, read it with: {self.command(previous=previous, after=after)}"
-        text = f"output of {whose} {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
+        text = (
+            f"output of {whose}container {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
+        )
         return LogNotice(self.source, text)
 
     def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
