@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class FaultProxy(ThreadingHTTPServer):
     Attributes:
         url: where the proxy listens.
         jobs: the faults by the name of the TrainJob.
-        pods_are_visible: while it is not set, lists and watches of all pods of the namespace wait.
+        pods_delay: longest delay of a list or watch of all pods of the namespace, in seconds.
     """
 
     daemon_threads = True
@@ -91,8 +92,8 @@ class FaultProxy(ThreadingHTTPServer):
         self.upstream, self.headers = server, {"Authorization": f"Bearer {token}"} if token else {}
         self.pool = urllib3.PoolManager(maxsize=64, **(pool or {}))
         self.jobs: dict[str, JobFaults] = {}
-        self.pods_are_visible = threading.Event()
-        self.pods_are_visible.set()
+        self.pods_delay = 0.0
+        self._closed = threading.Event()
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -101,7 +102,7 @@ class FaultProxy(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.pods_are_visible.set()
+        self._closed.set()
         self.shutdown()
         self.server_close()
         self.pool.clear()
@@ -126,11 +127,12 @@ class FaultProxy(ThreadingHTTPServer):
                 return job.next(job.pod_lists) if job else None
         return None
 
-    def must_wait(self, path: str) -> bool:
-        """Return whether a request is one for the pods of all TrainJobs."""
+    def delay(self, path: str) -> None:
+        """Delay a request for the pods of all TrainJobs."""
         url = urlsplit(path)
         selector = parse_qs(url.query).get("labelSelector", [""])[0]
-        return url.path.endswith("/pods") and f"{JOBSET_LABEL}=" not in selector
+        if url.path.endswith("/pods") and f"{JOBSET_LABEL}=" not in selector:
+            self._closed.wait(self.pods_delay * random.random())  # noqa: S311 - any delay
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -140,8 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
-        if self.server.must_wait(self.path):
-            self.server.pods_are_visible.wait()
+        self.server.delay(self.path)
         fault = self.server.next_fault(self.path)
         if fault and fault.kind == "status":
             return self._send_status(fault.code)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from random import Random
 from typing import Any, Protocol
@@ -100,7 +100,7 @@ def run_waits(
     count: int,
     threads: int,
 ) -> Findings:
-    """Run waits at the same time with one client, and return all findings.
+    """Run waits at the same time, usually with one client, and return all findings.
 
     Args:
         proxy: running proxy to the cluster.
@@ -111,17 +111,24 @@ def run_waits(
         threads: number of waits that run at once.
     """
     seed, _, only = seed.partition("/")
-    cluster = ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=2.0)
+    proxy.pods_delay = scenario.pods_delay
 
     def run(number: int) -> Findings:
         random = Random(f"{seed}/{scenario.name}/{number}")  # noqa: S311 - reproducible
-        findings = _wait(cluster, proxy, scenario, random, create(random, f"{seed}-{number}"))
+        with nullcontext(shared) if not scenario.pods_delay else _open_cluster(proxy) as cluster:
+            findings = _wait(cluster, proxy, scenario, random, create(random, f"{seed}-{number}"))
         findings.problems[:] = [f"LOG_SEED={seed}/{number}: {problem}" for problem in findings.problems]
         return findings
 
+    with _open_cluster(proxy) as shared, ThreadPoolExecutor(threads) as executor:
+        return sum(executor.map(run, [int(only)] if only else range(count)), Findings())
+
+
+@contextmanager
+def _open_cluster(proxy: FaultProxy) -> Iterator[Cluster]:
+    cluster = ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=2.0)
     try:
-        with _delayed_pods(proxy, scenario.pods), ThreadPoolExecutor(threads) as executor:
-            return sum(executor.map(run, [int(only)] if only else range(count)), Findings())
+        yield cluster
     finally:
         cluster.close()
 
@@ -155,17 +162,3 @@ def assert_complete(scenario: Scenario, findings: Findings) -> None:
     assert (findings.repeated, findings.disordered, findings.lost) == (0, 0, 0), problems
     if scenario.exact:
         assert (findings.reported, findings.unneeded) == (0, 0), problems
-
-
-@contextmanager
-def _delayed_pods(proxy: FaultProxy, pods: str) -> Iterator[None]:
-    if pods != "at once":
-        proxy.pods_are_visible.clear()
-    timer = threading.Timer(1.0, proxy.pods_are_visible.set)
-    if pods == "late":
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        proxy.pods_are_visible.set()

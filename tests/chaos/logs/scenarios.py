@@ -22,7 +22,7 @@ class Scenario:
         exact: whether each line must be emitted, and no notice.
         containers: what happens to the containers: `restart`, `rotate` (the log starts later), `delete` (a pod is
             deleted after its last line), `fail` (the waiter ends the TrainJob because of a restart).
-        pods: whether the list of all pods is answered `at once`, `late` or `never`.
+        pods_delay: longest delay of the list of all pods in seconds; each wait then has its own client.
         emit_seconds: longest time that the listener takes for a line.
         lines: largest number of lines of a run.
         ranks: largest number of pods.
@@ -33,7 +33,7 @@ class Scenario:
     faults: Callable[[Random, int], JobFaults] = lambda _random, _size: JobFaults()
     exact: bool = True
     containers: str = ""
-    pods: str = "at once"
+    pods_delay: float = 0.0
     emit_seconds: float = 0.0
     lines: int = 150
     ranks: int = 4
@@ -67,6 +67,13 @@ def _refusals(*codes: int) -> Callable[[Random, int], JobFaults]:
     return faults
 
 
+def _permanent(kind: str) -> Callable[[Random, int], JobFaults]:
+    def faults(random: Random, size: int) -> JobFaults:
+        return JobFaults([Fault(kind, code=random.choice(CODES), after=random.randrange(size), times=PERMANENT)])
+
+    return faults
+
+
 def _kubelet_errors(random: Random, size: int) -> JobFaults:
     faults = _breaks("end", "reset")(random, size)
     faults.logs.insert(0, Fault("append", text=KUBELET_ERROR.encode(), times=random.randint(1, 3)))
@@ -94,7 +101,7 @@ SCENARIOS = (
     Scenario("403 to requests for logs", _refusals(403), exact=False),
     Scenario(
         "requests for logs fail for good",
-        lambda random, _: JobFaults([Fault("status", code=random.choice(CODES), times=PERMANENT)]),
+        _permanent("status"),
         exact=False,
         waits=0.3,
     ),
@@ -102,18 +109,30 @@ SCENARIOS = (
         "lists of pods fail",
         lambda random, _: JobFaults([], [Fault("status", code=500, times=random.randint(1, 3))]),
     ),
-    Scenario("pods' informer is late", pods="late"),
-    Scenario("pods' informer is late, and streams end early", _breaks("end", "line end"), pods="late"),
+    Scenario("pods' informer is late", pods_delay=1.0),
+    Scenario("pods' informer is late, and streams end early", _breaks("end", "line end"), pods_delay=1.0),
     Scenario(
         "pods' informer is missing, and lists of pods fail",
         lambda random, _: JobFaults([], [Fault("status", code=random.choice((403, 500)), times=PERMANENT)]),
         exact=False,
-        pods="never",
+        pods_delay=1e6,
         waits=0.3,
     ),
     Scenario("pod deleted between two reads", _breaks("end", "reset", "line end"), exact=False, containers="delete"),
     Scenario("clean-up after a failure", _breaks("end", "reset"), exact=False, ranks=1, containers="fail"),
     Scenario("clean-up after silence", _breaks("silence"), exact=False, ranks=1, containers="fail"),
+    Scenario("streams stay silent", _permanent("silence"), exact=False, waits=0.1),
+    Scenario(
+        "clean-up while streams are silent", _permanent("silence"), exact=False, ranks=1, containers="fail", waits=0.2
+    ),
+    Scenario(
+        "clean-up while requests for logs fail",
+        _permanent("status"),
+        exact=False,
+        ranks=1,
+        containers="fail",
+        waits=0.2,
+    ),
     Scenario("flood of lines", lines=30_000, ranks=1, waits=0.1),
     Scenario("slow listener", _breaks("end", "reset"), emit_seconds=0.02),
     Scenario("log rotated", _breaks("end", "reset"), exact=False, containers="rotate"),
