@@ -79,6 +79,13 @@ class ContainerRuns:
         earlier = [(uid, name, restarts - 1)] if restarts else []
         return ObservedRuns([*earlier, run] if has_output else earlier, skipped)
 
+    def mark_deleted(self, run: RunKey) -> None:
+        """Record that the API no longer has the run's pod."""
+        with self._changed:
+            self._ended.add(run)
+            self._deleted.add(run[0])
+            self._changed.notify_all()
+
     def stop(self) -> None:
         """End all waits for a change."""
         with self._changed:

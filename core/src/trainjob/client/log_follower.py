@@ -227,6 +227,7 @@ class LogFollower:
                 elif self._runs.has_ended(task.key):
                     self._pause(task.key, backoff.next())
             except NotFound:
+                self._runs.mark_deleted(task.key)
                 missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
                 break
             except ClusterError as error:
