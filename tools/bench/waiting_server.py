@@ -23,7 +23,7 @@ RUNNING = {
     },
     "jobs": {"active": 1, "ready": 1},
 }
-NOW = "2026-01-01T00:00:00Z"
+NOW = "2099-01-01T00:00:00Z"  # not older than the objects, whose creation times are real
 COMPLETE = {
     "trainjobs": {
         "conditions": [

@@ -64,7 +64,7 @@ MESSAGES = {
     "workspace_create": r"the cluster refused to create persistentvolumeclaims in namespace default: .*",
 }
 
-RETRIED = {"wrong_token"}  # the token may be in rotation, so Airflow retries
+RETRIED = {"wrong_token"}  # 401: the token may be in rotation
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 import yaml
 
+from tests.integration.cli.bare_apiserver import bare_apiserver
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
 from tests.support.kubernetes_client import Client, path_of
 from trainjob.manifest import labels
@@ -179,3 +180,13 @@ def test_documents_of_one_kind_need_different_names(submit, tmp_path):
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
     assert (named.returncode, "has 2 documents" in named.stderr) == (2, True)
     assert submit(work.file, "--name", "mine").stdout.startswith("mine-")
+
+
+def test_a_submission_looks_for_the_jobset_and_the_pods_of_a_deleted_trainjob(trainjob, tmp_path):
+    """The run key is the request's content, so Ctrl-C and the same command use a name again."""
+    work = GatedStep(tmp_path, "tune")
+    with bare_apiserver(tmp_path) as api_server:
+        done = trainjob("--kubeconfig", api_server.kubeconfig, "submit", work.file)
+        counts = dict(api_server.server.request_counts)
+    assert done.returncode == 0, done.stderr
+    assert counts == {"list trainjobs": 1, "get jobsets": 1, "list pods": 1, "post trainjobs": 1}

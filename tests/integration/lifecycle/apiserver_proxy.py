@@ -6,6 +6,7 @@ It forwards the others.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,8 @@ from typing import Any
 import urllib3
 
 from trainjob_local import LocalCluster
+
+_UNAUTHORIZED = b'{"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}'
 
 
 class ApiServerProxy(ThreadingHTTPServer):
@@ -24,6 +27,9 @@ class ApiServerProxy(ThreadingHTTPServer):
         replacements: bodies by method and path (`WATCH` is a method of its own). Each replaces the response to one
             request that the API server has executed, with status 200; later responses are the server's own.
         request_counts: number of requests by method and path.
+        accepted_tokens: bearer tokens that the proxy accepts, and replaces by the administrator's. It responds 401 to
+            other ones. If it is None, the proxy forwards each token.
+        refusals: number of responses 401 of the proxy.
         url: where the proxy listens.
     """
 
@@ -35,6 +41,9 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.responses: dict[str, tuple[int, bytes]] = {}
         self.replacements: dict[str, list[bytes]] = {}
         self.request_counts: Counter[str] = Counter()
+        self.accepted_tokens: set[str] | None = None
+        self.refusals = 0
+        self.admin_token = json.loads(laptop.kubeconfig.read_text())["users"][0]["user"]["token"]
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -47,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
         request = f"{'WATCH' if 'watch=true' in query else self.command} {path}"
         self.server.request_counts[request] += 1
+        if not self._accept_token():
+            return
         responses, replaced = self.server.responses, self.server.replacements.get(request)
         if request.startswith("WATCH") and not replaced:
             self._stream()
@@ -59,6 +70,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def _accept_token(self) -> bool:
+        accepted = self.server.accepted_tokens
+        if accepted is None or self.headers["Authorization"] in {f"Bearer {token}" for token in accepted}:
+            return True
+        self.server.refusals += 1
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(_UNAUTHORIZED)))
+        self.end_headers()
+        self.wfile.write(_UNAUTHORIZED)
+        return False
 
     def _forward(self, request: str, body: bytes | None) -> tuple[int, bytes]:
         if request.startswith("WATCH"):
@@ -80,6 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
     @contextlib.contextmanager
     def _open(self, body: bytes | None) -> Iterator[Any]:
         headers = {name: self.headers[name] for name in ("Authorization", "Content-Type") if self.headers[name]}
+        if self.server.accepted_tokens is not None:
+            headers["Authorization"] = f"Bearer {self.server.admin_token}"
         with urllib3.PoolManager(ca_certs=self.server.ca_file) as pool:
             yield pool.request(
                 self.command,

@@ -29,7 +29,7 @@ COMPLETE = {
             "status": "True",
             "reason": "JobsCompleted",
             "message": "x",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "lastTransitionTime": "2099-01-01T00:00:00Z",
         }
     ]
 }

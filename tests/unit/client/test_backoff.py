@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
 from trainjob.client.backoff import Backoff, retry
-from trainjob.errors import ClusterUnreachable, NotFound, ServerUnavailable
+from trainjob.errors import ClusterUnreachable, NotFound, PermissionDenied, ServerUnavailable, Unauthorized
 
 
 @given(
@@ -70,3 +71,21 @@ def test_a_permanent_error_is_raised_after_the_first_request():
     with pytest.raises(NotFound):
         retry(fail_with(NotFound("no")), clock=lambda: clock.now, sleep=clock.sleep)
     assert clock.sleeps == []
+
+
+@pytest.mark.parametrize("error_class", [Unauthorized, PermissionDenied])
+@pytest.mark.parametrize("worked_before", [True, False])
+def test_a_refusal_is_retried_if_the_request_worked_before(error_class, worked_before):
+    error, clock, accepted = error_class("no", retry_after=20.0), FakeClock(), AcceptedRequests()
+    kind = kind_of_request("GET", "/api/v1/namespaces/a/pods")
+    if worked_before:
+        accepted.add(kind)
+    accepted.record_error(error, kind)
+
+    def refuse():
+        raise error
+
+    with pytest.raises(error_class):
+        retry(refuse, clock=lambda: clock.now, sleep=clock.sleep)
+    assert clock.sleeps == ([20.0] * 3 if worked_before else [])  # for 60 s, as Retry-After says
+    assert error.retryable == (worked_before or error_class is Unauthorized)

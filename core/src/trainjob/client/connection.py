@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +15,8 @@ from trainjob.errors import InvalidSpec, NoClusterConfigured, Problem
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
+
+    from trainjob.client.kubeconfig import InlineCertificates
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _POOL_SIZE = 64  # watches and log streams each hold a connection
@@ -98,7 +101,7 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
 
     configuration = client.Configuration()
     try:
-        namespace = _configure(connection, configuration)
+        namespace, certificates = _configure(connection, configuration)
         configuration.connection_pool_maxsize = _POOL_SIZE
         configuration.retries = False  # only trainjob.client.backoff retries
         if not connection.verify_tls:
@@ -106,7 +109,10 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         configuration.host = _check_url(configuration.host)
         if _is_loopback(configuration.host):
             configuration.proxy = None  # kubernetes 31 and later take HTTP_PROXY for loopback, too; kubectl does not
-        return client.ApiClient(configuration), connection.namespace or namespace or "default"
+        opened = client.ApiClient(configuration)
+        if certificates:
+            certificates.apply_to(opened)
+        return opened, connection.namespace or namespace or "default"
     except NoClusterConfigured:
         raise
     except Exception as error:  # noqa: BLE001 - kubernetes raises many types of errors on a kubeconfig with wrong types
@@ -133,16 +139,21 @@ def _is_loopback(server: str) -> bool:
         return host == "localhost"
 
 
-def _configure(connection: Connection, configuration: Any) -> str:
+def _configure(connection: Connection, configuration: Any) -> tuple[str, InlineCertificates | None]:
+    """Fill the configuration; return the namespace, and certificates for the client."""
     from kubernetes import config
 
     if connection.server:
         _configure_explicit(connection, configuration)
-        return ""
+        return "", None
     if connection.uses_service_account:
         config.load_incluster_config(client_configuration=configuration)
-        return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
-    return _configure_from_kubeconfig(connection, configuration)
+        return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "", None
+    from trainjob.client.kubeconfig import load_kubeconfig
+
+    content = json.loads(connection.kubeconfig_json) if connection.kubeconfig_json else None
+    path = connection.kubeconfig or _default_kubeconfig()
+    return load_kubeconfig(configuration, path=path, content=content, context=connection.context or None)
 
 
 def _configure_explicit(connection: Connection, configuration: Any) -> None:
@@ -166,27 +177,6 @@ def _configure_explicit(connection: Connection, configuration: Any) -> None:
 
     read_token(configuration)
     configuration.refresh_api_key_hook = read_token  # the client calls it before each request
-
-
-def _configure_from_kubeconfig(connection: Connection, configuration: Any) -> str:
-    import json
-
-    from kubernetes import config
-
-    context = connection.context or None
-    if connection.kubeconfig_json:
-        content = json.loads(connection.kubeconfig_json)
-        config.load_kube_config_from_dict(content, context=context, client_configuration=configuration)
-        contexts, current = content.get("contexts", []), content.get("current-context")
-    else:
-        path = connection.kubeconfig or _default_kubeconfig()
-        config.load_kube_config(config_file=path, context=context, client_configuration=configuration)
-        contexts, active = config.list_kube_config_contexts(config_file=path)
-        current = active["name"]
-    selected: dict[str, Any] = next(
-        (entry["context"] for entry in contexts if entry["name"] == (context or current)), {}
-    )
-    return str(selected.get("namespace") or "")
 
 
 def _default_kubeconfig() -> str:

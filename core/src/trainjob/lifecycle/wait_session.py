@@ -24,7 +24,7 @@ from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
+from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitPolicy, WaitResult
 from trainjob.manifest import labels
 from trainjob.status import (
     ContainerFailure,
@@ -37,7 +37,7 @@ from trainjob.status import (
     read_trainer_status,
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
-from trainjob.status.verdict import had_pods
+from trainjob.status.verdict import check_end, had_pods
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
@@ -158,12 +158,15 @@ class WaitSession:
             self._logs.observe(ObjectEvent(pod))
         if unknown_because:
             self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
+        end_job, verdict = result.end_job, check_end(verdict, self.policy.job, pods)
+        if verdict != result.verdict and self._limits.on_failure is not KillAction.KEEP:
+            end_job = True  # it may still run
         evidence = {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
             _mark_exported(self._cluster, self.policy.job)
         else:
             verdict = with_policy_rule(verdict, evidence["events"], self._get_jobset(verdict))
-        if result.end_job:
+        if end_job:
             self._logs.catch_up(_LOG_SECONDS)  # the logs are deleted with the TrainJob
             end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)

@@ -29,6 +29,8 @@ from trainjob.errors import (
 )
 from trainjob.installation import INSTALLATION_PAGE
 
+EARLIER_JOBSET = "EndOfEarlierJobSet"
+"""Reason of this project for a TrainJob that reports the end of another TrainJob's JobSet."""
 _ONE_MINUTE_GRACE, _NO_GRACE = 60.0, 0.0
 _MAX_SEARCHED = 4000  # characters of a message that are searched
 
@@ -326,7 +328,7 @@ _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...
         (Category.VOLUME, "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
         (Category.CRASH_LOOP, "CrashLoopBackOff", ""),
         (Category.OUT_OF_MEMORY, "OOMKilled", ""),
-        (Category.INFRASTRUCTURE, _DISRUPTION_REASONS, ""),
+        (Category.INFRASTRUCTURE, f"{_DISRUPTION_REASONS}|{EARLIER_JOBSET}", ""),
         (Category.DEADLINE, "DeadlineExceeded", ""),
         # The reasons of a JobSet (0.12 pkg/constants) and a Job (Kubernetes 1.36, batch/v1) for their own rules.
         (Category.POLICY, "FailJobSetFailurePolicyAction|PodFailurePolicy", ""),

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from trainjob.status.failed_mark import read_failed_mark
+from trainjob.status.failure_rules import EARLIER_JOBSET
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
 from trainjob.status.pods import step_of
 
@@ -119,6 +120,30 @@ def had_pods(job: Mapping[str, Any]) -> bool:
     return Phase.COMPLETE.value in true_conditions(job) or any(
         get_int(counts, counter) for counts in counted for counter in ("ready", "succeeded", "failed")
     )
+
+
+def check_end(verdict: Verdict, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
+    """Return the verdict, or a failure if the end is that of another TrainJob's JobSet.
+
+    The Trainer finds a JobSet by its name. If the JobSet of a deleted TrainJob still exists, a new TrainJob of that
+    name gets its end, with the time (Trainer 2.0 to 2.3). It may never run, or run later. Such an end is older than the
+    TrainJob. Because the clocks of a cluster may differ, the TrainJob must also have no pods. MultiKueue copies the
+    times of another cluster, and the pods are there.
+
+    Args:
+        verdict: verdict of a finished TrainJob.
+        job: the TrainJob.
+        pods: its pods, without those that are older than the TrainJob.
+    """
+    condition, created = true_conditions(job).get(verdict.phase.value), get_str(job, "metadata", "creationTimestamp")
+    ended = get_str(condition, "lastTransitionTime")
+    if not ended or ended >= created or any(pods) or get_str(job, "spec", "managedBy") == _MULTIKUEUE:
+        return verdict
+    message = (
+        f"the TrainJob was created at {created} and reports an end at {ended}, which is that of the JobSet of a "
+        "deleted TrainJob with the same name"
+    )
+    return Verdict(Phase.FAILED, EARLIER_JOBSET, message)
 
 
 def _finished_verdict(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:

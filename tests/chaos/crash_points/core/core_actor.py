@@ -32,10 +32,19 @@ def clean_up(cluster: Cluster, path: Path) -> None:
     cancel(cluster, JobReference(**json.loads(path.read_text())["reference"]))
 
 
+def is_first_process(path: Path) -> bool:
+    """Return whether no other process of this step has called this function before."""
+    try:
+        path.with_name("submitted").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def run_step(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
     """Run the step to its end, and return whether it has an outcome."""
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
-    reference = submit(cluster, job, key, timeout=30.0)
+    reference = submit(cluster, job, key, timeout=30.0, first_submission=is_first_process(path))
     listener = Listener(on_phase=lambda verdict: print(verdict.phase.value, flush=True))
     outcome = wait(cluster, reference, listener=listener)
     if outcome.phase is Phase.COMPLETE:

@@ -1,0 +1,198 @@
+"""Loader of kubeconfig files that keeps certificates and keys in memory.
+
+kubernetes 30 to 36 writes the certificates and the private key that a kubeconfig or a credential plugin gives as text
+into temporary files, and deletes them at the interpreter's exit. A process that is killed leaves the key behind. This
+loader passes them to TLS without a file that has a name.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import inspect
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+# Imported at the module's level, because a class below inherits. Only `connection.open_client` imports this module.
+from kubernetes.config.config_exception import ConfigException  # noqa: TID253
+from kubernetes.config.dateutil import parse_rfc3339  # noqa: TID253
+from kubernetes.config.exec_provider import ExecProvider  # noqa: TID253
+from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger  # noqa: TID253
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, Configuration
+
+_CA, _CERTIFICATE, _KEY = "certificate-authority-data", "client-certificate-data", "client-key-data"
+
+
+@dataclass(frozen=True)
+class InlineCertificates:
+    """Certificates and key, in PEM format, that a kubeconfig or a plugin gives as text.
+
+    Attributes:
+        authority: certificates of the authorities that the server's certificate is checked against.
+        client: certificate of the client, with its chain.
+        key: private key of the client.
+    """
+
+    authority: bytes = b""
+    client: bytes = b""
+    key: bytes = b""
+
+    def apply_to(self, client: ApiClient) -> None:
+        """Make a kubernetes client use them.
+
+        Raises:
+            ConfigException: they are not valid PEM, do not belong together, or the key has a password.
+        """
+        if not (self.authority or self.client or self.key):
+            return
+        from urllib3.util.ssl_ import create_urllib3_context
+
+        options = client.rest_client.pool_manager.connection_pool_kw
+        context = create_urllib3_context(cert_reqs=options["cert_reqs"])
+        if self.authority:
+            with _explained("its certificate authority is not a PEM certificate"):
+                context.load_verify_locations(cadata=self.authority.decode("ascii", errors="ignore"))
+            options["ca_certs"] = None  # kubernetes 30 would also trust the public authorities
+        elif not options["ca_certs"]:
+            context.load_default_certs()
+        if self.client or self.key:
+            with contextlib.ExitStack() as stack:
+                certificate = stack.enter_context(_unnamed_file(self.client)) if self.client else options["cert_file"]
+                key = stack.enter_context(_unnamed_file(self.key)) if self.key else options["key_file"]
+                stack.enter_context(_explained("its client certificate and key are not a pair in PEM without password"))
+                context.load_cert_chain(certificate, key, password="")  # without it, OpenSSL prompts for one
+            options["cert_file"] = options["key_file"] = None
+        options["ssl_context"] = context
+
+
+@contextlib.contextmanager
+def _explained(problem: str) -> Iterator[None]:
+    try:
+        yield
+    except (ssl.SSLError, ValueError, TypeError) as error:
+        raise ConfigException(problem) from error
+
+
+@contextlib.contextmanager
+def _unnamed_file(content: bytes) -> Iterator[str]:
+    """Yield a path to content that vanishes with the process, even after SIGKILL.
+
+    Linux keeps it in memory only. Elsewhere, the file has lost its name before the content is written.
+    """
+    with _open_unnamed_file() as file:
+        file.write(content)
+        file.flush()
+        file.seek(0)  # on macOS, a reader of the path starts at this position
+        yield f"/dev/fd/{file.fileno()}"
+
+
+def _open_unnamed_file() -> IO[bytes]:
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or a sandbox refuses it
+        return os.fdopen(os.memfd_create("trainjob"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
+    """kubernetes' loader of a kubeconfig, without its temporary files.
+
+    It overrides the two methods that write them, which are the same in kubernetes 30 to 36.
+    """
+
+    _cluster: Any  # set by the base class
+    _user: Any
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.certificates = InlineCertificates()
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the context; empty if it has none."""
+        return str(self._current_context["context"].safe_get("namespace") or "")
+
+    def _load_from_exec_plugin(self) -> bool:
+        """Run the credential plugin of the user, and return whether it returned credentials."""
+        if "exec" not in self._user:
+            return False
+        try:
+            status = self._run_plugin()
+            if "expirationTimestamp" in status:
+                self.expiry = parse_rfc3339(status["expirationTimestamp"])
+            if "token" in status:
+                self.token = f"Bearer {status['token']}"
+            if "clientCertificateData" in status:
+                certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
+                self.certificates = InlineCertificates(client=certificate, key=key)
+                self.cert_file = self.key_file = None  # instead of the user's
+        except Exception as error:  # noqa: BLE001 - the server will refuse the request, and an engine may retry it
+            logging.getLogger(__name__).error("the credential plugin failed: %s", error)
+            return False
+        return "token" in status or "clientCertificateData" in status
+
+    def _run_plugin(self) -> Mapping[str, Any]:
+        arguments = [self._user["exec"], self._get_base_path(self._cluster.path)]
+        if "cluster" in inspect.signature(ExecProvider).parameters:  # kubernetes 31 and later
+            arguments.append(self._cluster)
+        status: Mapping[str, Any] = ExecProvider(*arguments).run()
+        return status
+
+    def _load_cluster_info(self) -> None:
+        cluster, user = self._cluster, self._user
+        self._cluster, self._user = _without(cluster, _CA), _without(user, _CERTIFICATE, _KEY)
+        try:
+            super()._load_cluster_info()
+        finally:
+            self._cluster, self._user = cluster, user
+        if str(self.__dict__.get("host", "")).startswith("https"):
+            plugin = self.certificates
+            self.certificates = InlineCertificates(
+                authority=_decode(cluster, _CA),
+                client=plugin.client or _decode(user, _CERTIFICATE),
+                key=plugin.key or _decode(user, _KEY),
+            )
+
+
+def load_kubeconfig(
+    configuration: Configuration, *, path: str = "", content: Any = None, context: str | None = None
+) -> tuple[str, InlineCertificates]:
+    """Load a context of a kubeconfig into a configuration of the kubernetes client.
+
+    Args:
+        configuration: configuration to change.
+        path: path of the file, or several as in `KUBECONFIG`. A renewed OIDC token is written back to it.
+        content: the kubeconfig itself, instead of a path.
+        context: name of the context; None means the current one.
+
+    Returns:
+        The context's namespace, and the certificates that the configuration does not have.
+
+    Raises:
+        Exception: the kubeconfig can't be used.
+    """
+    if content is None:
+        merger = KubeConfigMerger(path)
+        if merger.config is None:
+            raise ConfigException("the file does not exist")
+        loader = InMemoryLoader(merger.config, context, config_base_path=None, config_persister=merger.save_changes)
+    else:
+        loader = InMemoryLoader(content, context, config_base_path=None)
+    loader.load_and_set(configuration)
+    return loader.namespace, loader.certificates
+
+
+def _without(node: Any, *names: str) -> Any:
+    """Return a part of a kubeconfig without some fields; the part itself is not changed."""
+    if node is None:
+        return None
+    return ConfigNode(node.name, {name: value for name, value in node.value.items() if name not in names}, node.path)
+
+
+def _decode(node: Any, name: str) -> bytes:
+    return base64.standard_b64decode(node.value[name]) if node is not None and node.value.get(name) else b""
