@@ -73,7 +73,7 @@ class LogFollower:
         self._task_by_log: dict[tuple[str, str, LogTime], _ReadTask] = {}
         self._tails: dict[str, Tail] = {}
         self._streams: set[Any] = set()
-        self._parts_read = 0  # chunks and lines of all logs: an increase shows that reading continues
+        self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._queue_reported = False
         self._stopped = threading.Event()
 
@@ -328,7 +328,9 @@ class LogFollower:
             if self._stopped.is_set():  # stop() may have missed this stream
                 return True
             for lines in reader.read(stream):
-                self._parts_read += 1
+                if reader.extent > task.extent:  # repeated lines are no progress: all streams may break at one place
+                    task.extent = reader.extent
+                    self._parts_read += 1
                 if not self._is_own_log(reader.first, task):
                     return False
                 if reader.has_gap and may_be_next_run:
@@ -405,6 +407,7 @@ class _ReadTask:
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
         is_at_end: whether the last line of the log was the last one received when the last stream ended.
+        extent: largest extent of the reader so far.
         reads_without_proof: number of streams that were read since the last new byte, without a proof of the log's end.
         is_reported: whether the notice about missing output was emitted.
         started: whether a thread reads the log.
@@ -418,6 +421,7 @@ class _ReadTask:
     error: str = ""
     refusals: int = 0
     is_at_end: bool = False
+    extent: tuple[int, int] = (0, 0)
     reads_without_proof: int = 0
     is_reported: bool = False
     started: bool = False
