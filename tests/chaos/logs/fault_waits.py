@@ -126,7 +126,7 @@ def run_waits(
 
 @contextmanager
 def _open_cluster(proxy: FaultProxy) -> Iterator[Cluster]:
-    cluster = ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=2.0)
+    cluster = ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=8.0)
     try:
         yield cluster
     finally:
