@@ -15,7 +15,7 @@ from trainjob.lifecycle import Limits, submit, wait, wait_session
 
 @pytest.fixture
 def impatient(laptop, monkeypatch):
-    """Yield a client of the cluster that retries nothing, for a wait that reads logs for a short time only."""
+    """Yield a client that retries nothing, for waits that read logs for a short time."""
     monkeypatch.setattr(wait_session, "_LOG_SECONDS", 0.2)
     with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=0.0)) as opened:
         yield opened

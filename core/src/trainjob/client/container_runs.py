@@ -31,7 +31,7 @@ class ObservedRuns(NamedTuple):
 
 
 class ContainerRuns:
-    """What is known about the runs of containers; its methods may be called from any thread."""
+    """Record of the runs of containers; its methods may be called from any thread."""
 
     def __init__(self) -> None:
         """Create a record of no runs."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened at its position
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
+_RESTART_SECONDS = 8.0  # by which the status may be later than a restart; lines of another run must not be repeated
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
 _MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
 _REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
@@ -174,7 +175,7 @@ class LogFollower:
         return unfinished
 
     def _measure_progress(self, task: _ReadTask) -> tuple[int, int]:
-        """Return numbers that change while a task is read, or while it waits for the logs of other jobs."""
+        """Return numbers that change while a log is read, or while others are read first."""
         return self._parts_read, 0 if task.started else self._cluster.ended_log_executor.completed
 
     def _explain_unread(self, task: _ReadTask, seconds: float) -> str:
@@ -238,10 +239,11 @@ class LogFollower:
             self._report_missing(task, missing)
 
     def _read_to_end(self, task: _ReadTask) -> bool:
-        """Read one stream, and return whether it has reached the proven end of the log of an ended run."""
+        """Read one stream, and return whether the run has ended and its log was read."""
         key, extent = task.key, task.reader.extent
         if not self._read(task):
-            task.reader, task.is_at_end, task.reads_without_proof = self._create_reader(task), False, 0
+            task.reader, task.is_at_end = self._create_reader(task), False
+            task.reads_without_proof = task.reads_without_proof + 1 if key == task.key else 0
             return False
         if key != task.key:
             return False
@@ -335,7 +337,7 @@ class LogFollower:
                     return False
                 if reader.has_gap and may_be_next_run:
                     # A restarted container has another log. If the status reports no restart, the log was rotated.
-                    is_restarted = self._runs.wait_for_later_run(task.key, later_runs, _STATUS_SECONDS)
+                    is_restarted = self._runs.wait_for_later_run(task.key, later_runs, _RESTART_SECONDS)
                     if is_restarted or self._is_log_of_other_run(reader.first, task):
                         reader.restore(state)
                         return True
@@ -359,7 +361,7 @@ class LogFollower:
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _is_log_of_other_run(self, first: LogTime | None, task: _ReadTask) -> bool:
-        """Return whether another task reads a log of this container that begins after the one of this task."""
+        """Return whether another task reads a later log of this task's container."""
         with self._lock:
             logs = [log for log, reader in self._task_by_log.items() if log[:2] == task.key[:2] and reader is not task]
         return first is not None and any(log[2] > first for log in logs)
@@ -370,12 +372,13 @@ class LogFollower:
         A container may restart between the last event of its pod and the opening of its log. The task for the ended run
         then opens the log of the next run, and keeps reading it. When the task for that next run opens the same log,
         the two tasks swap their keys, and the result is False. That task then reads the log of the ended run instead.
+        If the first task has read its log to the end, they do not swap: the API server may return an earlier log.
         """
         if first is None:
             return True
         with self._lock:
             owner = self._task_by_log.setdefault((*task.key[:2], first), task)
-            if owner is not task:
+            if owner is not task and not owner.done.is_set():
                 owner.key, task.key = task.key, owner.key
                 self._tasks[owner.key], self._tasks[task.key] = owner, task
         return owner is task

@@ -240,7 +240,7 @@ class LogReader:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Number of complete lines, and number of bytes of the line after them; it changes with each new byte."""
+        """Numbers of complete lines and of bytes after them; they change with each byte."""
         return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
 
     def flush(self) -> list[LogLine]:
@@ -251,7 +251,7 @@ class LogReader:
         return self._written_part.mark(output) if self._written_part else output
 
     def save(self) -> dict[str, Any]:
-        """Return the state, to [restore][] it if the next stream turns out to be that of another log."""
+        """Return the state, to [restore][] if the next stream is that of another log."""
         own = ("_position", "_last_line", "_written_part", "_pending")  # that change as lines are read
         return {**vars(self), **{name: copy.copy(vars(self)[name]) for name in own}}
 

@@ -81,7 +81,7 @@ class LoggedContainer:
         return LogNotice(self.source, text)
 
     def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
-        """Return the notice that lines between two received lines may have been in a rotated log file."""
+        """Return the notice that lines between two times may be in a rotated log file."""
         folder = f"/var/log/pods/{self.namespace}_{self.pod}_{self.uid}/{self.container}"
         return LogNotice(
             self.source,

@@ -138,7 +138,7 @@ class LogPositions:
         return WrittenPart(position, self._resumed_at) if position or self._may_repeat else None
 
     def has_read(self, key: tuple[str, str, int]) -> bool:
-        """Return whether an earlier process has written lines of this run, or of a later one of the container.
+        """Return whether an earlier process has written lines of this or a later run.
 
         Args:
             key: key of the run, as in [ContainerRun][].

@@ -235,7 +235,7 @@ class WaitSession:
         return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
 
     def _list_pods(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the TrainJob's pods, and why they are unknown; the reason is empty if they are known."""
+        """Return the TrainJob's pods, and why they are unknown; empty if they are known."""
         try:
             listed = self._cluster.list_pods(self._reference.name, self._reference.namespace)
         except ClusterError as error:

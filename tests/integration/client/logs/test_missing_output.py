@@ -17,7 +17,7 @@ NUMBERS = [str(n) for n in range(1, 101)]
 
 
 class ShortStream:
-    """Response that ends in the normal way after some bytes, as after the end of the kubelet's connection."""
+    """Response that ends in the normal way after some bytes, as if the kubelet died."""
 
     def __init__(self, stream, size):
         self._stream, self._left = stream, size
@@ -36,7 +36,10 @@ class ShortStream:
 
 @pytest.fixture
 def shorten(cluster, monkeypatch):
-    """Return a function that shortens the responses with these numbers; requests of a last line are not counted."""
+    """Return a function that shortens the responses with these numbers.
+
+    Requests of a last line are not counted.
+    """
     open_log = cluster.open_log
 
     def shorten(size, responses):
