@@ -127,6 +127,13 @@ class Standalone:
         for process in self._running.pop(name):
             process.wait()
 
+    def stop_component(self, name: str) -> None:
+        """Stop a component in order, with SIGTERM to its main process, and wait for its end."""
+        process = self._running[name][-1]
+        process.terminate()
+        assert process.wait(60) in (0, -signal.SIGTERM)
+        self.kill_component(name)
+
     def kill_main_process(self, name: str) -> None:
         """Kill only the component's process; the processes that it has started continue."""
         process = self._running[name][-1]

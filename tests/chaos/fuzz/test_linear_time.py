@@ -19,7 +19,8 @@ from trainjob.manifest.identity import job_name
 from trainjob.programs.export.destinations import Access, create_target
 from trainjob.programs.fetch.bucket import extract_message
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
-from trainjob.spec.secrets import SecretReference, check_no_credential
+from trainjob.spec.credential_checks import check_command, check_variable
+from trainjob.spec.secrets import SecretReference
 from trainjob.status import derive_verdict, parse_step_result
 
 MANIFEST = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: r}}\n"
@@ -81,8 +82,11 @@ ROWS = {
     "an object store's error": (extract_message, 'code: "a', "", 200_000),
     "credentials in a text": (redact_credentials, "a:", "", 500_000),
     "credentials in URLs": (redact_credentials, "://a", "", 500_000),
-    "a variable's value": (lambda text: check_no_credential("A", text, "r"), "https://", "", 500_000),
-    "a variable's name": (lambda text: check_no_credential(text, "v", "r"), "_TOKEN_", "", 200_000),
+    "a variable's value": (lambda text: check_variable("A", text, "A", "r"), "https://", "", 500_000),
+    "a variable's name": (ignore_refusal(lambda text: check_variable(text, "v", "A", "r")), "_TOKEN_", "", 200_000),
+    "a variable's token": (lambda text: check_variable("A", text, "A", "r"), "eyJ-", "", 200_000),
+    "a variable's key": (lambda text: check_variable("A", text, "A", "r"), "sk-a", "", 200_000),
+    "a script": (lambda text: check_command([text], "args"), "--a='x ", "", 60_000),
     "a system prompt": (_quote_if_needed, "\\", "", 200_000),
     "a system prompt with quotes": (_quote_if_needed, "\\${", "", 100_000),
     "a URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),

@@ -60,7 +60,9 @@ def test_a_complete_trainjob_has_its_pods_timeline_and_result(cluster, submit_jo
 
 
 def test_a_failed_trainjob_has_its_last_log_lines_exit_code_and_advice(cluster, submit_job, trainjob):
-    reference = submit_job(shell("echo --token s3cr3t; echo broken; exit 3 # --token s3cr3t"))
+    with pytest.warns(UserWarning, match="--token in a command may be a credential"):
+        job = shell("echo --token s3cr3t; echo broken; exit 3 # --token s3cr3t")
+    reference = submit_job(job)
     with pytest.raises(CommandFailed):
         wait(cluster, reference, limits=Limits(on_failure=KillAction.KEEP)).raise_for_failure()
     described = json.loads(trainjob("describe", reference.name, "--json").stdout)

@@ -25,7 +25,7 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, submit, wait, wait_async
 from trainjob.manifest import labels
-from trainjob.status import Phase
+from trainjob.status import Outcome, Phase, derive_verdict
 
 
 def shell(script, **more):
@@ -108,6 +108,20 @@ def test_restarts_are_allowed_up_to_the_limit(cluster, unique, tmp_path):
     outcome = wait(cluster, reference, limits=Limits(max_restarts=2))
     assert outcome.succeeded
     assert (tmp_path / "tries").read_text() == "try\n" * 3
+
+
+def test_restarts_before_the_wait_are_reported_with_the_success(cluster, laptop, unique, tmp_path):
+    """The script fails twice and succeeds before anybody watches."""
+    script = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
+    reference = submit(cluster, shell(script), make_run_key(unique))
+    wait_until(lambda: derive_verdict(cluster.get_trainjob(reference.name, "default")).phase is Phase.COMPLETE, 60)
+    warnings = []
+    outcome = wait(cluster, reference, listener=Listener(on_warning=warnings.append))
+    assert (outcome.succeeded, outcome.warnings) == (True, tuple(warnings))
+    assert "container node of pod" in warnings[0] and "succeeded after 2 restarts in place" in warnings[0]
+    assert "(last failure: Error, exit code 1). max_restarts is 0" in outcome.explain()
+    assert wait(cluster, reference, limits=Limits(max_restarts=2)).warnings == ()
+    assert Outcome.from_dict(outcome.to_dict()) == outcome
 
 
 def test_the_outcome_names_the_rank_that_failed(cluster, unique, tmp_path):

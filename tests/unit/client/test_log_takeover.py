@@ -200,7 +200,7 @@ def test_positions_that_no_reader_used_are_stored_again():
     assert second.to_dict(is_exact=True)["logs"] == values["logs"]  # still not exact, because no reader has passed it
 
 
-def test_the_positions_of_another_trainjob_are_ignored():
+def test_the_positions_of_another_log_are_ignored():
     log = []
     first = Process(LogEndpoint([(10**9, "F", b"a")]), None, log)
     first.write(first.read(1))
@@ -210,13 +210,13 @@ def test_the_positions_of_another_trainjob_are_ignored():
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.sampled_from(["job", "logs", "a"]), inner),
+    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.sampled_from(["log", "logs", "a"]), inner),
     max_leaves=12,
 )
 
 
 @given(
-    json_values | st.builds(lambda logs: {"job": UID, "logs": logs}, st.dictionaries(st.text(max_size=3), json_values))
+    json_values | st.builds(lambda logs: {"log": UID, "logs": logs}, st.dictionaries(st.text(max_size=3), json_values))
 )
 def test_values_that_cannot_be_read_mean_reading_from_the_beginning(values):
     positions = LogPositions.from_dict(values, UID, 0.0)

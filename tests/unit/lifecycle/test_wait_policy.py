@@ -83,6 +83,19 @@ def test_restarts_in_place_are_limited(limit, restarts, state, last, ends):
         assert result.verdict.step == "node"
 
 
+def test_a_container_that_was_lost_with_its_node_did_not_fail():
+    """After a restart of the node, the kubelet starts the container again in the same pod."""
+    lost = {"terminated": {"exitCode": 255, "reason": "Unknown"}}
+    policy = make_policy(max_restarts=0)
+    assert policy.observe_pod(ObjectEvent(pod(1, {"running": {}}, lost)), 1.0) is None
+    assert policy.observe_pod(ObjectEvent(pod(1, failed_state(), lost)), 2.0).end_job
+
+
+def test_a_container_that_succeeded_after_unseen_failures_does_not_end_the_wait():
+    policy = make_policy(max_restarts=0)
+    assert policy.observe_pod(ObjectEvent(pod(2, failed_state(0), failed_state())), 1.0) is None
+
+
 @pytest.mark.parametrize("action", KillAction)
 def test_the_end_of_a_failed_job_says_that_it_is_deleted(action):
     result = make_policy(max_restarts=0, on_failure=action).observe_pod(ObjectEvent(pod(0, failed_state(), None)), 1.0)
@@ -244,6 +257,43 @@ def test_a_queued_job_reports_the_reason_of_kueue_and_is_never_ended():
     result = policy.evaluate(86400.0)
     assert "LocalQueue gpu doesn't exist" in str(result.verdict)
     assert (result.advice in str(result.verdict), "use an active LocalQueue" in result.advice) == (False, True)
+
+
+ADMITTED = {
+    "metadata": {"name": "w"},
+    "status": {
+        "conditions": [
+            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
+    },
+}
+
+
+def test_an_admitted_job_that_stays_suspended_is_reported_after_a_delay():
+    """Kueue resumes a TrainJob a moment after its admission, so the first look proves nothing."""
+    notified = []
+    policy = make_policy(QUEUED, notified, queued=timedelta(minutes=5), starting=timedelta(seconds=1))
+    policy.update_diagnosis([], ADMITTED, 15.0)
+    assert "Admitted" not in str(notified[-1])
+    assert policy.seconds_until_evaluation(15.0) == 20.0
+    policy.update_diagnosis([], ADMITTED, 35.0)
+    assert "Workload w: Admitted: Kueue has admitted the TrainJob" in str(notified[-1])
+    assert "read the log of Kueue's controller" in str(notified[-1])
+    result = policy.evaluate(300.0)
+    assert ("queued" in result.timeout, "Trainer 2.2 or later" in result.advice) == (True, True)
+
+
+def test_an_admitted_job_that_resumes_is_not_reported():
+    notified = []
+    policy = make_policy(QUEUED, notified)
+    policy.update_diagnosis([], ADMITTED, 15.0)
+    policy.observe_job(ObjectEvent(STARTING), 15.2)
+    assert policy.evaluate(60.0) is None
+    assert not any("Admitted" in str(verdict) for verdict in notified)
+    policy.observe_job(ObjectEvent(QUEUED), 70.0)  # it was evicted: the next admission counts from its own time
+    policy.update_diagnosis([], ADMITTED, 85.0)
+    assert not any("Admitted" in str(verdict) for verdict in notified)
 
 
 def test_the_pauses_between_diagnoses_double_up_to_a_maximum():

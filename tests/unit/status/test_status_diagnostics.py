@@ -155,6 +155,29 @@ def test_the_reason_of_a_queued_workload_is_reported():
     assert (finding.category, str(finding)) == (Category.QUEUED, f"Workload trainjob-tune-1: Pending: {text}")
 
 
+CONDITION = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["QuotaReserved", "Admitted", "Evicted", "Finished"]),
+        "status": st.sampled_from(["True", "False"]),
+        "lastTransitionTime": st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"]),
+    }
+)
+
+
+@given(conditions=st.lists(CONDITION, max_size=4, unique_by=lambda one: one["type"]), late=st.booleans())
+def test_an_admitted_workload_is_a_finding_only_without_another_reason(conditions, late):
+    true = {one["type"]: one for one in conditions if one["status"] == "True"}
+    waits = any((one["type"], one["status"]) in {("QuotaReserved", "False"), ("Evicted", "True")} for one in conditions)
+    limit = "2026-01-01T00:00:30Z" if late else ""
+    found = get_workload_findings(
+        {"metadata": {"name": "w"}, "status": {"conditions": conditions}}, admitted_before=limit
+    )
+    expected = "Admitted" in true and "Finished" not in true and not waits
+    if late and expected:
+        expected = true["Admitted"]["lastTransitionTime"] < limit
+    assert (Category.NOT_RESUMED in [one.category for one in found]) == expected
+
+
 def test_a_missing_workload_is_reported_only_with_kueue():
     assert get_workload_findings(None) == []
     [finding] = get_workload_findings({})

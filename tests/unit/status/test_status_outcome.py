@@ -16,6 +16,7 @@ from trainjob.status import (
     build_outcome,
     derive_verdict,
     find_failures,
+    find_restarts,
     pending_reasons,
 )
 
@@ -104,7 +105,35 @@ def test_a_restarted_container_counts_with_its_last_failure():
 
 
 def test_a_container_that_succeeded_after_a_restart_is_no_failure():
-    assert find_failures([pod(0, state=terminated_state(0), last=terminated_state(3), restarts=1)]) == []
+    recovered = pod(0, state=terminated_state(0), last=terminated_state(3), restarts=1)
+    assert find_failures([recovered]) == []
+    [restart] = find_restarts([recovered])
+    assert (restart.exit_code, restart.count, restart.restarted) == (3, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "restarts"),
+    [
+        (terminated_state(0), None, 0),
+        (terminated_state(0), terminated_state(0), 2),  # init containers run again in a new sandbox
+        (terminated_state(0), terminated_state(255, reason="Unknown"), 1),  # its node restarted
+        (terminated_state(0), terminated_state(137, reason="ContainerStatusUnknown"), 1),
+        (terminated_state(3), terminated_state(3), 1),  # it failed again
+    ],
+)
+def test_restarts_that_are_not_restarts_after_a_failure(state, last, restarts):
+    assert find_restarts([pod(0, state=state, last=last, restarts=restarts)]) == []
+
+
+def test_a_sidecar_neither_fails_nor_restarts():
+    """The kubelet restarts it whatever its exit code is, and ends it after the other containers."""
+    with_sidecar = pod(0, state=terminated_state(0))
+    with_sidecar["spec"] = {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}]}
+    proxy = {"name": "proxy", "restartCount": 2, "state": terminated_state(143), "lastState": terminated_state(1)}
+    setup = {"name": "setup", "restartCount": 1, "state": terminated_state(0), "lastState": terminated_state(1)}
+    with_sidecar["status"]["initContainerStatuses"] = [proxy, setup]
+    assert find_failures([with_sidecar]) == []
+    assert [each.container for each in find_restarts([with_sidecar])] == ["setup"]
 
 
 @pytest.mark.parametrize(

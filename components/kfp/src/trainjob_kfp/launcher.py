@@ -35,6 +35,7 @@ from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, par
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key, workflow_owner_reference
+from trainjob_kfp.log_positions import PositionStore, load_positions
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
 
@@ -141,10 +142,17 @@ def launch(
                 terminator.set_reference(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
-                with guard.guard_wait(), LogWriter().open(print_line) as log:
+                positions = load_positions(context.own_cluster, context.pod, context.key, reference)
+                with (
+                    guard.guard_wait(),
+                    PositionStore(context.own_cluster, context.pod, positions) as store,
+                    LogWriter().open(print_line, positions.record) as log,
+                ):
+                    store.set_log(log)
+                    terminator.set_last_work(store.store_at_signal)
                     progress_log = ProgressLog(reference, log.report, log=log)
                     listener = _build_listener(progress_log.listener, terminator, on_progress, on_line)
-                    return reference, wait(cluster, reference, limits=limits, listener=listener)
+                    return reference, wait(cluster, reference, limits=limits, listener=listener, positions=positions)
 
             terminator.set_keep_condition(keep)
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
@@ -272,7 +280,7 @@ def _build_listener(
         listener.on_progress(progress)
         on_progress(progress)
 
-    return Listener(on_phase, on_log, report_progress)
+    return Listener(on_phase, on_log, report_progress, on_earlier_progress=on_progress)
 
 
 class ExitOnError:

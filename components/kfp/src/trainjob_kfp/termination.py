@@ -54,6 +54,7 @@ class Terminator:
         """
         self._connection, self._keepalive_seconds = connection, keepalive_seconds
         self._should_keep: Callable[[], bool] = lambda: False
+        self._do_last_work: Callable[[], None] = lambda: None
         self._deletion_threads: DeletionThreads | None = None
         self._name = self._namespace = ""
         self._uid: str | None = None
@@ -82,6 +83,10 @@ class Terminator:
         If it returns True, the TrainJob continues, and the signal ends only the process.
         """
         self._should_keep = should_keep
+
+    def set_last_work(self, do_last_work: Callable[[], None]) -> None:
+        """Set the function to call before the process ends while the TrainJob continues."""
+        self._do_last_work = do_last_work
 
     def begin_submission(self) -> None:
         """Remove the record of the last attempt's TrainJob, which has ended and is retained."""
@@ -132,6 +137,8 @@ class Terminator:
         This method returns only if the creation of the TrainJob is in progress, after 1 s.
         """
         if self._has_ended or self._should_keep() or self._deletion_threads is None:
+            if not self._has_ended:
+                self._do_last_work()
             self._exit(f"TrainJob {self._namespace}/{self._name} was retained")
         request = DeletionRequest(
             self._name, self._namespace, self._uid, self._exit_with_result, check_phase_first=self._may_have_ended

@@ -117,7 +117,7 @@ def escape(text: str) -> str:
 
 
 def escape_line(line: str, *, keep_colors: bool) -> str:
-    """Return a line with its control characters as text; colors may stay unless NO_COLOR is set."""
+    """Return a line with its control characters as text; NO_COLOR disables `keep_colors`."""
     return escape_control_characters(line, keep_colors=keep_colors and not os.environ.get("NO_COLOR"))
 
 

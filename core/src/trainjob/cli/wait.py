@@ -72,6 +72,8 @@ async def _wait_for_all(
         except WaitTimeout as timeout:
             return timeout
         report(f"TrainJob {ended.reference}: {ended.outcome.phase.value}")
+        for warning in ended.outcome.warnings:
+            report(f"TrainJob {ended.reference}: warning: {warning}")
         return ended.outcome
 
     return await asyncio.gather(*map(wait_for_one, references))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from trainjob.client.resources import EVENTS, Resource, list_all
 from trainjob.client.ttl_cache import TtlCache
 from trainjob.errors import NotFound, PermissionDenied
-from trainjob.status.diagnostics import get_workload_findings
+from trainjob.status.diagnostics import get_workload_findings, is_admitted
 from trainjob.status.nested_fields import get_str
 
 T = TypeVar("T")
@@ -58,8 +58,9 @@ class DiagnosticsCache:
     def get_workload(self, job_uid: str, namespace: str) -> dict[str, Any] | None:
         """Return the Kueue Workload of a TrainJob that waits for quota.
 
-        A cached Workload is up to a minute old. It is returned only if it has a reason why the TrainJob waits.
-        Otherwise a single Workload is read again, because it may be newer than the cache, or have lost its quota since.
+        A cached Workload is up to a minute old. It is returned only if it has a reason why Kueue does not admit the
+        TrainJob. Otherwise a single Workload is read again, because it may be newer than the cache, or have lost its
+        quota since.
 
         Returns:
             The Workload; empty if Kueue has not created it; None without Kueue or the permission to list Workloads.
@@ -69,7 +70,7 @@ class DiagnosticsCache:
         """
         path, found = self._get_cached(self._workloads, namespace, self._read_workloads, _WORKLOADS_SECONDS)
         known = next(iter(found.get(job_uid, ())), None)
-        if not path or (known and get_workload_findings(known)):
+        if not path or (known and not is_admitted(known) and get_workload_findings(known)):
             return known
         doing, query = (
             f"list workloads of the TrainJob with uid {job_uid}",

@@ -85,13 +85,13 @@ class LogPositions:
             [to_dict][].
     """
 
-    def __init__(self, job_uid: str) -> None:
+    def __init__(self, log_id: str) -> None:
         """Create positions of a wait that no other process began.
 
         Args:
-            job_uid: uid of the TrainJob.
+            log_id: ID of the log that the lines are written to, such as the uid of the TrainJob.
         """
-        self._job_uid, self._resumed_at = job_uid, 0.0
+        self._log_id, self._resumed_at = log_id, 0.0
         self._stored: dict[str, StoredPosition] = {}
         self._may_repeat = self._has_changed = False
         self._lock = threading.Lock()
@@ -99,19 +99,19 @@ class LogPositions:
         self.on_change: Callable[[], None] = lambda: None
 
     @classmethod
-    def from_dict(cls, values: Any, job_uid: str, resumed_at: float) -> LogPositions:
+    def from_dict(cls, values: Any, log_id: str, resumed_at: float) -> LogPositions:
         """Create positions from the result of [to_dict][] that another process has stored.
 
-        Values of another TrainJob, and values that cannot be read, are ignored. The logs are then written from their
+        Values of another log, and values that cannot be read, are ignored. The logs are then written from their
         beginnings.
 
         Args:
             values: what was stored; None if nothing was.
-            job_uid: uid of the TrainJob.
+            log_id: ID of the log that the lines are written to, such as the uid of the TrainJob.
             resumed_at: the current time, in seconds of the epoch.
         """
-        positions = cls(job_uid)
-        if isinstance(values, Mapping) and values.get("job") == job_uid and isinstance(values.get("logs"), Mapping):
+        positions = cls(log_id)
+        if isinstance(values, Mapping) and values.get("log") == log_id and isinstance(values.get("logs"), Mapping):
             found = {str(key): StoredPosition.from_list(position) for key, position in values["logs"].items()}
             positions._stored = {key: position for key, position in found.items() if position is not None}
             positions._may_repeat, positions._resumed_at = not values.get("exact"), resumed_at
@@ -161,7 +161,7 @@ class LogPositions:
             key: replace(position, is_exact=position.is_exact and is_exact) for key, position in self._stored.items()
         }
         newest = heapq.nlargest(_MAX_LOGS, {**earlier, **own}.items(), key=lambda item: item[1].newest)
-        return {"job": self._job_uid, "exact": is_exact, "logs": {key: position.to_list() for key, position in newest}}
+        return {"log": self._log_id, "exact": is_exact, "logs": {key: position.to_list() for key, position in newest}}
 
 
 class WrittenPart:

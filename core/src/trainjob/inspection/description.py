@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from trainjob.client import Cluster, list_warning_events, list_warning_lines, read_failure_log_tail
@@ -100,11 +101,14 @@ class _DescriptionBuilder:
     def build(self) -> Description:
         pods = [pod for pod in self._try_read("pods", self._list_pods) or [] if self._belongs_to_job(pod)]
         events = self._try_read("events", lambda: self._list_events(pods)) or []
-        verdict = derive_verdict(self._job, pods)
+        verdict, summary = derive_verdict(self._job, pods), summarize(self._job, pods)
         outcome = self._build_outcome(verdict, pods) if verdict.phase.finished else None
+        findings = [] if outcome else self._find_reasons(verdict, pods, events)
+        if verdict.phase is Phase.QUEUED:  # only its Workload has the reason
+            summary = replace(summary, message="; ".join([summary.message, *map(str, findings)]))
         return Description(
             job=self._job,
-            summary=summarize(self._job, pods),
+            summary=summary,
             spec=spec_facts(self._job),
             steps=step_facts(self._job),
             pods=pod_facts(pods),
@@ -112,7 +116,7 @@ class _DescriptionBuilder:
             timeline=build_timeline(self._job, pods),
             outcome=outcome,
             result=self._find_result(pods) if verdict.phase is Phase.COMPLETE else None,
-            hints=_outcome_hints(outcome, pods) if outcome else self._find_hints(verdict, pods, events),
+            hints=_outcome_hints(outcome, pods) if outcome else self._build_hints(verdict, findings),
             read_errors=self._read_errors,
         )
 
@@ -170,24 +174,37 @@ class _DescriptionBuilder:
                         return result
         return None
 
-    def _find_hints(
+    def _find_reasons(
         self, verdict: Verdict, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
-    ) -> list[str]:
-        if verdict.phase is Phase.SUSPENDED:
-            return [f"it is suspended; to resume it, run: trainjob resume {self._name} -n {self._namespace}"]
+    ) -> list[Finding]:
+        """Return the main reasons why the TrainJob does not start."""
         found: list[Finding] = []
         if verdict.phase is Phase.QUEUED:
-            uid = get_str(self._job, "metadata", "uid")
-            found = get_workload_findings(
-                self._try_read("workload", lambda: self._cluster.diagnostics.get_workload(uid, self._namespace))
-            )
-        elif verdict.phase is not Phase.RUNNING:
+            found = self._try_read("workload", lambda: find_queue_reasons(self._cluster, self._job)) or []
+        elif verdict.phase not in (Phase.RUNNING, Phase.SUSPENDED):
             warnings = [event for event in events if get_str(event, "type") == "Warning"]
             found = [
                 *(finding for pod in pods for finding in get_pod_findings(pod)),
                 *get_event_findings(warnings, self._job, pods),
             ]
-        return [f"{each}: {each.rule.advice}".removesuffix(": ") for each in merge_findings(found)[:_MAX_REASONS]]
+        return merge_findings(found)[:_MAX_REASONS]
+
+    def _build_hints(self, verdict: Verdict, findings: Sequence[Finding]) -> list[str]:
+        if verdict.phase is Phase.SUSPENDED:
+            return [f"it is suspended; to resume it, run: trainjob resume {self._name} -n {self._namespace}"]
+        return [f"{each}: {each.rule.advice}".removesuffix(": ") for each in findings]
+
+
+def find_queue_reasons(cluster: Cluster, job: Mapping[str, Any]) -> list[Finding]:
+    """Return why a TrainJob in a Kueue queue is suspended, from its Workload (blocking I/O).
+
+    Raises:
+        ClusterError: the Workload could not be read.
+    """
+    workload = cluster.diagnostics.get_workload(get_str(job, "metadata", "uid"), get_str(job, "metadata", "namespace"))
+    delay = timedelta(seconds=RULES[Category.NOT_RESUMED].delay)  # the TrainJob may have been resumed since its read
+    admitted_before = (datetime.now(timezone.utc) - delay).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return get_workload_findings(workload, admitted_before=admitted_before)
 
 
 def _outcome_hints(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -26,7 +26,7 @@ from trainjob.manifest import labels
 from trainjob.status import Outcome, Verdict, derive_verdict
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
-_READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP)
+_READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class ProgressLog:
     @property
     def listener(self) -> Listener:
         """Listener for `trainjob.lifecycle.wait` that writes to this log."""
-        return Listener(on_phase=self.log_phase, on_log=self.log_line, on_progress=self.log_progress)
+        return Listener(self.log_phase, self.log_line, self.log_progress, self.log_warning)
 
     def log_phase(self, verdict: Verdict) -> None:
         """Write the current phase of the TrainJob."""
@@ -49,10 +49,14 @@ class ProgressLog:
         if self._log_channel and verdict.phase.finished:
             self._log_channel.stop_blocking()
 
-    def log_line(self, line: LogLine) -> None:
-        """Write a container's log line, unless it is a frame of a progress bar or was written already.
+    def log_warning(self, warning: str) -> None:
+        """Write a warning about the end of the TrainJob."""
+        self._write(f"TrainJob {self._reference}: warning: {warning}")
 
-        Frames appear as progress instead.
+    def log_line(self, line: LogLine) -> None:
+        """Write a container's log line, unless it was written already.
+
+        Frames of progress bars are left out; they appear as progress instead.
         """
         if line.frame or line.is_written:
             return

@@ -142,6 +142,7 @@ class WaitPolicy:
         self._findings: list[Finding] = []
         self._previous_waits_for = ""
         self._first_found_at: dict[Category, float] = {}  # time at which each category was first found
+        self._next_shown_at = math.inf  # time at which a finding with a delay is shown
         self._started_at, self._first_pod_at = now, math.inf
         self._deadlines = {
             name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
@@ -185,7 +186,9 @@ class WaitPolicy:
         limit = self._limits.max_restarts
         if limit is not None and restarts_in_place(pod) and not pod["metadata"].get("deletionTimestamp"):
             exceeded = [
-                failure for failure in find_failures([pod]) if failure.count > limit and failure.exit_code is not None
+                failure
+                for failure in find_failures([pod])
+                if failure.count > limit and failure.exit_code is not None and not failure.lost
             ]
             if exceeded:
                 return WaitResult(_restart_limit_verdict(exceeded[0], limit, self._limits.on_failure), end_job=True)
@@ -242,6 +245,8 @@ class WaitPolicy:
         """Return the seconds until [evaluate][] may return a result; None means never."""
         grace_periods = [(self._first_found_at[finding.category], finding.rule.grace) for finding in self._findings]
         moments = [*self._deadlines.values(), *(since + grace for since, grace in grace_periods if grace is not None)]
+        if self._next_shown_at < math.inf:
+            moments.append(self._next_shown_at)
         pods_are_used_at = self._first_pod_at + _JOBS_STATUS_SECONDS
         if now < pods_are_used_at < math.inf and not (self.job.get("status") or {}).get("jobsStatus"):
             moments.append(pods_are_used_at)
@@ -280,9 +285,12 @@ class WaitPolicy:
             if self.waits_for == PODS
             else []
         )
-        self._findings = merge_findings([*pod_findings, *self._fetched_findings])
-        kinds = {finding.category for finding in self._findings}
+        found = merge_findings([*pod_findings, *self._fetched_findings])
+        kinds = {finding.category for finding in found}
         self._first_found_at = {kind: self._first_found_at.get(kind, now) for kind in kinds}
+        shown_at = {finding: self._first_found_at[finding.category] + finding.rule.delay for finding in found}
+        self._findings = [finding for finding in found if shown_at[finding] <= now]
+        self._next_shown_at = min((moment for moment in shown_at.values() if moment > now), default=math.inf)
 
     def _update_deadlines(self, now: float) -> None:
         if not self.job_was_read:

@@ -23,6 +23,7 @@ from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
+from trainjob.lifecycle.end_checks import EndCheck, describe_restarts, needs_jobset_at_end
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitPolicy, WaitResult
 from trainjob.manifest import labels
@@ -37,6 +38,7 @@ from trainjob.status import (
     read_trainer_status,
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
+from trainjob.status.nested_fields import true_conditions
 from trainjob.status.verdict import check_end, had_pods
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
@@ -53,11 +55,15 @@ class Listener:
         on_log: called with every log line of any container. Reading the log waits for the callback. Use a
             [trainjob.client.LogWriter][] if writing the lines may be slow.
         on_progress: called with the progress of the training when a log line reports it.
+        on_earlier_progress: called instead with the progress in a line that an earlier process has written.
+        on_warning: called with each of the outcome's `warnings`, before the wait returns.
     """
 
     on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
     on_log: Callable[[LogLine], None] = field(default=lambda _: None)
     on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+    on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
+    on_warning: Callable[[str], None] = field(default=lambda _: None)
 
 
 class WaitSession:
@@ -161,18 +167,20 @@ class WaitSession:
         end_job, verdict = result.end_job, check_end(verdict, self.policy.job, pods)
         if verdict != result.verdict and self._limits.on_failure is not KillAction.KEEP:
             end_job = True  # it may still run
-        evidence = {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
+        jobset, evidence = None, {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
             _mark_exported(self._cluster, self.policy.job)
         else:
-            verdict = with_policy_rule(verdict, evidence["events"], self._get_jobset(verdict))
+            jobset = self._get_jobset(verdict)
+            verdict = with_policy_rule(verdict, evidence["events"], jobset)
         if end_job:
             self._logs.catch_up(_LOG_SECONDS)  # the logs are deleted with the TrainJob
             end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
+        warnings = self._check_end(verdict, pods, jobset)
         progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
-        outcome = build_outcome(self.policy.job, verdict, progress=progress, **evidence)
+        outcome = build_outcome(self.policy.job, verdict, progress=progress, warnings=warnings, **evidence)
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
@@ -224,9 +232,25 @@ class WaitSession:
             "log_tail": self._read_log_tail(first),
         }
 
+    def _check_end(
+        self, verdict: Verdict, listed_pods: list[dict[str, Any]], jobset: dict[str, Any] | None
+    ) -> list[str]:
+        """Return warnings about the end of the TrainJob, and pass them to the listener."""
+        if not true_conditions(self.policy.job).keys() & {Phase.COMPLETE.value, Phase.FAILED.value}:
+            return []  # deleted, or ended by this project
+        warnings = []
+        if verdict.phase is Phase.COMPLETE:
+            pods = {**self.policy.pods, **{pod["metadata"]["uid"]: pod for pod in listed_pods}}
+            warnings += describe_restarts(pods.values(), self._limits.max_restarts)
+        check = EndCheck(self._cluster, self._reference, self._limits, self._belongs_to_job)
+        warnings += check.run(verdict, listed_pods, jobset)
+        for warning in warnings:
+            self._listener.on_warning(warning)
+        return warnings
+
     def _get_jobset(self, verdict: Verdict) -> dict[str, Any] | None:
         with contextlib.suppress(ClusterError):
-            if needs_jobset(verdict):
+            if needs_jobset(verdict) or needs_jobset_at_end(self.policy.job, verdict):
                 return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
         return None
 
@@ -279,7 +303,7 @@ class WaitSession:
     def _on_log(self, line: LogLine) -> None:
         if not isinstance(line, LogNotice) and (progress := self._log_parser.feed(line.text)):
             self._last_progress = progress
-            self._listener.on_progress(progress)
+            (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         self._listener.on_log(line)
 
 

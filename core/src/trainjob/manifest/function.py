@@ -10,6 +10,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import extract_source
 from trainjob.packing import pack_sources
 from trainjob.spec import CustomTrainer
+from trainjob.spec.credential_checks import check_source
 from trainjob.spec.trainers import escape_expansion, validate_command
 
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
@@ -76,6 +77,7 @@ def function_command(trainer: CustomTrainer) -> list[str]:
             its module or package; it has no source; or it does not accept its arguments.
     """
     source, name = extract_source(trainer.func)
+    check_source(source, "trainer.func")
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
     setup = _UNPACKING.format(packed=pack_sources("frameworks.transformers", "version")) if trainer.resume else ""

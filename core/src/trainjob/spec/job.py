@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.credential_checks import check_document
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
@@ -149,6 +150,12 @@ class TrainJob(Spec):
     on_failure: EndAction = "delete"
     labels: Mapping[str, str] = Field(default_factory=dict)
     annotations: Mapping[str, str] = Field(default_factory=dict)
+
+    @field_validator("labels", "annotations")
+    @classmethod
+    def _validate_texts(cls, texts: Mapping[str, str]) -> Mapping[str, str]:
+        check_document(texts)
+        return texts
 
     @model_validator(mode="after")
     def _validate_combination(self) -> Self:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.errors import InvalidSpec, redact_credentials
+from trainjob.errors import redact_credentials
 from trainjob.spec.base import REDACTED
-from trainjob.spec.secrets import check_no_credential
+from trainjob.spec.credential_checks import is_credential as is_refused
+from trainjob.spec.credential_rules import redact_tokens
 
 _MAX_EXCERPT_LENGTH = 80
 _SECRET_NAME = re.compile(
@@ -59,11 +60,7 @@ def is_credential(name: str, value: str) -> bool:
 
     The variable's name shows this, a URL with a password, or the prefix of a known kind of token.
     """
-    try:
-        check_no_credential(name, value, "")
-    except InvalidSpec:
-        return True
-    return bool(_KNOWN_TOKEN.search(value))
+    return is_refused(name, value) or bool(_KNOWN_TOKEN.search(value))
 
 
 def _redact_item(mapping: Mapping[Any, Any], key: Any, value: Any) -> Any:
@@ -93,4 +90,5 @@ def _redact_text(text: str) -> str:
         if value := _VALUE.match(text, found.end()):
             parts += [text[position : found.end()], REDACTED]
             position = value.end()
-    return redact_credentials(_KNOWN_TOKEN.sub(REDACTED, "".join([*parts, text[position:]])))
+    rest = "".join([*parts, text[position:]])
+    return redact_credentials(redact_tokens(_KNOWN_TOKEN.sub(REDACTED, rest)))

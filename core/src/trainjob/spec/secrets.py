@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from trainjob.spec.base import REDACTED, Spec, invalid_field
+from trainjob.spec.credential_checks import check_variable
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -18,14 +19,6 @@ _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REFERENCE_ADVICE = (
     "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
 )
-# Environment variables from which common libraries read credentials.
-_CREDENTIAL_ENV = re.compile(
-    r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
-    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|GOOGLE_CREDENTIALS|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)",
-    re.IGNORECASE,
-)
-# A user with a password, or over HTTP anything before the @. A user without a password, as in git@HOST, is allowed.
-_CREDENTIALS_IN_URL = re.compile(r"://[^/\s@:]*:[^/\s@]+@|https?://[^/\s@]+@")
 _REGION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
@@ -140,34 +133,12 @@ def _validate_variable(name: str, value: Any) -> Any:
         )
     value = str(value) if isinstance(value, int | float) else value
     if isinstance(value, str):
-        check_no_credential(name, value, f"SecretKeyReference(name='NAME', key='{name}')")
+        check_variable(name, value, name, f"SecretKeyReference(name='NAME', key='{name}')")
     if value is None:
         raise invalid_field(
             name, None, "it must be a string or a SecretKeyReference; omit the variable if it has no value"
         )
     return value
-
-
-def check_no_credential(name: str, value: str, suggested_reference: str) -> None:
-    """Refuse an environment variable whose plain value is a credential.
-
-    A value counts as a credential if the variable's name indicates one, or if the value has a URL with a password.
-
-    Args:
-        name: name of the variable.
-        value: its plain value.
-        suggested_reference: the text that the error suggests instead.
-
-    Raises:
-        InvalidSpec: the value is a credential; the error names the variable.
-    """
-    if value and (_CREDENTIAL_ENV.fullmatch(name) or contains_credentials(value)):
-        raise invalid_field(name, REDACTED, f"a credential must be a reference, such as {suggested_reference}")
-
-
-def contains_credentials(url: str) -> bool:
-    """Return whether a URL in this text contains a user with a password, or a token."""
-    return bool(_CREDENTIALS_IN_URL.search(url))
 
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_validate_env)]

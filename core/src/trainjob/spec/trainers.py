@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
 from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
+from trainjob.spec.credential_checks import check_command, check_text, check_values
+from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import FrameworkConfigField, default_config
 from trainjob.spec.resources import Resources
-from trainjob.spec.secrets import Env, contains_credentials
+from trainjob.spec.secrets import Env
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
 _LONGEST_ITEM = 65_536  # characters; limit of the CRD in Trainer 2.2, and half of the limit of Linux for one argument
@@ -65,13 +67,15 @@ class CustomTrainer(Spec):
     @field_validator("func_args")
     @classmethod
     def _validate_func_args(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        to_json_value(dict(arguments or {}), allow_nan=True)  # Python also reads them in the pod, so NaN is allowed
+        # Python also reads them in the pod, so NaN is allowed.
+        check_values(to_json_value(dict(arguments or {}), allow_nan=True))
         return arguments
 
     @field_validator("packages_to_install")
     @classmethod
     def _validate_packages(cls, packages: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for package in packages or ():
+            check_text(package, "")
             if contains_credentials(package):
                 raise invalid_field(
                     "",
@@ -118,8 +122,11 @@ class CustomTrainerContainer(Spec):
 
     @field_validator("command", "args")
     @classmethod
-    def _validate_size(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if words is None else validate_command(words, "")
+    def _validate_words(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if words is None:
+            return None
+        check_command(validate_command(words, ""), "")
+        return words
 
     @field_validator("command")
     @classmethod

@@ -7,7 +7,7 @@ commands all use them.
 from trainjob.status.diagnostics import Finding
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import Outcome, build_outcome
-from trainjob.status.pods import ContainerFailure, find_failures, pending_reasons
+from trainjob.status.pods import ContainerFailure, find_failures, find_restarts, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
 from trainjob.status.trainer_status import read_trainer_status
@@ -26,6 +26,7 @@ __all__ = [
     "build_outcome",
     "derive_verdict",
     "find_failures",
+    "find_restarts",
     "get_model_facts",
     "parse_step_result",
     "pending_reasons",

@@ -85,13 +85,28 @@ def get_pod_findings(pod: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def get_workload_findings(workload: Mapping[str, Any] | None) -> list[Finding]:
-    """Return why a job's Kueue Workload has no quota, lost it, or is not admitted yet.
+def is_admitted(workload: Mapping[str, Any] | None, before: str = "") -> bool:
+    """Return whether Kueue has admitted a Workload that has not finished.
 
-    The conditions are those of Kueue 0.17 pkg/workload.
+    Args:
+        workload: the Workload, as the API returns it.
+        before: RFC 3339 time in UTC before which it was admitted; empty means any time.
+    """
+    true = true_conditions(workload)
+    if "Admitted" not in true or "Finished" in true:
+        return False
+    return not before or get_str(true["Admitted"], "lastTransitionTime") < before
+
+
+def get_workload_findings(workload: Mapping[str, Any] | None, *, admitted_before: str = "") -> list[Finding]:
+    """Return why a suspended job's Kueue Workload has no quota, lost it, or is not admitted.
+
+    If the Workload is admitted, the job should not be suspended any more, which is a finding, too. The conditions are
+    those of Kueue 0.17 pkg/workload.
 
     Args:
         workload: the Workload, as the API returns it; empty if Kueue has not created it; None if that is not known.
+        admitted_before: RFC 3339 time; a later admission is no finding. Empty means any time.
     """
     if workload is None:
         return []
@@ -112,6 +127,9 @@ def get_workload_findings(workload: Mapping[str, Any] | None) -> list[Finding]:
         for check in get_list(workload, "status", "admissionChecks")
         if check.get("state") != "Ready"
     ]
+    if not reasons and is_admitted(workload, admitted_before):
+        message = "Kueue has admitted the TrainJob and reserved its quota, but the TrainJob is still suspended"
+        return [Finding(Category.NOT_RESUMED, object_name, "Admitted", message)]
     return [Finding(find_category(*each) or Category.QUEUED, object_name, *each) for each in reasons]
 
 

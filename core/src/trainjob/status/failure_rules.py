@@ -106,6 +106,8 @@ class Category(str, Enum):
     """The job's Kueue queue could not provide the request even without other jobs."""
     NO_WORKLOAD = "NoWorkload"
     """Kueue has not created a Workload for the job."""
+    NOT_RESUMED = "NotResumed"
+    """Kueue has admitted the job, but its TrainJob stays suspended."""
     DEACTIVATED = "Deactivated"
     """Kueue or a user has deactivated the job's Workload."""
 
@@ -120,12 +122,14 @@ class Rule:
         error: class of the error to raise once the job has ended for this reason.
         grace: seconds that the problem may last while the job does not start. After them, the wait ends, and the job is
             deleted or suspended. None means that the problem is shown and the wait continues.
+        delay: seconds that the problem has to last before it is shown, because it is normal for a moment.
     """
 
     retryable: bool
     advice: str
     error: type[JobFailed] = JobFailed
     grace: float | None = None
+    delay: float = 0.0
 
 
 RULES: Mapping[Category, Rule] = {
@@ -257,6 +261,14 @@ RULES: Mapping[Category, Rule] = {
         False,
         "correct the priority class's name, or have Kueue's integration trainer.kubeflow.org/trainjob enabled",
         NeverStarted,
+    ),
+    # Kueue 0.17 resumes a TrainJob within 0.2 s of its admission.
+    Category.NOT_RESUMED: Rule(
+        False,
+        "have an administrator read the log of Kueue's controller: Kueue 0.17 and later need Trainer 2.2 or later, and "
+        "an admission policy or webhook may refuse Kueue's update of the TrainJob",
+        NeverStarted,
+        delay=20.0,
     ),
     Category.DEACTIVATED: Rule(
         False, "set spec.active of its Workload to true, or submit the TrainJob again", NeverStarted

@@ -18,6 +18,7 @@ from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
+_TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
 _NO_PROGRAM = re.compile(
     r"Error while finding module specification for 'trainjob\.|: No module named trainjob\.|: failed: image: trainjob "
@@ -46,6 +47,7 @@ class Outcome:
         created: RFC 3339 time of the TrainJob's creation.
         finished: RFC 3339 time of the end, as the cluster saw it; empty if the cluster does not report it.
         progress: last progress in the training's log.
+        warnings: restarts that no wait saw in time, and pods that ran after the end, with what was done about them.
     """
 
     job: str
@@ -63,6 +65,7 @@ class Outcome:
     created: str = ""
     finished: str = ""
     progress: Progress | None = field(default=None)
+    warnings: tuple[str, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -92,8 +95,9 @@ class Outcome:
         The text has several lines. Control characters in it, for example of the log, are shown as text.
         """
         where = f"TrainJob {self.namespace}/{self.job}"
+        warnings = [f"  warning: {warning}" for warning in self.warnings]
         if self.succeeded:
-            return f"{where} is complete"
+            return "\n".join([f"{where} is complete", *warnings])
         failed = f"{where} {self.phase.value.lower()}"
         if self.step:
             failed += f" in step {self.step}" + ("" if self.rank is None else f", rank {self.rank}")
@@ -102,7 +106,7 @@ class Outcome:
         lines = [f"{failed}: {self.reason}" + (f": {self.message}" if self.message else "")]
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
-        return escape_control_characters("\n".join(lines))
+        return escape_control_characters("\n".join([*lines, *warnings]))
 
     def raise_for_failure(self) -> None:
         """Raise an error if the TrainJob did not succeed.
@@ -122,7 +126,7 @@ class Outcome:
         """Return the outcome as JSON values, for XCom, output files and events of triggers."""
         values = asdict(self)
         values["phase"], values["category"] = self.phase.value, self.category.value
-        values["events"], values["log_tail"] = list(self.events), list(self.log_tail)
+        values |= {name: list(values[name]) for name in _TUPLES}
         if self.progress:
             values["progress"] = {**self.progress.to_dict(), "unit": self.progress.unit}
         return values
@@ -146,7 +150,7 @@ class Outcome:
     def _from_known(cls, values: Mapping[str, Any]) -> Outcome:
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         known["phase"], known["category"] = Phase(known["phase"]), Category(known["category"])
-        known["events"], known["log_tail"] = tuple(known.get("events", ())), tuple(known.get("log_tail", ()))
+        known |= {name: tuple(known.get(name, ())) for name in _TUPLES}
         if known.get("progress"):
             known["progress"] = Progress.from_dict(known["progress"])
         return cls(**known)
@@ -160,6 +164,7 @@ def build_outcome(
     events: Sequence[str] = (),
     log_tail: Sequence[str] = (),
     progress: Progress | None = None,
+    warnings: Sequence[str] = (),
 ) -> Outcome:
     """Return the outcome that combines the verdict and the evidence.
 
@@ -170,6 +175,7 @@ def build_outcome(
         events: Warning events to show, one line each.
         log_tail: last lines of the container that failed first.
         progress: last progress seen.
+        warnings: what else users should know, one sentence each.
     """
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
@@ -191,6 +197,7 @@ def build_outcome(
         created=get_str(meta, "creationTimestamp"),
         finished=_finished_at(job),
         progress=progress,
+        warnings=tuple(warnings),
     )
 
 

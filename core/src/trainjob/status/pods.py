@@ -17,6 +17,9 @@ _NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTAL
 # Reasons of a pod that is about to start. They are no problems. Only the laptop cluster adds a message: it creates the
 # environment that replaces the image, which may take minutes.
 _NORMAL_WAITING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
+# Reasons of a container whose end nobody observed, because its node or the container runtime restarted: containerd 2
+# (internal/cri/server/restart.go, with exit code 255), and the kubelet (Kubernetes 1.36, with exit code 137).
+_LOST_REASONS = frozenset({"Unknown", "ContainerStatusUnknown"})
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class ContainerFailure:
     message: str
     restarted: bool
 
+    @property
+    def lost(self) -> bool:
+        """Whether the container was lost when its node restarted; its command did not fail."""
+        return self.reason in _LOST_REASONS
+
 
 def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     """Return the failed containers of these pods, the earliest end first.
@@ -55,9 +63,9 @@ def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     that were disrupted.
 
     A container that was restarted in place counts with its last failure. With stock runtimes, a failing script shows up
-    nowhere else until the Job gives up and deletes the pod. If several pods of one rank replaced one another, only the
-    last failed pod counts, because its predecessors were replaced. A pod that was disrupted before another rank failed
-    comes first, because it is the cause.
+    nowhere else until the Job gives up and deletes the pod. Sidecars never count. If several pods of one rank replaced
+    one another, only the last failed pod counts, because its predecessors were replaced. A pod that was disrupted
+    before another rank failed comes first, because it is the cause.
     """
     pods = list(pods)
     found = [_PodFailure(pod, ended, failure) for pod in pods for ended, failure in _find_pod_failures(pod)]
@@ -73,6 +81,19 @@ def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     own = [each.failure for each in found if each.pod is disrupted]
     cause = own[0] if own else _build_pod_failure(disrupted)
     return [cause, *(failure for failure in failures if failure is not cause)]
+
+
+def find_restarts(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
+    """Return the last failure of each container that was restarted and has not failed again.
+
+    The container runs, or has succeeded. The kubelet keeps the last end of a container and the number of its restarts.
+    """
+    return [
+        failure
+        for pod in pods
+        for _, failure in _find_container_failures(pod)
+        if failure.restarted and not failure.lost
+    ]
 
 
 class _PodFailure(NamedTuple):
@@ -133,24 +154,42 @@ def _was_deleted(pod: Mapping[str, Any]) -> bool:
 
 
 def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
-    status, (disruption, message) = get_mapping(pod, "status"), _get_disruption(pod)
-    failed = False
+    succeeded = {
+        get_str(status, "name")
+        for status in container_statuses(pod)
+        if (state := get_mapping(status, "state", "terminated")) and not get_int(state, "exitCode")
+    }
+    found = [each for each in _find_container_failures(pod) if each[1].container not in succeeded]
+    yield from found
+    if not found and get_str(pod, "status", "phase") == "Failed" and _get_disruption(pod) != ("", ""):
+        yield "", _build_pod_failure(pod)
+
+
+def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
+    """Yield the last failure of each container, and its time.
+
+    A container that has succeeded since is included. Sidecars are left out. The kubelet restarts them whatever their
+    exit code is, and ends them after the other containers, often with an error (Kubernetes 1.29 and later).
+    """
+    disruption, message = _get_disruption(pod)
+    init_containers = get_list(pod, "spec", "initContainers")
+    sidecars = {get_str(each, "name") for each in init_containers if get_str(each, "restartPolicy") == "Always"}
     for container in container_statuses(pod):
+        name = get_str(container, "name")
         current, previous = (
             get_mapping(container, "state", "terminated"),
             get_mapping(container, "lastState", "terminated"),
         )
         ended = current if get_int(current, "exitCode") else previous
-        if not get_int(ended, "exitCode") or (current and not get_int(current, "exitCode")):
+        if name in sidecars or not get_int(ended, "exitCode"):
             continue
-        failed = True
         yield (
             get_str(ended, "finishedAt"),
             ContainerFailure(
                 pod=get_str(pod, "metadata", "name"),
                 step=step_of(pod),
                 rank=rank_of(pod),
-                container=get_str(container, "name"),
+                container=name,
                 exit_code=get_int(ended, "exitCode"),
                 reason=disruption or get_str(ended, "reason") or "Error",
                 count=get_int(container, "restartCount") + (1 if ended is current else 0),
@@ -158,8 +197,6 @@ def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerF
                 restarted=ended is not current,
             ),
         )
-    if disruption and not failed and get_str(status, "phase") == "Failed":
-        yield "", _build_pod_failure(pod)
 
 
 def _get_disruption(pod: Mapping[str, Any]) -> tuple[str, str]:
@@ -230,6 +267,14 @@ def restarts_in_place(pod: Mapping[str, Any]) -> bool:
     It does so with every `restartPolicy` other than `Never`.
     """
     return get_str(pod, "spec", "restartPolicy") != "Never"
+
+
+def is_active(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod runs or may still start, and is not being deleted."""
+    return not get_str(pod, "metadata", "deletionTimestamp") and get_str(pod, "status", "phase") not in (
+        "Succeeded",
+        "Failed",
+    )
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:

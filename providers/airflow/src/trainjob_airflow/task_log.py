@@ -8,6 +8,7 @@ every line of the other triggers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
@@ -15,13 +16,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainjob.client import LogChannel, LogWriter
+    from trainjob.client import LogChannel, LogPositions, LogWriter
 
 # Measured with Airflow 3.3.2 on two busy cores: the supervisor reads 300 to 430 kB/s with PostgreSQL on the same
 # machine, and 600 to 900 kB/s with SQLite. About 300 bytes of each line are added by Airflow (task, run, time). A
 # quarter of the lower rate leaves the supervisor time for its other work. If the supervisor reads more slowly, each
 # write takes longer, and the writer slows down. The burst is half of what the socket holds.
 _BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD = 100_000, 32_000, 300
+_LAST_LINE_SECONDS = 2.0  # how long to wait for a line that is being written, because the socket is full
 
 
 def create_line_writer(write: Callable[[str], None]) -> Callable[[str], None]:
@@ -47,7 +49,7 @@ def _shared_writer() -> LogWriter:
 
 
 @contextlib.asynccontextmanager
-async def triggerer_log(write: Callable[[str], None]) -> AsyncIterator[LogChannel]:
+async def triggerer_log(write: Callable[[str], None], positions: LogPositions) -> AsyncIterator[LogChannel]:
     """Open the log of the deferred task that the current trigger waits for.
 
     When the context ends, it first writes the lines that are still queued, also after an error. It does not do so after
@@ -55,9 +57,10 @@ async def triggerer_log(write: Callable[[str], None]) -> AsyncIterator[LogChanne
 
     Args:
         write: writes a line to the task's log if it is called in the trigger's context (`contextvars`).
+        positions: record of the lines that were written; complete when the context has ended.
     """
     context = contextvars.copy_context()
-    channel = _shared_writer().open(lambda text: context.run(write, text))
+    channel = _shared_writer().open(lambda text: context.run(write, text), positions.record)
     try:
         yield channel
     except Exception:
@@ -67,3 +70,5 @@ async def triggerer_log(write: Callable[[str], None]) -> AsyncIterator[LogChanne
         await channel.finish_async()
     finally:
         channel.close()
+        if not channel.wait_until_written(0.0):
+            await asyncio.to_thread(channel.wait_until_written, _LAST_LINE_SECONDS)

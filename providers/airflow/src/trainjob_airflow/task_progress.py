@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from trainjob.client import LogChannel, LogLine
+    from trainjob.client import LogChannel, LogLine, LogPositions
     from trainjob.lifecycle import JobReference, Listener
     from trainjob.status import Outcome, Progress, Verdict
 
@@ -38,6 +38,7 @@ class TaskProgress:
         """
         from trainjob.lifecycle import ProgressLog
 
+        self._reference, self._log = reference, log
         self.on_change: Callable[[], None] = lambda: None
         self._progress_log = ProgressLog(reference, log.report, log=log)
         self._change_log = ProgressLog(reference, lambda _: self.on_change())
@@ -51,7 +52,13 @@ class TaskProgress:
         """Listener for `trainjob.lifecycle.wait`."""
         from trainjob.lifecycle import Listener
 
-        return Listener(on_phase=self._on_phase, on_log=self._on_log, on_progress=self._on_progress)
+        return Listener(self._on_phase, self._on_log, self._on_progress, on_earlier_progress=self._on_earlier_progress)
+
+    def report_resumption(self, positions: LogPositions) -> None:
+        """Write a line if this process continues a log that another process began."""
+        if positions.is_stored:
+            command = f"while the pods exist, all lines are printed by: trainjob logs {self._reference}"
+            self._log.report(f"TrainJob {self._reference}: another process has written its log until here; {command}")
 
     def xcom_value(self) -> dict[str, Any]:
         """Return the newest phase and progress in the form of the XCom `progress`."""
@@ -67,6 +74,10 @@ class TaskProgress:
     def _on_progress(self, progress: Progress) -> None:
         self._progress = progress
         self._progress_log.log_progress(progress)
+        self._change_log.log_progress(progress)
+
+    def _on_earlier_progress(self, progress: Progress) -> None:
+        self._progress = progress
         self._change_log.log_progress(progress)
 
     def _on_log(self, line: LogLine) -> None:

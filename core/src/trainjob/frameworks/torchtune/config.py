@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from trainjob.frameworks.torchtune.datasets import TorchTuneDataset, to_enum_value
 from trainjob.frameworks.torchtune.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
 from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.credential_checks import check_command
 from trainjob.spec.framework import FrameworkConfig
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
@@ -142,4 +143,5 @@ class TorchTuneConfig(FrameworkConfig):
                 )
             if key.lstrip("~") in RECIPE_KEYS:
                 raise invalid_field("", override, "it determines the recipe: give it in peft_config=LoraConfig(...)")
+        check_command(overrides, "")
         return overrides

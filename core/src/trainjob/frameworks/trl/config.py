@@ -14,8 +14,9 @@ from trainjob.frameworks.trl.argument_names import FIELD_ARGUMENTS, LORA_ARGUMEN
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS, find_problems
 from trainjob.function_source import extract_source, read_source
 from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.credential_checks import check_source, check_values
+from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import FrameworkConfig
-from trainjob.spec.secrets import contains_credentials
 
 Method = Literal["sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation"]
 ONLINE_METHODS = ("grpo", "rloo")
@@ -177,7 +178,7 @@ class TRLConfig(FrameworkConfig):
     ) -> tuple[Callable[..., Any] | str, ...]:
         for each in functions:
             if not isinstance(each, str):
-                extract_source(each, field="")
+                check_source(extract_source(each, field="")[0], "")
             elif each not in REWARD_FUNCTIONS and not _DOTTED_NAME.fullmatch(each):
                 names = ", ".join(REWARD_FUNCTIONS)
                 raise invalid_field("", each, f"give a function, a dotted name such as package.module.name, or {names}")
@@ -226,6 +227,7 @@ class TRLConfig(FrameworkConfig):
             *self._find_field_problems(),
         ]:
             raise InvalidSpec(problems)
+        check_values(self.arguments, "arguments")
         return self
 
     def _find_managed_arguments(self) -> Iterator[Problem]:

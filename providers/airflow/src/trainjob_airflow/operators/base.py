@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
 _ATTRIBUTE_NAMES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
 _ACTIONS = ("delete", "suspend", "keep")
+_LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
 
 
@@ -371,19 +372,24 @@ class StepOperator(BaseOperator):
         """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
+        from trainjob_airflow.log_positions import load_positions, store_positions
         from trainjob_airflow.task_log import create_line_writer
         from trainjob_airflow.task_progress import TaskProgress
 
-        outcome = None
+        outcome, positions = None, load_positions(context, reference)
         with (
             contextlib.suppress(WaitInterrupted),
             self._stop_request.interruptible(),
-            LogWriter().open(create_line_writer(self.log.info)) as log,
+            LogWriter().open(create_line_writer(self.log.info), positions.record) as log,
         ):
             progress = TaskProgress(reference, log, get_logs=self.get_logs)
+            progress.report_resumption(positions)
             with self._guard.guard_wait():
-                outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=progress.listener)
+                cluster, listener = self.hook.get_conn(), progress.listener
+                outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
         if outcome is None:
+            log.wait_until_written(_LAST_LINE_SECONDS)
+            store_positions(context, positions)
             self._end_if_user_decided(context, reference)
             self.log.info(
                 "The worker was stopped; TrainJob %s continues, and its task resumes on another worker", reference

@@ -10,8 +10,10 @@ from typing import Any
 from trainjob.client import Cluster, list_warning_events
 from trainjob.client.cluster import MANAGED_SELECTOR
 from trainjob.errors import ClusterError
+from trainjob.inspection.description import find_queue_reasons
 from trainjob.lifecycle import run_key_of
 from trainjob.manifest import labels
+from trainjob.status import Phase
 from trainjob_airflow.plugins.job_sources import JobSource
 from trainjob_airflow.plugins.rows import condition_rows, event_rows, get_instance_key, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import SharedQuery
@@ -82,4 +84,7 @@ def _fetch_details(source: JobSource, name: str) -> JobDetails | None:
         events += cluster.list_events(namespace, f"involvedObject.name={name}")
         events += list_warning_events(cluster, namespace, name, pods)
     row = job_row(job, key, connection=source.connection, pods=pods)
+    if row["phase"] == Phase.QUEUED.value:  # only its Kueue Workload has the reason
+        with contextlib.suppress(ClusterError):
+            row["reason"] = "; ".join([row["reason"], *map(str, find_queue_reasons(cluster, job))])
     return JobDetails(cluster, row, pods, condition_rows(job), rank_rows(pods), event_rows(events))

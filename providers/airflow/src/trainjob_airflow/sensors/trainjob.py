@@ -178,6 +178,8 @@ class TrainJobSensor(BaseSensorOperator):
         except JobFailed as error:
             # A retry can succeed: another attempt may follow for the run key, or a TrainJob in place of a deleted one.
             self._fail(error, retryable=self.run_key is not None or isinstance(error, JobDeleted))
+        for warning in finished_job.outcome.warnings:
+            self.log.warning("TrainJob %s: %s", finished_job.reference, warning)
         values = finished_job.outcome.to_dict()
         common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
         return {**common_values, "attempt": finished_job.reference.attempt, "seconds": finished_job.outcome.seconds}

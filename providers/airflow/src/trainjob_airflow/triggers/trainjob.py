@@ -84,15 +84,23 @@ class TrainJobTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
+        from trainjob_airflow.log_positions import stored_positions
         from trainjob_airflow.task_log import create_line_writer, triggerer_log
         from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
         try:
             cluster, reference = await self._cluster(), self._reference()
-            async with triggerer_log(create_line_writer(self.log.info)) as log:
+            async with (
+                stored_positions(self.task_instance if self.get_logs else None, reference) as positions,
+                triggerer_log(create_line_writer(self.log.info), positions) as log,
+            ):
                 progress = TaskProgress(reference, log, get_logs=self.get_logs)
+                progress.report_resumption(positions)
                 async with publish_progress(self.task_instance, progress):
-                    outcome = await wait_async(cluster, reference, limits=self._limits(), listener=progress.listener)
+                    limits, listener = self._limits(), progress.listener
+                    outcome = await wait_async(
+                        cluster, reference, limits=limits, listener=listener, positions=positions
+                    )
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
         return {"outcome": outcome.to_dict(), "receipt": progress.step_result, "deadline": self.deadline}

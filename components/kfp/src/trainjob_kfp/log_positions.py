@@ -1,0 +1,170 @@
+"""Positions up to which a launcher has printed the log of its TrainJob, in an annotation of its pod.
+
+The launcher that adopts the TrainJob, in another try of the same task, continues the log there. If the earlier pod is
+gone, the log with these lines is gone with it, and the new launcher prints the whole log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, LogPositions
+from trainjob.errors import TrainJobError
+from trainjob.lifecycle import JobReference, RunKey
+from trainjob.lifecycle.queues import get_with_timeout
+from trainjob_kfp.identity import WORKFLOW_LABEL, run_key_of_pod
+from trainjob_kfp.standard_output import print_line
+
+ANNOTATION = "trainjob.dev/log-positions"
+_CHANGED, _END = "changed", "end"
+_SECONDS_AT_END, _SECONDS_AT_SIGNAL = 5.0, 0.4  # after a signal, Argo ends the container within a second
+
+
+def load_positions(
+    own_cluster: Cluster, pod: Mapping[str, Any] | None, key: RunKey, reference: JobReference
+) -> LogPositions:
+    """Return the positions that an earlier launcher of this TrainJob has stored.
+
+    Args:
+        own_cluster: client of the cluster that runs the launcher's pod.
+        pod: the launcher's pod; None outside of a cluster.
+        key: run key of the task.
+        reference: the TrainJob.
+    """
+    values = None
+    if pod is not None and reference.adopted:
+        meta = pod["metadata"]
+        try:
+            pods = own_cluster.list_labelled_pods(
+                meta["namespace"], f"{WORKFLOW_LABEL}={meta['labels'][WORKFLOW_LABEL]}"
+            )
+            values = _find_newest(pods, key, reference)
+        except TrainJobError as error:
+            print_line(f"the log starts again, because the earlier launcher's pod cannot be read: {error}")
+    positions = LogPositions.from_dict(values, reference.uid, time.time())
+    if positions.is_stored:
+        print_line(f"TrainJob {reference}: the pod of an earlier launcher has its log until here")
+    return positions
+
+
+def _find_newest(pods: list[dict[str, Any]], key: RunKey, reference: JobReference) -> Any:
+    """Return the positions in the newest pod of this task that has some, or None."""
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True):
+        text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION)
+        try:
+            values = json.loads(text) if text and run_key_of_pod(pod) == key else None
+        except (ValueError, RecursionError, TrainJobError):
+            continue
+        if isinstance(values, dict) and values.get("log") == reference.uid:
+            return values
+    return None
+
+
+class PositionStore:
+    """A context manager that stores positions in the annotation of the launcher's pod.
+
+    A thread stores them at the first line, then every 30 s if lines were printed, and at the end. Enter it before the
+    log is opened, so that the log is closed when the context ends.
+    """
+
+    def __init__(self, own_cluster: Cluster, pod: Mapping[str, Any] | None, positions: LogPositions) -> None:
+        """Create the store.
+
+        Args:
+            own_cluster: client of the cluster that runs the launcher's pod.
+            pod: the launcher's pod; None outside of a cluster, where nothing is stored.
+            positions: the positions to store.
+        """
+        self._cluster, self._pod, self._positions = own_cluster, pod, positions
+        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._log: LogChannel | None = None
+        self._has_begun = self._has_changed = self._has_failed = False
+        self._is_done = threading.Event()
+
+    def __enter__(self) -> PositionStore:
+        """Start the thread."""
+        if self._pod is not None:
+            self._positions.on_change = lambda: self._inbox.put(_CHANGED)
+            threading.Thread(target=self._run, args=(self._pod,), name="log-positions", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Store the positions for the last time."""
+        self._end(_SECONDS_AT_END)
+
+    def set_log(self, log: LogChannel) -> None:
+        """Set the log that [store_at_signal][] closes."""
+        self._log = log
+
+    def store_at_signal(self) -> None:
+        """Close the log and store the positions, for at most 0.4 s.
+
+        It is safe to call this method in a signal handler.
+        """
+        self._end(_SECONDS_AT_SIGNAL)
+
+    def _end(self, seconds: float) -> None:
+        if self._pod is not None:
+            self._inbox.put(_END)
+            self._is_done.wait(seconds)
+
+    def _run(self, pod: Mapping[str, Any]) -> None:
+        with contextlib.suppress(_Ended):
+            values = self._positions.to_dict(is_exact=False)
+            self._wait_for_change()
+            self._store(pod, values)  # without the new lines, because they may not have arrived in the log yet
+            while True:
+                self._pause(STORE_SECONDS - SETTLE_SECONDS)
+                self._has_changed = False
+                values = self._positions.to_dict(is_exact=False)
+                self._pause(SETTLE_SECONDS)
+                self._store(pod, values)
+                self._wait_for_change()
+        if self._has_begun:
+            if self._log is not None:
+                self._log.close()
+                self._log.wait_until_written(_SECONDS_AT_SIGNAL)
+            self._store(pod, self._positions.to_dict(is_exact=True))
+        self._is_done.set()
+
+    def _wait_for_change(self) -> None:
+        while not self._has_changed:
+            self._receive(None)
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._receive(deadline - time.monotonic())
+
+    def _receive(self, seconds: float | None) -> None:
+        """Receive one message.
+
+        Raises:
+            _Ended: the process ends.
+            queue.Empty: no message arrived in this time.
+        """
+        if get_with_timeout(self._inbox, seconds) == _END:
+            raise _Ended
+        self._has_begun = self._has_changed = True
+
+    def _store(self, pod: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        meta = pod["metadata"]
+        try:
+            text = json.dumps(values, separators=(",", ":"))
+            self._cluster.annotate_pod(meta["name"], meta["namespace"], meta["uid"], {ANNOTATION: text})
+        except TrainJobError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                print_line(f"if another launcher continues, it will print the whole log again: {error}")
+
+
+class _Ended(Exception):
+    """The process ends."""

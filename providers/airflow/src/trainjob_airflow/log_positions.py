@@ -1,0 +1,197 @@
+"""Positions up to which a task's log has the lines of its TrainJob, stored in Airflow.
+
+A process that continues the log in the same try of the task starts there. Another try has a log of its own, which has
+all lines. Airflow 3.3 gives triggers no access to the task state store, so a trigger stores the positions as an XCom,
+and a worker in the task state store. Airflow deletes the XComs of a task at the start of each try, but not when a
+triggerer starts. A worker whose task is rescheduled needs the other store for that reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airflow.sdk import Context
+
+    from trainjob.client import LogPositions
+    from trainjob.lifecycle import JobReference
+
+XCOM_KEY = "log_positions"
+STATE_STORE_KEY = "trainjob_log"
+_SECONDS_BEFORE_EXIT = 5.0  # the triggerer kills its process 20 s after a SIGTERM
+_LOGGER = logging.getLogger(__name__)
+
+
+# -- a trigger ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def stored_positions(task_instance: Any, reference: JobReference) -> AsyncIterator[LogPositions]:
+    """Read the stored positions, and store them while the trigger writes the log.
+
+    They are stored at the first line, then every 30 s if lines were written, and after a cancellation. The log must be
+    closed by then. When the wait has ended, they are deleted. A request that fails is skipped.
+
+    Args:
+        task_instance: task instance of the trigger; None if nothing is to be stored, as under `dag.test()`.
+        reference: the TrainJob.
+    """
+    from trainjob.client import LogPositions
+
+    if task_instance is None:
+        yield LogPositions("")
+        return
+    values = await asyncio.to_thread(_request_xcom, "get_one", task_instance)
+    positions = LogPositions.from_dict(values, _get_log_id(task_instance, reference), time.time())
+    store = _PositionStore(task_instance, positions)
+    task = asyncio.create_task(store.run())
+    try:
+        yield positions
+    except asyncio.CancelledError:
+        task.cancel()
+        await store.store_before_exit()
+        raise
+    finally:
+        task.cancel()
+    if values is not None or store.has_stored:
+        await store.wait_for_request()
+        await asyncio.to_thread(_request_xcom, "delete", task_instance)
+
+
+class _PositionStore:
+    """Storing of the positions of one task's log as an XCom.
+
+    Attributes:
+        has_stored: whether a request to store them was sent.
+    """
+
+    def __init__(self, task_instance: Any, positions: LogPositions) -> None:
+        self._task_instance, self._positions, self._changed = task_instance, positions, asyncio.Event()
+        self._request: asyncio.Future[Any] | None = None
+        self.has_stored = False
+        loop = asyncio.get_running_loop()
+
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
+                loop.call_soon_threadsafe(self._changed.set)
+
+        positions.on_change = notify
+
+    async def run(self) -> None:
+        """Store the positions until the task is cancelled."""
+        from trainjob.client import SETTLE_SECONDS, STORE_SECONDS
+
+        values = self._positions.to_dict(is_exact=False)
+        await self._changed.wait()
+        await self._store(values)  # without the new lines, because they may not have arrived in the log yet
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(STORE_SECONDS - SETTLE_SECONDS)
+            self._changed.clear()
+            values = self._positions.to_dict(is_exact=False)
+            await asyncio.sleep(SETTLE_SECONDS)
+            await self._store(values)
+
+    async def wait_for_request(self) -> None:
+        """Wait for the request in progress, if there is one."""
+        if self._request is not None:
+            await asyncio.wait({self._request}, timeout=_SECONDS_BEFORE_EXIT)
+
+    async def store_before_exit(self) -> None:
+        """Store the positions after the last line, if a line was written."""
+        from airflow.sdk.execution_time.xcom import XCom
+
+        if not (self.has_stored or self._changed.is_set()):
+            return
+        try:
+            async with _responses.received():
+                await self.wait_for_request()
+                values = self._positions.to_dict(is_exact=True)
+                request = XCom.aset(XCOM_KEY, values, **_identify(self._task_instance))
+                await asyncio.wait_for(request, _SECONDS_BEFORE_EXIT)
+        except Exception:
+            _LOGGER.debug("The XCom %r could not be written", XCOM_KEY, exc_info=True)
+
+    async def _store(self, values: dict[str, Any]) -> None:
+        self.has_stored = True
+        self._request = asyncio.ensure_future(
+            asyncio.to_thread(_request_xcom, "set", self._task_instance, value=values)
+        )
+        await asyncio.shield(self._request)  # a request that was sent must not be cancelled
+
+
+class _Responses:
+    """Responses of Airflow in a triggerer that stops.
+
+    Such a triggerer ends its reader of responses before it cancels the triggers. Its supervisor still processes their
+    requests until the process has exited (Airflow 3.3.2, `TriggerRunner.arun` and `WatchedSubprocess.kill`).
+    """
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._reader: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def received(self) -> AsyncIterator[None]:
+        """Receive responses until the context ends, also if the reader has ended."""
+        from airflow.sdk.execution_time import task_runner
+
+        comms: Any = task_runner.SUPERVISOR_COMMS
+        if comms._reader_task.done():  # noqa: SLF001 - has no public name
+            await comms.start_reader()
+            self._reader = comms._reader_task  # noqa: SLF001
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if self._reader is not None and not self._waiting:
+                self._reader.cancel()
+
+
+_responses = _Responses()
+
+
+def _identify(task_instance: Any) -> dict[str, Any]:
+    return {name: getattr(task_instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
+
+
+def _request_xcom(method: str, task_instance: Any, **arguments: Any) -> Any:
+    """Call a method of Airflow's XCom for the positions; after an error, return None."""
+    from airflow.sdk.execution_time.xcom import XCom
+
+    try:
+        return getattr(XCom, method)(key=XCOM_KEY, **arguments, **_identify(task_instance))
+    except Exception:
+        _LOGGER.debug("The XCom %r: %s failed", XCOM_KEY, method, exc_info=True)
+        return None
+
+
+def _get_log_id(task_instance: Any, reference: JobReference) -> str:
+    """Return an ID of the log: each try of a task has a log of its own."""
+    return f"{reference.uid}/{task_instance.try_number}"
+
+
+# -- a worker ----------------------------------------------------------------------------------------------------------
+
+
+def load_positions(context: Context, reference: JobReference) -> LogPositions:
+    """Return the positions that another worker has stored in this try of the task."""
+    from trainjob.client import LogPositions
+
+    values = None
+    with contextlib.suppress(Exception):  # the log then starts again
+        values = context["task_state_store"].get(STATE_STORE_KEY)
+    return LogPositions.from_dict(values, _get_log_id(context["ti"], reference), time.time())
+
+
+def store_positions(context: Context, positions: LogPositions) -> None:
+    """Store the positions for the next worker of this try, after the last line was written."""
+    with contextlib.suppress(Exception):  # the log then starts again
+        context["task_state_store"].set(STATE_STORE_KEY, positions.to_dict(is_exact=True))

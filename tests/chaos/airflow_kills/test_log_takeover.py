@@ -1,0 +1,125 @@
+"""Task logs with numbered lines while triggerers and workers are stopped and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from tests.support.standalone import wait_for_airflow
+from trainjob.client import STORE_SECONDS
+
+pytestmark = pytest.mark.timeout(600)
+TASKS = ("one", "two", "three")
+TASK_PROCESS = re.compile(r"airflow worker -- [0-9a-f]{8}-")
+SKIPPED = re.compile(r"\[(?P<source>node-\d)\] (?P<number>[\d,]+) lines? \(.*\) were skipped here")
+LINE = re.compile(r"\[(?P<source>node-\d)\] (?:line|last) (?P<number>\d+)")
+
+
+class TaskLog:
+    """The lines of one try of a task, which several processes have written."""
+
+    def __init__(self, airflow, run, task):
+        self._folder = airflow.log.parent / "logs" / f"dag_id={run.split('/')[4]}" / f"run_id={run.rpartition('/')[2]}"
+        self._pattern = f"task_id={task}/attempt=1.log*"
+
+    def read(self):
+        """Return the text and the time of each line, in the order of the times."""
+        found = []
+        for path in self._folder.glob(self._pattern):
+            for line in path.read_text().splitlines():
+                event = json.loads(line)
+                found.append((event["timestamp"], event["event"]))
+        return [(text, moment) for moment, text in sorted(found, key=lambda line: line[0])]
+
+    def numbers(self, source="node-0"):
+        found = [LINE.match(text) for text, _ in self.read()]
+        return [int(line["number"]) for line in found if line and line["source"] == source]
+
+
+def count_lines(log):
+    """Return how many lines were written, lost, repeated, and marked as repeated.
+
+    On a busy machine lines may be skipped, with a notice.
+    """
+    counts = dict.fromkeys(("lines", "lost", "repeated", "marked"), 0)
+    for source in ("node-0", "node-1"):
+        highest, marked = 0, False
+        seen = set()
+        for text, _ in log.read():
+            if text.startswith(f"[{source}] lines from"):
+                marked = True
+            elif text.startswith(f"[{source}] the following lines appear for the first time"):
+                marked = False
+            elif (found := SKIPPED.match(text)) and found["source"] == source:
+                counts["lost"] -= int(found["number"].replace(",", ""))
+            elif (found := LINE.match(text)) and found["source"] == source and " last " not in text:
+                number = int(found["number"])
+                counts["repeated"] += number in seen
+                counts["marked"] += number in seen and marked
+                seen.add(number)
+                highest = max(highest, number)
+        counts["lines"] += len(seen)
+        counts["lost"] += highest - len(seen)
+        assert any(text.startswith(f"[{source}] last") for text, _ in log.read())
+    return counts
+
+
+def add(counts):
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
+
+
+def finish(airflow, run, folder):
+    (folder / "numbered").touch()
+    wait_for_airflow(lambda: airflow.get_state(run) == "success", 120)
+
+
+@pytest.mark.parametrize("end", ["orderly hand-over", "SIGKILL"])
+def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, end):
+    run = airflow.start_run("numbered", go=str(tmp_path))
+    logs = [TaskLog(airflow, run, task) for task in TASKS]
+    wait_for_airflow(lambda: all(len(log.numbers()) > 10 for log in logs), 120)
+    rounds = 3 if end == "orderly hand-over" else 2
+    for _ in range(rounds):
+        if end == "SIGKILL":
+            began = time.monotonic()
+            wait_for_airflow(lambda began=began: time.monotonic() - began > STORE_SECONDS + 8, 60)
+            airflow.kill_component("triggerer")
+        else:
+            airflow.stop_component("triggerer")
+        before = [max(log.numbers()) for log in logs]
+        airflow.start_component("triggerer")
+        wait_for_airflow(
+            lambda before=before: all(max(log.numbers()) > n + 10 for log, n in zip(logs, before, strict=True)), 120
+        )
+    finish(airflow, run, tmp_path)
+    counts = add([count_lines(log) for log in logs])
+    evidence("takeover", process="Airflow triggerer", end=end, runs=rounds * len(TASKS), **counts)
+    print(end, counts)
+    assert counts["lost"] == 0
+    assert counts["repeated"] == counts["marked"]
+    if end == "orderly hand-over":
+        assert counts["repeated"] == 0
+    else:
+        assert counts["repeated"] <= rounds * len(TASKS) * 2 * 3 * (STORE_SECONDS + 8)
+    for task in TASKS:
+        assert airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/log_positions") is None
+
+
+def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence):
+    run = airflow.start_run("numbered_on_worker", go=str(tmp_path))
+    log = TaskLog(airflow, run, "task")
+    wait_for_airflow(lambda: len(log.numbers()) > 10, 90)
+    [pid] = [pid for pid, title in airflow.list_processes("scheduler").items() if TASK_PROCESS.match(title)]
+    os.kill(pid, signal.SIGTERM)
+    before = max(log.numbers())
+    wait_for_airflow(lambda: max(log.numbers()) > before + 40, 120)
+    finish(airflow, run, tmp_path)
+    counts = count_lines(log)
+    evidence("takeover", process="Airflow worker", end="orderly hand-over", runs=1, **counts)
+    print(counts)
+    assert counts["lost"] == counts["repeated"] == 0

@@ -1,0 +1,160 @@
+"""Waiter processes are handed over in order and killed at random moments, while a job prints numbered lines.
+
+No line is lost. After a hand-over none is repeated; after a SIGKILL only lines since the last stored snapshot are, and
+a notice marks them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.polling import wait_until
+from trainjob.lifecycle import RunKey, submit
+from trainjob.spec import TrainJob
+
+pytestmark = pytest.mark.timeout(1500)
+WAITER = Path(__file__).with_name("waiter.py")
+SECONDS = 0.3  # between two stored snapshots
+NODES = 2
+LINE = re.compile(r"\[(?P<source>node-\d)\] line (?P<number>\d+)")
+ENDS = {"orderly hand-over": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+
+
+@pytest.fixture
+def random_numbers():
+    """Return a random number generator; set TAKEOVER_SEED to repeat its numbers."""
+    seed = os.environ.get("TAKEOVER_SEED") or str(random.randrange(10**6))  # noqa: S311
+    print(f"TAKEOVER_SEED={seed}")
+    return random.Random(seed)  # noqa: S311
+
+
+class CountingJob:
+    """A TrainJob that prints numbered lines until a file exists, and its waiters' log."""
+
+    def __init__(self, laptop, cluster, folder):
+        self._kubeconfig, self._folder = str(laptop.kubeconfig), folder
+        self._end = folder / "end"
+        count = f"n=0; while [ ! -e {self._end} ]; do n=$((n+1)); echo line $n; sleep 0.02; done; printf 'last %d' $n"
+        job = TrainJob(trainer={"image": "busybox", "command": ["sh", "-c", count], "num_nodes": NODES})
+        self._reference = submit(cluster, job, RunKey("test", "takeover", "count", uuid.uuid4().hex))
+        self.output = folder / "output"
+        self.output.touch()
+        self.stored_sizes = []
+
+    def start_waiter(self):
+        arguments = [self._kubeconfig, json.dumps(self._reference.to_dict()), self._folder / "store", self.output]
+        return subprocess.Popen([sys.executable, WAITER, *map(str, arguments), str(SECONDS)])
+
+    def wait_for_new_lines(self, process):
+        """Wait until a new waiter has written lines of all pods."""
+        written = self.output.stat().st_size
+        wait_until(lambda: has_all_pods(self.output.read_bytes()[written:]) or process.poll() is not None, 120)
+        assert process.poll() is None
+
+    def end(self):
+        self._end.touch()
+        assert self.start_waiter().wait(120) == 0
+
+
+def has_all_pods(data):
+    return all(f"[node-{rank}] line".encode() in data for rank in range(NODES))
+
+
+def count_lines(text):
+    """Return counts of a log, and the lines that are repeated although they were stored."""
+    counts = dict.fromkeys(("lines", "lost", "repeated", "marked"), 0)
+    first_at, too_old, last_stored, snapshot = {}, [], 0, 0
+    marked = dict.fromkeys([f"node-{rank}" for rank in range(NODES)], False)
+    for at, line in enumerate(text.splitlines()):
+        if line == "# snapshot":
+            snapshot = at
+        elif line == "# stored":
+            last_stored = snapshot
+        elif found := re.match(r"\[(node-\d)\] lines from .* may appear again here", line):
+            marked[found[1]] = True
+        elif found := re.match(r"\[(node-\d)\] the following lines appear for the first time", line):
+            marked[found[1]] = False
+        elif found := LINE.fullmatch(line):
+            key = (found["source"], int(found["number"]))
+            if key in first_at:
+                counts["repeated"] += 1
+                counts["marked"] += marked[key[0]]
+                too_old += [key] * (first_at[key] < last_stored - NODES)  # each may be between a write and its record
+            first_at.setdefault(key, at)
+    for source in marked:
+        numbers = {number for name, number in first_at if name == source}
+        counts["lost"] += max(numbers) - len(numbers)
+        counts["lost"] += f"[{source}] last {max(numbers)}" not in text
+        counts["repeated"] += max(0, text.count(f"[{source}] last ") - 1)
+    counts["lines"] = len(first_at)
+    return counts, too_old
+
+
+def run_waiters(laptop, cluster, folder, ends, random_numbers):
+    folder.mkdir()
+    job = CountingJob(laptop, cluster, folder)
+    for end in ends:
+        process = job.start_waiter()
+        job.wait_for_new_lines(process)
+        time.sleep(random_numbers.uniform(0.0, 3 * SECONDS))  # the moment of the end is random
+        process.send_signal(ENDS[end])
+        assert process.wait(60) == (0 if end == "orderly hand-over" else -signal.SIGKILL)
+    job.end()
+    return count_lines(job.output.read_text())
+
+
+def check(end, runs, results, evidence):
+    counts = {name: sum(result[name] for result, _ in results) for name in results[0][0]}
+    print(end, runs, counts)
+    evidence("takeover", process="trainjob.lifecycle.wait", end=end, runs=runs, **counts)
+    assert counts["lost"] == 0
+    assert counts["repeated"] == counts["marked"]
+    assert [key for _, too_old in results for key in too_old] == []
+    if end == "orderly hand-over":
+        assert counts["repeated"] == 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_log_continues(laptop, cluster, tmp_path, random_numbers, evidence, end):
+    result = run_waiters(laptop, cluster, tmp_path / "job", [end] * 3, random_numbers)
+    check(end, 3, [result], evidence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ENDS)
+def test_the_log_continues_over_hundreds_of_waiters(laptop, cluster, tmp_path, random_numbers, evidence, end):
+    jobs, ends = 5, 40
+    with ThreadPoolExecutor(jobs) as threads:
+        results = list(
+            threads.map(
+                lambda number: run_waiters(laptop, cluster, tmp_path / str(number), [end] * ends, random_numbers),
+                range(jobs),
+            )
+        )
+    check(end, jobs * ends, results, evidence)
+
+
+@pytest.mark.slow
+def test_the_log_continues_over_waiters_that_end_in_both_ways(laptop, cluster, tmp_path, random_numbers, evidence):
+    jobs, ends = 5, 20
+    plans = [[random_numbers.choice([*ENDS]) for _ in range(ends)] for _ in range(jobs)]
+    with ThreadPoolExecutor(jobs) as threads:
+        results = list(
+            threads.map(
+                lambda number: run_waiters(laptop, cluster, tmp_path / str(number), plans[number], random_numbers),
+                range(jobs),
+            )
+        )
+    check("either", jobs * ends, results, evidence)

@@ -1,0 +1,75 @@
+"""Process that waits for a TrainJob and writes its log: waiter.py KUBECONFIG REFERENCE STORE OUTPUT SECONDS
+
+It continues where the last process of this STORE has ended. It stores the positions after each interval of SECONDS,
+and at SIGTERM. OUTPUT is opened to append; a line `# stored` follows each snapshot that was stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from trainjob.client import Cluster, Connection, LogPositions, LogWriter
+from trainjob.lifecycle import JobReference, ProgressLog, wait
+
+
+class Stopped(BaseException):
+    """The process received SIGTERM."""
+
+
+class FileStore:
+    """Positions in a file, which is always complete."""
+
+    def __init__(self, path: Path, positions: LogPositions) -> None:
+        self._path, self._positions, self._changed = path, positions, threading.Event()
+        positions.on_change = self._changed.set
+
+    def store(self, *, is_exact: bool) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._positions.to_dict(is_exact=is_exact)))
+        new.replace(self._path)
+
+    def run(self, seconds: float, write) -> None:
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            time.sleep(seconds)
+            write("# snapshot")
+            self.store(is_exact=False)
+            write("# stored")
+
+
+def stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Stopped
+
+
+def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str, seconds: str) -> None:
+    output = os.open(output_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(text: str) -> None:
+        os.write(output, f"{text}\n".encode())
+
+    path, reference = Path(store_path), JobReference(**json.loads(reference_text))
+    values = json.loads(path.read_text()) if path.exists() else None
+    positions = LogPositions.from_dict(values, reference.uid, time.time())
+    store = FileStore(path, positions)
+    cluster = Cluster(Connection(kubeconfig=kubeconfig))
+    signal.signal(signal.SIGTERM, stop)
+    store.store(is_exact=False)
+    try:
+        with LogWriter().open(write, positions.record) as log:
+            threading.Thread(target=store.run, args=(float(seconds), write), daemon=True).start()
+            wait(cluster, reference, listener=ProgressLog(reference, log.report, log=log).listener, positions=positions)
+    except Stopped:
+        log.wait_until_written(10.0)
+        store.store(is_exact=True)
+        os._exit(0)  # the thread may store, too
+
+
+main(*sys.argv[1:])
