@@ -20,8 +20,8 @@ class KubeletProxy:
 
     Attributes:
         port: port of the proxy.
-        cuts: each item breaks one connection: after how many bytes of the kubelet, and whether by a reset. The
-            connection is encrypted, so the bytes contain about 3 kB of the TLS handshake.
+        cuts: each item is for one connection: after how many bytes of the kubelet it breaks (-1 for never), and
+            whether by a reset. The connection is encrypted, so the bytes contain about 3 kB of the TLS handshake.
         broken: number of broken connections.
     """
 
@@ -42,8 +42,10 @@ class KubeletProxy:
         self._listener.close()
 
     def break_connections(self, random: Random, count: int, size: int) -> None:
-        """Break the next `count` connections after up to `size` bytes."""
-        self.cuts += [(random.randrange(2000, 2000 + size), random.random() < 0.5) for _ in range(count)]
+        """Break half of the next `count` connections, each after up to `size` bytes."""
+        for _ in range(count):
+            after = random.randrange(2000, 2000 + size) if random.random() < 0.5 else -1
+            self.cuts.append((after, random.random() < 0.5))
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
