@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -68,14 +68,14 @@ def fuzz(target: str, examples: int, **strategies: Any) -> Callable[[Callable[..
 
 def damaged_json(value: Any) -> st.SearchStrategy[Any]:
     """Return a strategy that replaces or removes one to three places of a JSON value."""
-    places = list(_paths(value))
+    places = list(paths_of(value))
 
     @st.composite
     def strategy(draw: st.DrawFn) -> Any:
         result = value
         for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
             replacement = draw(st.just(_REMOVED) | edge_cases | JSON)
-            result = _replace_at(result, place, replacement)
+            result = replace_at(result, place, replacement)
         return result
 
     return strategy()
@@ -84,21 +84,26 @@ def damaged_json(value: Any) -> st.SearchStrategy[Any]:
 _REMOVED = object()
 
 
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each place in a JSON value."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in inner:
-        yield from _paths(child, (*path, key))
+        yield from paths_of(child, (*path, key))
 
 
-def _replace_at(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:
+def replace_at(value: Any, path: tuple[Any, ...], replacement: Any, *, removed: Any = _REMOVED) -> Any:
+    """Return a copy of a JSON value with another value at a path; `removed` removes the place."""
     if not path:
-        return value if replacement is _REMOVED else replacement
+        return value if replacement is removed else replacement
     key, rest = path[0], path[1:]
     if isinstance(value, dict) and key in value:
-        if replacement is _REMOVED and not rest:
+        if replacement is removed and not rest:
             return {name: child for name, child in value.items() if name != key}
-        return {**value, key: _replace_at(value[key], rest, replacement)}
+        return {**value, key: replace_at(value[key], rest, replacement, removed=removed)}
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
-        return [_replace_at(child, rest, replacement) if number == key else child for number, child in enumerate(value)]
+        return [
+            replace_at(child, rest, replacement, removed=removed) if number == key else child
+            for number, child in enumerate(value)
+        ]
     return value  # an earlier replacement removed this place

@@ -134,8 +134,8 @@ def test_the_log_continues(laptop, cluster, tmp_path, random_numbers, evidence, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
-def test_the_log_continues_over_hundreds_of_waiters(laptop, cluster, tmp_path, random_numbers, evidence, end):
-    jobs, ends = 5, 40
+def test_the_log_continues_over_a_hundred_waiters(laptop, cluster, tmp_path, random_numbers, evidence, end):
+    jobs, ends = 5, 20
     with ThreadPoolExecutor(jobs) as threads:
         results = list(
             threads.map(

@@ -13,7 +13,7 @@ from tests.e2e.controlplane.queues import create_queue, create_shared_objects, k
 from tests.support import shipped_manifests
 from tests.support.accounts import is_allowed, kubeconfig_with_token
 from tests.support.diagnosed_jobs import JobGroup, diagnosis_row, shell_job
-from tests.support.kubernetes_client import Client
+from tests.support.kubernetes_client import Client, path_of
 from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, train_job
 from trainjob import (
@@ -29,6 +29,7 @@ from trainjob import (
 )
 from trainjob.client import Cluster, Connection
 from trainjob.errors import Conflict, NeverStarted, WaitTimeout
+from trainjob.inspection.description import describe
 from trainjob.lifecycle import Limits, Listener, apply_kill_action, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
 from trainjob.status import Phase, derive_verdict
@@ -145,6 +146,40 @@ def test_reasons_for_waiting(client, namespace, job_group, evidence, tmp_path):
     assert waiters["stopped queue"].outcome.result(60).succeeded
     assert reported_phases(waiters["no quota"])[-1] == "Complete"
     evidence("features", row="Kueue", cell="control plane")
+
+
+def test_an_admitted_job_that_is_not_resumed(client, namespace, cluster, job_group):
+    """If the API server refuses Kueue's update, an admitted job stays suspended. The reason and advice are reported."""
+    create_queue(client, namespace, "team")
+    group, paths = "admissionregistration.k8s.io/v1", []
+    rule = {"apiGroups": ["trainer.kubeflow.org"], "apiVersions": ["*"], "operations": ["UPDATE"]}
+    policy = {"matchConstraints": {"resourceRules": [{**rule, "resources": ["trainjobs"]}]}}
+    policy["validations"] = [{"expression": "object.spec.suspend"}]
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    binding = {"policyName": namespace, "validationActions": ["Deny"], "matchResources": selector}
+    for kind, plural, spec in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
+    ):
+        item = {"apiVersion": group, "kind": kind, "metadata": {"name": namespace}, "spec": spec}
+        assert client.request("POST", f"/apis/{group}/{plural}", item).code == 201
+        paths.append(f"/apis/{group}/{plural}/{namespace}")
+    client.create(train_job("true", name="probe", suspend=True), namespace)
+
+    def is_refused():
+        change = {"spec": {"suspend": False}}
+        return client.request("PATCH", path_of("TrainJob", namespace, "probe"), change, dryRun="All").code == 422
+
+    wait_until(is_refused)
+    waiter = job_group.submit("stuck", queued_job("true", "team"))
+    report = waiter.wait_for_report("Admitted: Kueue has admitted the TrainJob")
+    assert "read the log of Kueue's controller" in report
+    described = describe(cluster, cluster.get_trainjob(waiter.reference.name, namespace))
+    assert "Admitted: Kueue has admitted the TrainJob" in described.summary.message
+    assert "Trainer 2.2 or later" in described.hints[0]
+    for path in paths:
+        assert client.request("DELETE", path).ok
+    assert waiter.outcome.result(120).succeeded
 
 
 def create_admission_check(client, name):

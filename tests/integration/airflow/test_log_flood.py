@@ -44,8 +44,8 @@ def small_log_queues(monkeypatch):
     writer, queues = LogWriter(queue_limits=QueueLimits(lines=MAX_QUEUED_LINES, max_wait=0.5, kept_lines=20)), []
     original_open = writer.open
 
-    def recording_open(write):
-        channel = original_open(write)
+    def recording_open(*arguments):
+        channel = original_open(*arguments)
         queues.append(channel._queue)
         return channel
 

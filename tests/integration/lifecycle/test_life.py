@@ -23,7 +23,7 @@ from trainjob.errors import (
     OwnershipConflict,
     WaitTimeout,
 )
-from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, submit, wait, wait_async
+from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, end_checks, submit, wait, wait_async
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Phase, derive_verdict
 
@@ -93,6 +93,53 @@ def test_without_restarts_the_outcome_has_the_reason_of_the_condition(cluster, u
     assert (outcome.reason, outcome.step, outcome.rank, outcome.exit_code) == ("FailedJobs", "node", 0, 3)
     assert outcome.log_tail[-1] == "ValueError: row 7"
     assert cluster.get_trainjob(outcome.job, "default") is not None
+
+
+@pytest.mark.parametrize("action", [KillAction.DELETE, KillAction.KEEP, None])
+def test_a_pod_that_runs_after_the_end_is_ended_or_reported(cluster, unique, monkeypatch, action):
+    """Without an action, the pod ends before the time is over, which needs no warning."""
+    monkeypatch.setattr(end_checks, "ACTIVE_PODS_SECONDS", 2.0 if action else 60.0)
+    create_never_restarting_runtime(cluster, unique)
+    trainer = CustomTrainerContainer(command=["sh", "-c", "exit 3"])
+    job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
+    reference = submit(cluster, job, make_run_key(unique))
+    pod_labels = {
+        "jobset.sigs.k8s.io/jobset-name": reference.name,
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "batch.kubernetes.io/job-completion-index": "1",
+    }
+    spec = {"containers": [{"name": "node", "image": "busybox"}], "nodeSelector": {"none": "such"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{unique}-left", "labels": pod_labels},
+        "spec": spec,
+    }
+    cluster._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=pod)
+
+    def delete_pod():
+        path = f"/api/v1/namespaces/default/pods/{unique}-left"
+        cluster._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
+
+    listed, list_pods = [], cluster.list_pods
+
+    def list_and_delete(*arguments):
+        listed.append(list_pods(*arguments))
+        if action is None and len(listed) == 2:  # after the check has begun
+            delete_pod()
+        return listed[-1]
+
+    monkeypatch.setattr(cluster, "list_pods", list_and_delete)
+    outcome = wait(cluster, reference, limits=Limits(on_failure=action or KillAction.DELETE))
+    assert (outcome.reason, outcome.exit_code) == ("FailedJobs", 3)
+    if action is None:
+        assert (outcome.warnings, len(listed)) == ((), 2)
+    else:
+        [warning] = outcome.warnings
+        assert warning.startswith("1 pod (node-1) still ran 2 s after the end")
+        assert ("so the TrainJob was deleted" in warning) == (action is KillAction.DELETE)
+        delete_pod()
+    assert (cluster.get_trainjob(reference.name, "default") is None) == (action is KillAction.DELETE)
 
 
 def test_a_missing_command_is_explained(cluster, unique):

@@ -44,7 +44,7 @@ def list_warning_lines(
     except ClusterError:
         return []
     current = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
-    relevant = [event for event in current if event.get("reason") not in _IGNORED_REASONS]
+    relevant = [event for event in current if get_str(event, "reason") not in _IGNORED_REASONS]
     lines = [f"{get_str(event, 'reason')}: {trim_scheduler_message(get_str(event, 'message'))}" for event in relevant]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 

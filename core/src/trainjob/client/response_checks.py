@@ -31,7 +31,10 @@ def check_object(body: Any) -> str:
     if missing := [field for field in _ALWAYS_SET if not _is_text(metadata.get(field))]:
         return f"it has no metadata.{missing[0]}"
     wrong = [field for field in ("labels", "annotations") if not _is_text_map(metadata.get(field))]
-    return f"its metadata.{wrong[0]} is not a map of strings" if wrong else ""
+    if wrong:
+        return f"its metadata.{wrong[0]} is not a map of strings"
+    wrong = [field for field in ("spec", "status") if not isinstance(body.get(field) or {}, dict)]
+    return f"its {wrong[0]} is not an object" if wrong else ""
 
 
 def check_namespaced_object(body: Any) -> str:

@@ -10,6 +10,7 @@ from trainjob.errors import Conflict, NotFound
 from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
+from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.verdict import QUEUE_LABEL
 
 _STOCK_TORCHTUNE_PREFIX, _CLUSTER_RUNTIME_KIND = "torchtune-", "ClusterTrainingRuntime"
@@ -82,7 +83,7 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
 
 
 def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
-    if derive_verdict(job).phase.finished or bool(job["spec"].get("suspend")) == suspended:
+    if derive_verdict(job).phase.finished or bool(get_mapping(job, "spec").get("suspend")) == suspended:
         return False
     meta = job["metadata"]
     job_name = f"{meta['namespace']}/{meta['name']}"
@@ -91,13 +92,10 @@ def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
             f"TrainJob {job_name} is in the Kueue queue {queue}, and Kueue decides when it runs",
             hint='change "spec.active" of its Workload (label "kueue.x-k8s.io/job-uid"), or stop the queue',
         )
-    runtime = job["spec"]["runtimeRef"]
-    if (
-        runtime["name"].startswith(_STOCK_TORCHTUNE_PREFIX)
-        and runtime.get("kind", _CLUSTER_RUNTIME_KIND) == _CLUSTER_RUNTIME_KIND
-    ):
+    runtime, kind = get_str(job, "spec", "runtimeRef", "name"), get_str(job, "spec", "runtimeRef", "kind")
+    if runtime.startswith(_STOCK_TORCHTUNE_PREFIX) and kind in ("", _CLUSTER_RUNTIME_KIND):
         raise Conflict(
-            f"TrainJob {job_name} uses the stock runtime {runtime['name']}. Its JobSet can't be changed after "
+            f"TrainJob {job_name} uses the stock runtime {runtime}. Its JobSet can't be changed after "
             "its creation, so suspending or resuming it would not affect its pods (Trainer 2.3, JobSet 0.12)",
             hint="cancel it; a TrainJob with a workspace on another runtime can be suspended",
         )
