@@ -1,6 +1,7 @@
 """Generator of docs/evidence/reliability.md from reliability.md and the rows of the tests and the soak test.
 
-Usage: reliability.py DIR
+Usage: reliability.py DIR. A table without rows in DIR keeps the rows and the date that it has in the page. So some
+tests can update their own tables, without a run of all tests.
 """
 
 from __future__ import annotations
@@ -19,39 +20,46 @@ from tests.support.markdown import table as markdown_table
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "evidence" / "reliability.md"
 _PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_=, ]+))?\}\}")
-_COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
+_COUNTS = frozenset(
+    {
+        *("runs", "kills", "executions", "values", "typed_errors", "unhandled"),
+        *("waits", "lines", "lost", "repeated", "disordered", "reported", "unneeded", "marked"),
+    }
+)
 # Columns that identify a row, if its other texts differ each time; the last row is shown.
 _IDENTITY_COLUMNS = {"fuzz": ("target",), "diagnosis": ("problem", "cluster")}
-_ORDER = ("actor", "beside", "point", "cluster", "problem", "fault", "target", "check")
+_ORDER = ("actor", "process", "end", "beside", "point", "cluster", "problem", "fault", "target", "call", "check")
 Row = Mapping[str, object]
 
 
-def render_page(folder: Path) -> str:
+def render_page(template: str, folder: Path, page: str) -> str:
     """Return the text of the page.
 
-    In reliability.md, `{{table: columns}}` is replaced by the rows of `table`; a column is a name, or `name=heading`.
-    `{{table}}` is replaced by one row as a list of names and values. `{{machine}}` is replaced by the date and the
-    machine.
+    In the template, `{{table: columns}}` is replaced by the rows of `table`; a column is a name, or `name=heading`.
+    `{{table}}` is replaced by one row as a list of names and values. A sentence before each table states its name, the
+    date and the machine.
 
     Args:
+        template: text of reliability.md.
         folder: folder that was passed to `pytest --evidence` and to the soak test.
+        page: present text of the page, whose tables are kept if the folder has no rows for them.
     """
 
     def fill(place: re.Match[str]) -> str:
         table, columns = place["table"], place["columns"]
-        if table == "machine":
-            today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
-            return f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}"
         found = _combine_rows(read_rows(folder, table), _IDENTITY_COLUMNS.get(table, ()))
         if not found:
-            return "Not measured."
+            present = re.search(rf"^Results of \"{table}\", .*\n\n(\|.*\n?)+", page, re.MULTILINE)
+            return present[0].rstrip("\n") if present else "Not measured."
+        today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
+        measured = f'Results of "{table}", {today}, {os.cpu_count()} cores, Python {platform.python_version()}:\n\n'
         if columns:
             pairs = [column.partition("=") for column in columns.split(", ")]
             lines = [[_format_value(row.get(name, "")) for name, _, _ in pairs] for row in found]
-            return markdown_table([heading or name.replace("_", " ") for name, _, heading in pairs], lines)
-        return markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
+            return measured + markdown_table([heading or name.replace("_", " ") for name, _, heading in pairs], lines)
+        return measured + markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
 
-    return _PLACEHOLDER.sub(fill, (_HERE / "reliability.md").read_text(encoding="utf-8"))
+    return _PLACEHOLDER.sub(fill, template)
 
 
 def _combine_rows(measured: Iterable[Row], identity: Collection[str]) -> list[Row]:
@@ -75,4 +83,5 @@ def _format_value(value: object) -> str:
 
 
 if __name__ == "__main__":
-    _PAGE.write_text(render_page(Path(sys.argv[1])), encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in (_HERE / "reliability.md", _PAGE)]
+    _PAGE.write_text(render_page(texts[0], Path(sys.argv[1]), texts[1]), encoding="utf-8")

@@ -13,7 +13,7 @@ from trainjob.cli.interruption import Interruption
 from trainjob.cli.job_lookup import get_references
 from trainjob.cli.progress_output import ProgressOutput
 from trainjob.cli.terminal import escape
-from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
+from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, ObjectEvent
 from trainjob.client.whole_log import read_log
 from trainjob.errors import AdmissionRefused, NotFound
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
@@ -72,14 +72,14 @@ def _print_logs(
     cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool, keep_colors: bool
 ) -> None:
     def print_line(line: LogLine) -> None:
-        if not line.frame:
+        if isinstance(line, LogNotice):
+            terminal.error_console().print(escape(str(line)))
+        elif not line.frame:
             terminal.print_line(str(line), keep_colors=keep_colors)
 
     pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if is_selected(pod)]
     if not pods:
-        terminal.error_console().print(
-            f"TrainJob {escape(str(reference))} has no pods of this step and rank; deleted pods have no logs"
-        )
+        _report_no_pods(reference)
     for pod in sorted(
         pods, key=lambda pod: (get_str(pod, "metadata", "creationTimestamp"), step_of(pod), rank_of(pod))
     ):
@@ -92,6 +92,12 @@ def _print_logs(
                 terminal.error_console().print(f"\\[{step_of(pod)}-{rank_of(pod)}] {escape(error.message)}")
 
 
+def _report_no_pods(reference: JobReference) -> None:
+    terminal.error_console().print(
+        f"TrainJob {escape(str(reference))} has no pods of this step and rank; deleted pods have no logs"
+    )
+
+
 async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, keep_colors: bool) -> None:
     interruption = Interruption()
     with ProgressOutput(terminal.console(), interruption, keep_colors=keep_colors) as output:
@@ -101,9 +107,12 @@ async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFi
                 output.print_line(str(line))
 
         follower = LogFollower(cluster, reference.namespace, emit)
+        any_pods = False
 
         def on_event(event: ObjectEvent) -> None:
+            nonlocal any_pods
             if event.object is not None and is_selected(event.object):
+                any_pods = True
                 follower.observe(event)
 
         try:
@@ -111,6 +120,8 @@ async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFi
                 await interruption.run(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
                 for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
                     on_event(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
+                if not any_pods:
+                    _report_no_pods(reference)
                 await interruption.run(asyncio.to_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

@@ -9,7 +9,7 @@ from trainjob.client.connection import Connection
 from trainjob.client.diagnostics import list_warning_events, list_warning_lines, read_failure_log_tail
 from trainjob.client.informer import SharedInformer
 from trainjob.client.log_follower import LogFollower
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, LogNotice
 from trainjob.client.log_rate import RateLimit
 from trainjob.client.log_takeover import SETTLE_SECONDS, STORE_SECONDS, LogPositions
 from trainjob.client.log_writer import LogChannel, LogWriter
@@ -27,6 +27,7 @@ __all__ = [
     "LogChannel",
     "LogFollower",
     "LogLine",
+    "LogNotice",
     "LogPositions",
     "LogWriter",
     "ObjectEvent",

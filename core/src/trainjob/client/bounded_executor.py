@@ -14,6 +14,10 @@ class BoundedExecutor:
     At most `max_threads` of these threads run at once; further work is queued. The executors of the standard library
     join their threads when the interpreter exits. This executor does not, so a thread that waits for the network does
     not keep the process from ending.
+
+    Attributes:
+        max_threads: number of threads that may run at once.
+        completed: number of works that have ended.
     """
 
     def __init__(self, name: str, max_threads: int) -> None:
@@ -23,7 +27,7 @@ class BoundedExecutor:
             name: name of the threads.
             max_threads: number of threads that may run at once.
         """
-        self.max_threads, self._name, self._running = max_threads, name, 0
+        self.max_threads, self._name, self._running, self.completed = max_threads, name, 0, 0
         self._lock = threading.Lock()
         self._queued: dict[Work, None] = {}  # in the order of submission
 
@@ -61,6 +65,7 @@ class BoundedExecutor:
 
     def _start_next(self) -> None:
         with self._lock:
+            self.completed += 1
             if not self._queued:
                 self._running -= 1
                 return

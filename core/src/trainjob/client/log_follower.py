@@ -1,7 +1,7 @@
 """Follower of all container logs of a TrainJob.
 
 It returns lines while the containers run, each with its source. It resumes after a broken stream, and its memory is
-bounded.
+bounded. If it can't read a log to its end, it emits a notice about the missing output.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff
-from trainjob.client.log_lines import LogLine, LogReader, Tail
+from trainjob.client.container_runs import ContainerRuns, RunKey
+from trainjob.client.log_lines import LogLine, LogNotice, LogReader, Tail
+from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedContainer
 from trainjob.client.log_position import LogTime
 from trainjob.client.log_takeover import LogPositions
+from trainjob.client.whole_log import fetch_last_line
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied
-from trainjob.status.nested_fields import get_int, get_mapping, get_str
-from trainjob.status.pods import container_statuses, rank_of, restarts_in_place, step_of
+from trainjob.status.nested_fields import get_str
+from trainjob.status.pods import container_statuses, rank_of, step_of
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -27,8 +30,11 @@ if TYPE_CHECKING:
 
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened at its position
 _TAIL_LINES = 20
+_STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
+_RESTART_SECONDS = 8.0  # by which the status may be later than a restart; lines of another run must not be repeated
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
-_ContainerRun = tuple[str, str, int]  # the pod's uid, the container's name, and the restarts before this run
+_MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
+_REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
 
 
 class LogFollower:
@@ -40,7 +46,8 @@ class LogFollower:
 
     The follower also reads pods that appear late and containers that restart, and it resumes broken streams. A slow
     `emit` blocks the readers of this job, and through them the network; it delays no other job. An error with a log
-    never fails a job: the follower retries, or emits a line about the error if a retry can't help.
+    never fails a job: the follower retries. Each line is emitted once. If the follower can't prove that it has read all
+    of a log, it emits one [LogNotice][] for it.
     """
 
     def __init__(
@@ -61,17 +68,13 @@ class LogFollower:
         """
         self._cluster, self._namespace, self._emit, self._positions = cluster, namespace, emit, positions
         self._lock, self._emit_lock = threading.Lock(), threading.Lock()
-        self._observed = threading.Condition(self._lock)
-        self._tasks: dict[_ContainerRun, _ReadTask] = {}
-        self._ended: set[_ContainerRun] = set()
-        self._permanently_ended: set[_ContainerRun] = set()  # ended, and the container will not be restarted
-        self._restarts: dict[tuple[str, str], int] = {}
-        self._waiting_for_restart: set[tuple[str, str]] = set()  # containers that wait for a restart
+        self._runs = ContainerRuns()
+        self._tasks: dict[RunKey, _ReadTask] = {}
         # The task that reads each log; the key is pod uid, container name and the time of the log's first line.
         self._task_by_log: dict[tuple[str, str, LogTime], _ReadTask] = {}
         self._tails: dict[str, Tail] = {}
         self._streams: set[Any] = set()
-        self._parts_read = 0  # chunks and lines of all logs: an increase shows that reading continues
+        self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._queue_reported = False
         self._stopped = threading.Event()
 
@@ -84,48 +87,39 @@ class LogFollower:
         if pod is None or self._stopped.is_set():
             return
         statuses = container_statuses(pod)
-        for container in statuses:
-            self._observe_container(pod, container, multiple_containers=len(statuses) > 1, deleted=event.deleted)
+        for status in statuses:
+            name = get_str(status, "name")
+            source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if len(statuses) > 1 else "")
+            metadata = pod["metadata"]
+            container = LoggedContainer(source, self._namespace, metadata["name"], metadata["uid"], name)
+            runs = self._runs.observe(pod, status, deleted=event.deleted)
+            with self._lock:
+                self._start_tasks(container, runs.readable)
+            self._report_skipped(container, runs.skipped)
 
-    def _observe_container(
-        self, pod: Mapping[str, Any], status: Mapping[str, Any], *, multiple_containers: bool, deleted: bool
-    ) -> None:
-        name, uid, restarts = get_str(status, "name"), get_str(pod, "metadata", "uid"), get_int(status, "restartCount")
-        state = get_mapping(status, "state")
-        waits = "waiting" in state and "terminated" in get_mapping(status, "lastState")
-        done, run = "terminated" in state, (uid, name, restarts)
-        # If the pod is being deleted, another pod may get its name.
-        stays = done and not deleted and not get_str(pod, "metadata", "deletionTimestamp")
-        with self._lock:
-            self._restarts[uid, name] = restarts
-            (self._waiting_for_restart.add if waits else self._waiting_for_restart.discard)((uid, name))
-            if restarts:
-                self._ended.add((uid, name, restarts - 1))
-            if deleted or waits or done:
-                self._ended.add(run)
-            if stays and not (restarts_in_place(pod) and get_int(state, "terminated", "exitCode")):
-                self._permanently_ended.add(run)
-            self._observed.notify_all()
-            if deleted:
-                return
-            source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if multiple_containers else "")
-            current = [run] if waits or done or "running" in state else []
-            # If a run failed before it was observed, its log is still available as the previous log.
-            earlier = [(uid, name, restarts - 1)] if restarts else []
-            for key in [*earlier, *current]:
-                if key not in self._tasks:
-                    self._start(_ReadTask(self._follow, get_str(pod, "metadata", "name"), name, source, key))
-                elif key in self._ended:
-                    self._move_to_ended(self._tasks[key])
+    def _start_tasks(self, container: LoggedContainer, runs: Iterable[RunKey]) -> None:
+        for run in runs:
+            if run not in self._tasks:
+                self._start(_ReadTask(self._follow, container, run))
+            elif self._runs.has_ended(run):
+                self._move_to_ended(self._tasks[run])
+
+    def _report_skipped(self, container: LoggedContainer, skipped: range) -> None:
+        """Emit a notice about runs of a container that ended before they were observed."""
+        unread = [run for run in skipped if not (self._positions and self._positions.has_read(container.key(run)))]
+        if unread:
+            reason = "the container had been restarted again before this wait began, or while it could not watch"
+            notice = container.missing(reason, where=ONE_PREVIOUS_LOG, skipped_runs=len(unread))
+            self._cluster.ended_log_executor.submit(lambda: self._emit_lines(container.source, [notice]))
 
     def _start(self, task: _ReadTask) -> None:
         self._tasks[task.key] = task
-        if task.key in self._ended:
+        if self._runs.has_ended(task.key):
             self._cluster.ended_log_executor.submit(task)
         elif not self._cluster.live_log_executor.submit(task) and not self._queue_reported:
             self._queue_reported = True
             limit = self._cluster.live_log_executor.max_threads
-            notice = LogLine(
+            notice = LogNotice(
                 task.source,
                 f"{limit} logs are already being followed, which is the limit; "
                 "this log is read later, at the latest when its container has ended",
@@ -147,13 +141,13 @@ class LogFollower:
             seconds: time without a line after which the method gives up.
         """
         with self._lock:
-            tasks = [task for key, task in self._tasks.items() if key in self._ended]
+            tasks = [task for key, task in self._tasks.items() if self._runs.has_ended(key)]
         self._join(tasks, seconds)
 
     def finish(self, seconds: float) -> None:
         """Read the logs of all ended containers to their ends after the job's end, then stop.
 
-        If the log of an ended container was not read to its end, the follower emits a line that says so.
+        If a log was not read to its end, the follower emits a notice.
 
         Args:
             seconds: time without a line after which the method gives up. It also gives up on a container that does not
@@ -163,37 +157,45 @@ class LogFollower:
             tasks = list(self._tasks.values())
         for task in tasks:
             self._move_to_ended(task)
-        unread = self._join(tasks, seconds)
-        self._report_unread(unread, seconds)
+        for task in self._join(tasks, seconds):
+            self._report_missing(task, self._explain_unread(task, seconds), patience=1.0)
         self.stop()
 
     def _join(self, tasks: Iterable[_ReadTask], seconds: float) -> list[_ReadTask]:
         """Wait until the tasks are done, and return those that are not."""
         deadline, unfinished = time.monotonic() + seconds, []
         for task in tasks:
-            parts_before = self._parts_read
+            progress = self._measure_progress(task)
             while not task.done.wait(max(0.0, deadline - time.monotonic())):
-                if task.key not in self._ended or parts_before == self._parts_read:
+                previous, progress = progress, self._measure_progress(task)
+                if progress == previous or not self._runs.has_ended(task.key):
                     unfinished.append(task)
                     break
-                parts_before, deadline = self._parts_read, time.monotonic() + seconds
+                deadline = time.monotonic() + seconds
         return unfinished
 
-    def _report_unread(self, unread: Iterable[_ReadTask], seconds: float) -> None:
-        notice = f"no line of this log arrived for {seconds:g} s; the rest of the log was not read"
-        for task in unread:
-            if task.key in self._ended and self._emit_lock.acquire(timeout=1.0):  # a blocked emit gets no more lines
-                try:
-                    self._emit(LogLine(task.source, notice))
-                finally:
-                    self._emit_lock.release()
+    def _measure_progress(self, task: _ReadTask) -> tuple[int, int]:
+        """Return numbers that change while a log is read, or while others are read first."""
+        return self._parts_read, 0 if task.started else self._cluster.ended_log_executor.completed
+
+    def _explain_unread(self, task: _ReadTask, seconds: float) -> str:
+        if not self._runs.has_ended(task.key):
+            return f"the container had not ended {seconds:g} s after its TrainJob"
+        if not task.started:
+            limit = self._cluster.ended_log_executor.max_threads
+            return f"{limit} logs of ended containers were being read, which is the limit, and none ended"
+        return f"no line of its log arrived for {seconds:g} s" + (f" ({task.error})" if task.error else "")
+
+    def report(self, notice: LogNotice) -> None:
+        """Emit a notice about the logs of the TrainJob."""
+        self._emit_lines(notice.source, [notice])
 
     def stop(self) -> None:
         """Stop all tasks immediately."""
         self._stopped.set()
+        self._runs.stop()
         with self._lock:
             streams, tasks = list(self._streams), list(self._tasks.values())
-            self._observed.notify_all()
         for task in tasks:
             self._cluster.live_log_executor.cancel(task)
             self._cluster.ended_log_executor.cancel(task)
@@ -209,93 +211,160 @@ class LogFollower:
     # -- one thread for each run of a container -----------------------------------------------------------------------
 
     def _follow(self, task: _ReadTask) -> None:
-        backoff, reader, reported = Backoff(max_delay=10.0), self._create_reader(task), ""
-        while not (self._stopped.is_set() or self._is_unavailable(task.key)):
-            key = task.key
-            ended = key in self._ended  # read before the stream is opened: it will contain everything written until now
-            try:
-                if not self._read(task, reader, backoff):
-                    reader = self._create_reader(task)
-                    continue
-            except NotFound:
-                break  # the pod is gone, and its log with it
-            except ClusterError as error:
-                if isinstance(error, PermissionDenied) and str(error) != reported:
-                    reported = str(error)
-                    self._emit_lines(task.source, [LogLine(task.source, f"this log can't be read: {error}")])
-                if isinstance(error, AdmissionRefused | PermissionDenied) and ended:
-                    break  # there is no log to read, now or later
-                self._pause(key, backoff.next(error))
-                continue
-            # The API server ends a stream in the same way if the container has ended and if the kubelet has stopped.
-            # Another read shows the difference, unless it might return the log of a restarted container.
-            if key == task.key and (ended or (self._wait_for_end(key) and key not in self._permanently_ended)):
+        """Read the log of a run to its proven end, or emit a notice."""
+        backoff, missing, task.reader = Backoff(max_delay=10.0), "", self._create_reader(task)
+        while not (self._stopped.is_set() or missing):
+            ended = self._runs.has_ended(task.key)
+            if self._runs.count_later_runs(task.key) > 1:
+                missing = "the container was restarted again before its log was read to the end"
                 break
-        self._emit_lines(task.source, reader.flush())
+            try:
+                if self._read_to_end(task):
+                    break
+                if task.reads_without_proof == 0:
+                    backoff.reset()
+                if task.reads_without_proof == _MAX_ATTEMPTS_AFTER_END:
+                    missing = "its last line is not the one that was received last, or its file was rotated"
+                elif self._runs.has_ended(task.key):
+                    self._pause(task.key, backoff.next())
+            except NotFound:
+                self._runs.mark_deleted(task.key)
+                missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
+                break
+            except ClusterError as error:
+                missing = self._explain_refusal(task, error, ended=ended)
+                self._pause(task.key, 0.0 if missing else backoff.next(error))
+        self._emit_lines(task.source, task.reader.flush())
+        if missing:
+            self._report_missing(task, missing)
+
+    def _read_to_end(self, task: _ReadTask) -> bool:
+        """Read one stream, and return whether the run has ended and its log was read."""
+        key, extent = task.key, task.reader.extent
+        if not self._read(task):
+            task.reader, task.is_at_end = self._create_reader(task), False
+            task.reads_without_proof = task.reads_without_proof + 1 if key == task.key else 0
+            return False
+        if key != task.key:
+            return False
+        nothing_new = task.reader.extent == extent
+        task.is_at_end = task.is_at_end and nothing_new
+        # The log of a pod that is being deleted may be gone before the status reports the container's end.
+        if self._runs.is_deleting(key):
+            task.is_at_end = self._is_at_end(task, nothing_new=nothing_new)
+        # The API server ends a stream in the same way if the container has ended, if the kubelet has stopped, and after
+        # some hours.
+        if not self._runs.wait_for_end(key, _STATUS_SECONDS):
+            return False
+        if task.is_at_end or self._is_at_end(task, nothing_new=nothing_new):
+            return True
+        task.reads_without_proof = task.reads_without_proof + 1 if nothing_new else 0
+        return False
 
     def _create_reader(self, task: _ReadTask) -> LogReader:
-        command = f"kubectl logs {task.pod} -c {task.container} -n {self._namespace}"
+        container, command = task.container, task.container.command()
         if self._positions is None:
-            return LogReader(task.source, command)
-        return LogReader(task.source, command, task, self._positions.find_written_part(task))
+            return LogReader(task.source, command, container=container)
+        written_part = self._positions.find_written_part(task)
+        return LogReader(task.source, command, task, written_part, container=container)
 
-    def _pause(self, key: _ContainerRun, seconds: float) -> None:
+    def _explain_refusal(self, task: _ReadTask, error: ClusterError, *, ended: bool) -> str:
+        """Return why the log can't be read, now or later; empty if another attempt may succeed.
+
+        A missing permission is also reported while the container runs, because it may run for days.
+        """
+        task.error = error.message
+        refused = f"its log can't be read: {error.message}"
+        task.refusals += isinstance(error, AdmissionRefused | PermissionDenied)
+        if isinstance(error, PermissionDenied) and task.refusals == _REPORTED_REFUSALS:
+            self._report_missing(task, refused)
+        return refused if ended and task.refusals >= _MAX_ATTEMPTS_AFTER_END else ""
+
+    def _report_missing(self, task: _ReadTask, reason: str, *, patience: float = -1.0) -> None:
+        """Emit the one notice that output of this run may be missing.
+
+        Args:
+            task: the task that reads the run's log.
+            reason: why the output is missing.
+            patience: seconds to wait for a blocked `emit`; negative waits without a limit.
+        """
+        with self._lock:
+            if task.is_reported:
+                return
+            task.is_reported = True
+        later_runs, where = self._runs.count_later_runs(task.key), ""
+        if self._runs.is_deleted(task.key):
+            where = POD_IS_GONE
+        elif later_runs > 1:
+            where = ONE_PREVIOUS_LOG
+        notice = task.container.missing(
+            reason, after=task.reader.newest, where=where, previous=later_runs == 1, run=task.key[2]
+        )
+        self._emit_lines(task.source, [notice], patience)
+
+    def _pause(self, key: RunKey, seconds: float) -> None:
         """Wait before the next attempt, or until the container ends or the follower stops.
 
         Once the container has ended, the pause is at most 1 s, because the wait for its log ends soon.
         """
-        with self._observed:
-            ended = key in self._ended
-            self._observed.wait_for(
-                lambda: self._stopped.is_set() or (key in self._ended and not ended),
-                timeout=min(seconds, _MAX_PAUSE_AFTER_END) if ended else seconds,
-            )
+        self._runs.pause(key, min(seconds, _MAX_PAUSE_AFTER_END) if self._runs.has_ended(key) else seconds)
 
-    def _wait_for_end(self, key: _ContainerRun) -> bool:
-        """Return whether a container has ended together with its log stream.
-
-        The pod's status may be late, so this method waits up to 2 s for it. If the container still runs, its log has to
-        be opened again, because a server may end a stream that lasts for hours. The log must not be opened before this
-        is known: the log of a restarted container would be mistaken for this one. The method also returns True if the
-        follower was stopped.
-        """
-        with self._observed:
-            return self._observed.wait_for(lambda: key in self._ended or self._stopped.is_set(), timeout=2.0)
-
-    def _read(self, task: _ReadTask, reader: LogReader, backoff: Backoff) -> bool:
+    def _read(self, task: _ReadTask) -> bool:
         """Read one stream to its end, and return False if another task reads this log."""
-        previous = self._is_previous(task.key)
+        reader, state = task.reader, task.reader.save()
+        later_runs = self._runs.count_later_runs(task.key)
+        is_final = self._runs.has_ended_permanently(task.key)
         stream = self._cluster.open_log(
-            task.pod,
+            task.container.pod,
             self._namespace,
-            task.container,
-            follow=not previous and task.key not in self._permanently_ended,  # otherwise the log is complete
-            previous=previous,
+            task.container.container,
+            follow=not later_runs and not is_final,  # otherwise the log is complete
+            previous=later_runs > 0,
             since=reader.since,
             read_seconds=_SILENCE_SECONDS,
         )
         with self._lock:
             self._streams.add(stream)
+        may_be_next_run = not is_final
         try:
             if self._stopped.is_set():  # stop() may have missed this stream
                 return True
             for lines in reader.read(stream):
-                self._parts_read += 1
+                if reader.extent > task.extent:  # repeated lines are no progress: all streams may break at one place
+                    task.extent = reader.extent
+                    self._parts_read += 1
                 if not self._is_own_log(reader.first, task):
                     return False
-                if reader.has_gap and self._wait_for_end(task.key):  # this is the log of the next run
-                    reader.discard_line()
-                    return True
-                backoff.reset()
+                if reader.has_gap and may_be_next_run:
+                    # A restarted container has another log. If the status reports no restart, the log was rotated.
+                    is_restarted = self._runs.wait_for_later_run(task.key, later_runs, _RESTART_SECONDS)
+                    if is_restarted or self._is_log_of_other_run(reader.first, task):
+                        reader.restore(state)
+                        return True
+                    may_be_next_run = False
+                task.is_reported, task.refusals = False, 0  # a missing permission was granted
                 self._emit_lines(task.source, lines)
                 if self._stopped.is_set():
                     return True
-            backoff.reset()
         finally:
             with self._lock:
                 self._streams.discard(stream)
             stream.close()
         return self._is_own_log(reader.first, task)
+
+    def _is_at_end(self, task: _ReadTask, *, nothing_new: bool) -> bool:
+        """Return whether the last line that was received is the last line of the log."""
+        previous = self._runs.count_later_runs(task.key) > 0
+        last_line = fetch_last_line(self._cluster, task.container, previous=previous)
+        if not (last_line or task.reader.newest):  # an empty response is weak evidence, so read the log once more
+            return task.reads_without_proof > 0
+        return task.reader.has_read_to(last_line, nothing_new=nothing_new)
+
+    def _is_log_of_other_run(self, first: LogTime | None, task: _ReadTask) -> bool:
+        """Return whether another task reads a later log of this task's container."""
+        with self._lock:
+            logs = [log for log, reader in self._task_by_log.items() if log[:2] == task.key[:2] and reader is not task]
+        return first is not None and any(log[2] > first for log in logs)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
         """Return whether this task is the one that reads the log with this first line.
@@ -303,56 +372,71 @@ class LogFollower:
         A container may restart between the last event of its pod and the opening of its log. The task for the ended run
         then opens the log of the next run, and keeps reading it. When the task for that next run opens the same log,
         the two tasks swap their keys, and the result is False. That task then reads the log of the ended run instead.
+        If the first task has read its log to the end, they do not swap: the API server may return an earlier log.
         """
         if first is None:
             return True
         with self._lock:
             owner = self._task_by_log.setdefault((*task.key[:2], first), task)
-            if owner is not task:
+            if owner is not task and not owner.done.is_set():
                 owner.key, task.key = task.key, owner.key
                 self._tasks[owner.key], self._tasks[task.key] = owner, task
         return owner is task
 
-    def _is_previous(self, key: _ContainerRun) -> bool:
-        return self._count_later_runs(key) > 0
-
-    def _is_unavailable(self, key: _ContainerRun) -> bool:
-        """Return whether the log belongs to a run before the previous one.
-
-        The API no longer serves such a log.
-        """
-        return self._count_later_runs(key) > 1
-
-    def _count_later_runs(self, key: _ContainerRun) -> int:
-        """Return how many runs of the container followed this one or are about to follow.
-
-        A container that waits for a restart has ended its last run.
-        """
-        return self._restarts.get(key[:2], key[2]) + (key[:2] in self._waiting_for_restart) - key[2]
-
-    def _emit_lines(self, source: str, lines: list[LogLine]) -> None:
+    def _emit_lines(self, source: str, lines: list[LogLine], patience: float = -1.0) -> None:
         with self._lock:
             self._tails.setdefault(source, Tail(_TAIL_LINES)).extend(lines)
-        with self._emit_lock:
+        if not self._emit_lock.acquire(timeout=patience):  # a blocked emit gets no more lines
+            return
+        try:
             for line in lines:
                 if self._stopped.is_set():
                     return
                 self._emit(line)
                 self._parts_read += 1
+        finally:
+            self._emit_lock.release()
 
 
 @dataclass(eq=False)
 class _ReadTask:
-    """Task that reads the log of one run of a container, and sets `done` at its end."""
+    """Task that reads the log of one run of a container, and sets `done` at its end.
+
+    Attributes:
+        follow: function that reads the log.
+        container: the container.
+        key: the run.
+        reader: reader of the log.
+        error: message of the last failed request.
+        refusals: number of refused requests, one after the other.
+        is_at_end: whether the last line of the log was the last one received when the last stream ended.
+        extent: largest extent of the reader so far.
+        reads_without_proof: number of streams that were read since the last new byte, without a proof of the log's end.
+        is_reported: whether the notice about missing output was emitted.
+        started: whether a thread reads the log.
+        done: set when the log was read, or can't be read.
+    """
 
     follow: Callable[[_ReadTask], None]
-    pod: str
-    container: str
-    source: str
-    key: _ContainerRun
+    container: LoggedContainer
+    key: RunKey
+    reader: LogReader = field(default_factory=LogReader)
+    error: str = ""
+    refusals: int = 0
+    is_at_end: bool = False
+    extent: tuple[int, int] = (0, 0)
+    reads_without_proof: int = 0
+    is_reported: bool = False
+    started: bool = False
     done: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def source(self) -> str:
+        """Source of the lines."""
+        return self.container.source
+
     def __call__(self) -> None:
+        self.started = True
         try:
             self.follow(self)
         finally:

@@ -13,12 +13,14 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
   afterwards.
 * The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
   is rotated before they were read.
-* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line. An
-  error of the kubelet itself ("too many open files") is text at the end of the response, without a time.
+* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line
+  (observed with 1.36.3, with and without `follow`). [trainjob.client.log_end][] has the proof of a log's end. An error
+  of the kubelet itself ("too many open files") is text at the end of the response, without a time.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -27,10 +29,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.api_errors import error_from_network
+from trainjob.client.log_end import LastLine
 from trainjob.client.log_position import ContainerRun, LinePosition, LineStatus, LogTime, Position
 from trainjob.errors import ClusterUnreachable
 
 if TYPE_CHECKING:
+    from trainjob.client.log_notices import LoggedContainer
     from trainjob.client.log_takeover import WrittenPart
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
@@ -69,6 +73,18 @@ class LogLine:
         return f"[{self.source}] {self.text}{'…' if self.continued else ''}"
 
 
+class LogNotice(LogLine):
+    """Line of this project about the log of a container, for example that output is missing.
+
+    Its source is empty if it is about all containers of a TrainJob.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"[{self.source}] {self.text}" if self.source else self.text
+
+
 class Tail:
     """The last lines of a log, in bounded memory.
 
@@ -85,8 +101,10 @@ class Tail:
         self._continued = False
 
     def extend(self, lines: list[LogLine]) -> None:
-        """Add lines; frames are left out."""
+        """Add lines; frames and notices are left out."""
         for line in lines:
+            if isinstance(line, LogNotice):
+                continue
             if not line.frame and not self._continued:
                 cut = line.continued or len(line.text) > _MAX_TAIL_CHARACTERS
                 self._lines.append(line.text[:_MAX_TAIL_CHARACTERS] + "…" if cut else line.text)
@@ -112,6 +130,8 @@ class LogReader:
         command: str = "",
         run: ContainerRun | None = None,
         written_part: WrittenPart | None = None,
+        *,
+        container: LoggedContainer | None = None,
     ) -> None:
         """Create a reader that has read nothing yet.
 
@@ -120,7 +140,9 @@ class LogReader:
             command: command that prints the container's log, for each [LogLine][].
             run: the run of the container, for the position of each [LogLine][]; None if positions are not recorded.
             written_part: part of the log that an earlier process has written; None if it has written nothing.
+            container: the container, for notices about a rotated log; None if none are wanted.
         """
+        self._container = container
         self._source, self._command, self._position = source, command, Position()
         self._run, self._written_part = run, written_part
         # The current line, which may continue in the next stream.
@@ -133,6 +155,9 @@ class LogReader:
         self._skips_line = False  # whether that line was returned before
         self._partial_stamp = b""  # part of a time at the end of the last chunk
         self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
+        self._resumed_after: LogTime | None = None  # newest time before this stream; None after its first new line
+        self._is_line_cut = False  # whether it does not have the rest of the line in which the previous stream ended
+        self._last_line = LastLine()
         self._last_error_text = b""
         self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
 
@@ -143,11 +168,11 @@ class LogReader:
 
     @property
     def has_gap(self) -> bool:
-        """Whether the stream repeated no line that was returned before.
+        """Whether the stream did not continue where the previous one ended.
 
         In that case lines were lost in a rotated file, or the stream is the log of another run.
         """
-        return self._position.has_gap
+        return self._position.has_gap or self._is_line_cut
 
     @property
     def first(self) -> LogTime | None:
@@ -156,6 +181,29 @@ class LogReader:
         No other log of the container starts with the same time.
         """
         return self._position.first
+
+    @property
+    def newest(self) -> LogTime | None:
+        """Newest time of a line; None before the first line was read."""
+        return self._position.newest
+
+    def has_read_past(self, last_line: LastLine) -> bool:
+        """Return whether a line was read that is newer than this one."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.newest is not None and self.newest > stamp[0]
+
+    def has_read_to(self, last_line: LastLine, *, nothing_new: bool) -> bool:
+        """Return whether everything up to the log's last line was read.
+
+        Args:
+            last_line: last line of the log, from a separate request.
+            nothing_new: whether the last stream had no line that was not known before. Only then a line of several
+                records counts, because its time can't be compared.
+        """
+        received = self._last_line
+        if received.equals(last_line):
+            return bool(received) or self.newest is None
+        return nothing_new and received.ends_with_text_of(last_line)
 
     def read(self, stream: Any) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
@@ -170,12 +218,15 @@ class LogReader:
         """
         import urllib3
 
-        extent_before, any_bytes = self._extent, False
+        extent_before, any_bytes = self.extent, False
         self._position.resume()
+        self._last_line.begin_stream()
+        self._resumed_after, self._is_line_cut = self.newest, False
         self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 any_bytes = True
+                self._last_line.add(chunk)
                 lines = self._read_chunk(chunk)
                 yield self._written_part.mark(lines) if self._written_part else lines
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -183,12 +234,13 @@ class LogReader:
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
         if not (stream.chunked or "Content-Length" in stream.headers) and (
-            self._extent != extent_before or not any_bytes
+            self.extent != extent_before or not any_bytes
         ):
             raise _stream_error(ConnectionError("the response may be incomplete"))
 
     @property
-    def _extent(self) -> tuple[int, int]:
+    def extent(self) -> tuple[int, int]:
+        """Numbers of complete lines and of bytes after them; they change with each byte."""
         return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
 
     def flush(self) -> list[LogLine]:
@@ -198,10 +250,14 @@ class LogReader:
             self._complete_line(output, ended=False)
         return self._written_part.mark(output) if self._written_part else output
 
-    def discard_line(self) -> None:
-        """Discard the unfinished line, because it belongs to another log."""
-        self._unfinished = False
-        self._pending.clear()
+    def save(self) -> dict[str, Any]:
+        """Return the state, to [restore][] if the next stream is that of another log."""
+        own = ("_position", "_last_line", "_written_part", "_pending")  # that change as lines are read
+        return {**vars(self), **{name: copy.copy(vars(self)[name]) for name in own}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state of [save][]."""
+        vars(self).update(state)
 
     def _read_chunk(self, chunk: bytes) -> list[LogLine]:
         output: list[LogLine] = []
@@ -264,9 +320,24 @@ class LogReader:
                 self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
         if self._unfinished:  # the log no longer has the rest of that line
+            self._is_line_cut = self._has_time
             self._complete_line(output, ended=False)
+        if self._resumed_after and stamp is not None:
+            self._report_rotation(self._resumed_after, stamp[0], output)
         self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
         return line
+
+    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine]) -> None:
+        """Append a notice if a resumed stream did not continue where the previous one ended.
+
+        Args:
+            after: newest time before the stream.
+            until: time of the stream's first new line.
+            output: list of lines.
+        """
+        self._resumed_after = None
+        if self._container and self.has_gap:
+            output.append(self._container.rotated(after, until))
 
     def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:
         """Add bytes to the current line; a frame is returned when the next one begins."""
@@ -349,6 +420,26 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def read_last_line(stream: Any) -> LastLine:
+    """Return the last line of a stream.
+
+    Args:
+        stream: an open urllib3 response.
+
+    Raises:
+        ClusterUnreachable: the stream broke.
+    """
+    import urllib3
+
+    last_line = LastLine()
+    try:
+        for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
+            last_line.add(chunk)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _stream_error(error) from error
+    return last_line
 
 
 def _stream_error(error: Exception) -> ClusterUnreachable:

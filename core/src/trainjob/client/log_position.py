@@ -93,6 +93,11 @@ class Position:
         return datetime.fromtimestamp(self._newest[0] - 1, timezone.utc)
 
     @property
+    def newest(self) -> LogTime | None:
+        """Newest time of a line; None before the first line."""
+        return None if self._newest is _NO_TIME else self._newest
+
+    @property
     def resuming(self) -> bool:
         """Whether the stream was resumed and has not reached its first new line yet."""
         return self._resuming

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, LogNotice
 from trainjob.client.log_position import ContainerRun, LinePosition, LogTime
 
 STORE_SECONDS = 30.0
@@ -24,6 +24,7 @@ SETTLE_SECONDS = 5.0
 
 A written line may still be in a pipe or a socket, and is lost there if its reader is killed at the same moment."""
 _MAX_LOGS = 800  # about 56 kB of JSON: Airflow 3.3 warns above 64 KB, and annotations of an object hold 256 KiB
+_MAX_LATER_RUNS = 100  # runs of a container after one, of which a position shows that the wait had begun
 _CLOCK_SET_BACK, _IS_EXACT = 1, 2
 _NANOSECONDS = 10**9
 
@@ -133,8 +134,16 @@ class LogPositions:
 
     def find_written_part(self, run: ContainerRun) -> WrittenPart | None:
         """Return the part of a log that an earlier process has written, or None."""
-        position = self._stored.get(_hash_key(run))
+        position = self._stored.get(_hash_key(run.key))
         return WrittenPart(position, self._resumed_at) if position or self._may_repeat else None
+
+    def has_read(self, key: tuple[str, str, int]) -> bool:
+        """Return whether an earlier process has written lines of this or a later run.
+
+        Args:
+            key: key of the run, as in [ContainerRun][].
+        """
+        return any(_hash_key((*key[:2], run)) in self._stored for run in range(key[2], key[2] + _MAX_LATER_RUNS))
 
     def to_dict(self, *, is_exact: bool) -> dict[str, Any]:
         """Return the positions as JSON values, at most about 56 kB.
@@ -146,7 +155,7 @@ class LogPositions:
         """
         with self._lock:
             written, self._has_changed = dict(self._written), False
-        own = {_hash_key(run): _to_stored(position, is_exact=is_exact) for run, position in written.items()}
+        own = {_hash_key(run.key): _to_stored(position, is_exact=is_exact) for run, position in written.items()}
         # Until this process has ended in order, it may have written lines of logs that have no newer position yet.
         earlier = {
             key: replace(position, is_exact=position.is_exact and is_exact) for key, position in self._stored.items()
@@ -201,10 +210,10 @@ class WrittenPart:
                 since = stored.newest if stored else position.time
                 span = f"{_format_time(since)} to {_format_time(self._resumed_at)}"
                 reason = "because the process that wrote this log before was killed or lost"
-                yield LogLine(line.source, f"lines from {span} may appear again here, {reason}")
+                yield LogNotice(line.source, f"lines from {span} may appear again here, {reason}")
         elif position.time > self._resumed_at:
             self._is_over = True
-            yield LogLine(line.source, "the following lines appear for the first time")
+            yield LogNotice(line.source, "the following lines appear for the first time")
         yield line
 
     def _compare_logs(self, source: str, position: LinePosition) -> Iterator[LogLine]:
@@ -218,7 +227,7 @@ class WrittenPart:
             self._position = None
         if position.first > stored.newest:
             reason = "the kubelet has rotated this log before this process could read them"
-            yield LogLine(source, f"lines after {_format_time(stored.newest)} may be missing: {reason}")
+            yield LogNotice(source, f"lines after {_format_time(stored.newest)} may be missing: {reason}")
 
     def _is_written(self, line: LogLine, position: LinePosition, stored: StoredPosition) -> bool:
         if not self._is_continued:
@@ -251,8 +260,8 @@ def _to_stored(position: LinePosition, *, is_exact: bool) -> StoredPosition:
     )
 
 
-def _hash_key(run: ContainerRun) -> str:
-    return hashlib.sha256("/".join(map(str, run.key)).encode()).hexdigest()[:12]
+def _hash_key(key: tuple[str, str, int]) -> str:
+    return hashlib.sha256("/".join(map(str, key)).encode()).hexdigest()[:12]
 
 
 def _to_nanoseconds(time: LogTime) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.backoff import retry
-from trainjob.client.log_lines import LogLine, LogReader
-from trainjob.status.nested_fields import get_str
+from trainjob.client.backoff import Backoff, retry
+from trainjob.client.log_end import LastLine
+from trainjob.client.log_lines import LogLine, LogReader, read_last_line
+from trainjob.client.log_notices import LoggedContainer
+from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
 
 _RETRY_SECONDS = 60.0  # of retries while the API server is unavailable
+_MAX_READS_WITHOUT_PROOF = 3  # one after the other and without a new byte
 
 
 def read_log(
@@ -21,7 +25,8 @@ def read_log(
 ) -> None:
     """Emit every line that a container has written until now.
 
-    If a stream breaks, the next one resumes at its position.
+    If a stream breaks, the next one resumes at its position. If the end of the log can't be reached, the last line is a
+    [LogNotice][].
 
     Args:
         cluster: cluster of the pod.
@@ -35,12 +40,12 @@ def read_log(
         NotFound: the pod is gone, and its log with it.
         ClusterError: the request failed.
     """
-    multiple_containers = len(container_statuses(pod)) > 1
-    reader = LogReader(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if multiple_containers else ""))
-    name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
+    log = _describe_container(pod, container)
+    reader = LogReader(log.source, log.command(previous=previous), container=log)
+    has_ended = previous or _has_ended(pod, container)
 
     def read_stream() -> None:
-        stream = cluster.open_log(name, namespace, container, previous=previous, since=reader.since)
+        stream = cluster.open_log(log.pod, log.namespace, container, previous=previous, since=reader.since)
         try:
             for lines in reader.read(stream):
                 for line in lines:
@@ -48,6 +53,53 @@ def read_log(
         finally:
             stream.close()
 
-    retry(read_stream, timeout=_RETRY_SECONDS)
+    last_line: LastLine | None = None
+    backoff, reads_without_proof, missing = Backoff(), 0, False
+    while not missing:
+        extent = reader.extent
+        retry(read_stream, timeout=_RETRY_SECONDS)
+        nothing_new = reader.extent == extent
+        if last_line is None:
+            last_line = retry(lambda: fetch_last_line(cluster, log, previous=previous), timeout=_RETRY_SECONDS)
+        if reader.has_read_to(last_line, nothing_new=nothing_new):
+            break
+        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
+            break
+        reads_without_proof = reads_without_proof + 1 if nothing_new else 0
+        missing = reads_without_proof == _MAX_READS_WITHOUT_PROOF
+        time.sleep(backoff.next())
     for line in reader.flush():
         emit(line)
+    if missing:
+        reason = "its last line is not the one that was received last, or its file was rotated"
+        emit(log.missing(reason, after=reader.newest, previous=previous))
+
+
+def fetch_last_line(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LastLine:
+    """Return the last line of a container's log.
+
+    Args:
+        cluster: cluster of the pod.
+        log: the container.
+        previous: return the last line of the run before the last restart.
+
+    Raises:
+        ClusterError: the log does not exist, or the request failed.
+    """
+    stream = cluster.open_log(log.pod, log.namespace, log.container, previous=previous, tail=1)
+    try:
+        return read_last_line(stream)
+    finally:
+        stream.close()
+
+
+def _describe_container(pod: Mapping[str, Any], container: str) -> LoggedContainer:
+    multiple_containers = len(container_statuses(pod)) > 1
+    source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if multiple_containers else "")
+    name, namespace, uid = (get_str(pod, "metadata", field) for field in ("name", "namespace", "uid"))
+    return LoggedContainer(source, namespace, name, uid, container)
+
+
+def _has_ended(pod: Mapping[str, Any], container: str) -> bool:
+    states = [get_mapping(one, "state") for one in container_statuses(pod) if get_str(one, "name") == container]
+    return any("terminated" in state for state in states)

@@ -12,11 +12,13 @@ from trainjob.client import (
     EventHandler,
     LogFollower,
     LogLine,
+    LogNotice,
     LogPositions,
     ObjectEvent,
     list_warning_lines,
     read_failure_log_tail,
 )
+from trainjob.client.log_notices import pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
@@ -37,7 +39,7 @@ from trainjob.status import (
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.nested_fields import true_conditions
-from trainjob.status.verdict import check_end
+from trainjob.status.verdict import check_end, had_pods
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
@@ -157,9 +159,11 @@ class WaitSession:
             message = f"TrainJob {self._reference} is {verdict}: {result.timeout}; {action_result}"
             raise WaitTimeout(message, hint=result.advice)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
-        pods = self._list_pods()
+        pods, unknown_because = self._list_pods()
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
+        if unknown_because:
+            self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
         end_job, verdict = result.end_job, check_end(verdict, self.policy.job, pods)
         if verdict != result.verdict and self._limits.on_failure is not KillAction.KEEP:
             end_job = True  # it may still run
@@ -254,12 +258,15 @@ class WaitSession:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
         return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
 
-    def _list_pods(self) -> list[dict[str, Any]]:
+    def _list_pods(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the TrainJob's pods, and why they are unknown; empty if they are known."""
         try:
-            pods = self._cluster.list_pods(self._reference.name, self._reference.namespace)
-        except ClusterError:
-            return []
-        return [pod for pod in pods if self._belongs_to_job(ObjectEvent(pod))]
+            listed = self._cluster.list_pods(self._reference.name, self._reference.namespace)
+        except ClusterError as error:
+            return [], f"its pods can't be listed: {error.message}"
+        pods = [pod for pod in listed if self._belongs_to_job(ObjectEvent(pod))]
+        known = pods or self.policy.pods or self.policy.deleted_pods
+        return pods, "" if known or not had_pods(self.policy.job) else "its pods do not exist in this cluster any more"
 
     def _read_log_tail(self, failure: ContainerFailure | None) -> tuple[str, ...]:
         if failure is None:
@@ -294,7 +301,7 @@ class WaitSession:
         return bool(created >= (self._created_at or self.policy.job["metadata"].get("creationTimestamp", "")))
 
     def _on_log(self, line: LogLine) -> None:
-        if progress := self._log_parser.feed(line.text):
+        if not isinstance(line, LogNotice) and (progress := self._log_parser.feed(line.text)):
             self._last_progress = progress
             (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         self._listener.on_log(line)

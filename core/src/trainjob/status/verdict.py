@@ -114,6 +114,14 @@ def derive_verdict(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, An
     return _verdict_from_pods(job, pods)
 
 
+def had_pods(job: Mapping[str, Any]) -> bool:
+    """Return whether pods of a TrainJob have run, as far as its status reports it."""
+    counted = get_list(job, "status", "jobsStatus")
+    return Phase.COMPLETE.value in true_conditions(job) or any(
+        get_int(counts, counter) for counts in counted for counter in ("ready", "succeeded", "failed")
+    )
+
+
 def check_end(verdict: Verdict, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
     """Return the verdict, or a failure if the end is that of another TrainJob's JobSet.
 

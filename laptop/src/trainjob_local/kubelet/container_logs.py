@@ -5,8 +5,9 @@ the end of a line and `P` for a part of a line. Output is written to the file im
 in a newline. So the frames of a progress bar, which end in a carriage return or in nothing, reach a reader while they
 are shown. containerd holds them back until a newline or 16 KiB; a reader gets the same bytes from both.
 
-Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go`. "Since" selects records, not lines:
-if a line begins before that time, its remaining records are returned first, without a time.
+Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go` and `tail.go`. "Since" selects
+records, not lines: if a line begins before that time, its remaining records are returned first, without a time. "Tail"
+counts records, too: the last record of a line is returned as a line, with its own time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -69,7 +71,7 @@ class LogOptions:
 
     Attributes:
         follow: whether to continue until the container has ended.
-        tail: number of lines from the end; None for all.
+        tail: number of records from the end; None for all. A line has several records if it was written in parts.
         since: time of the first record to return, as `format_since` formats it; empty for all.
         limit: maximum number of bytes; None for no limit.
         timestamps: whether each line starts with the time of its first part.
@@ -150,8 +152,10 @@ class ContainerLog:
         with self.path.open("rb") as written:
             if options.tail is None:
                 yield from _parse_records(written)
+            elif options.tail:
+                yield from deque(_parse_records(written), maxlen=options.tail)
             else:
-                yield from _tail_records(list(_parse_records(written)), options.tail)
+                written.seek(0, os.SEEK_END)
             if options.follow:
                 yield from self._follow_records(written, cancelled)
 
@@ -176,14 +180,3 @@ def _parse_records(written: BinaryIO) -> Iterator[bytes]:
         *whole, held = (held + block).split(b"\n")
         yield from whole
     written.seek(-len(held), os.SEEK_CUR)
-
-
-def _tail_records(records: list[bytes], lines: int) -> list[bytes]:
-    """Return the records of the last lines; a line that has not ended counts as a line."""
-    seen = 0
-    for index in range(len(records) - 1, -1, -1):
-        starts = index == 0 or records[index - 1].split(b" ", 3)[2] == b"F"
-        if seen == lines:
-            return records[index + 1 :]
-        seen += starts
-    return records if lines else []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.support.polling import wait_until
-from trainjob.client import Cluster, LogFollower, LogLine
+from trainjob.client import Cluster, LogFollower, LogLine, LogNotice
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 
 SECONDS = 60
@@ -21,6 +21,7 @@ class LogRecorder:
 
     Attributes:
         lines: every line that was read, in order, by source.
+        notices: text of every notice of the follower, with its source.
         follower: the follower under test.
         on_line: called with each line before it is recorded; may block.
     """
@@ -29,6 +30,7 @@ class LogRecorder:
         self.proxied, self.direct, self.name = proxied, direct, name
         self.on_line: Callable[[LogLine], object] = lambda line: None
         self.lines: defaultdict[str, list[LogLine]] = defaultdict(list)
+        self.notices: list[str] = []
         self.follower = LogFollower(proxied, "default", self._record)
         self._changed = threading.Condition()
 
@@ -44,7 +46,10 @@ class LogRecorder:
     def _record(self, line: LogLine) -> None:
         self.on_line(line)
         with self._changed:
-            self.lines[line.source].append(line)
+            if isinstance(line, LogNotice):
+                self.notices.append(str(line))
+            else:
+                self.lines[line.source].append(line)
             self._changed.notify_all()
 
     def create_pod(
@@ -75,7 +80,7 @@ class LogRecorder:
     def wait_until_ended(self, *names: str) -> None:
         """Wait until all pods have ended and the follower knows it."""
         keys = [self.wait_for_phase(name, ("Succeeded", "Failed"))["metadata"]["uid"] for name in names]
-        wait_until(lambda: all(any(key[0] == uid for key in list(self.follower._ended)) for uid in keys), SECONDS)
+        wait_until(lambda: all(any(run[0] == uid for run in list(self.follower._runs._ended)) for uid in keys), SECONDS)
 
     def wait_for_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
         def find() -> dict[str, Any] | None:

@@ -1,0 +1,106 @@
+"""Notices about missing output: the one wording for all of them.
+
+A notice names the container, from which time its output is missing, why, and where to read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from trainjob.client.log_lines import LogNotice
+from trainjob.client.log_position import LogTime
+from trainjob.status.pods import JOBSET_LABEL
+
+POD_IS_GONE = "the pod is gone, and its log with it"
+ONE_PREVIOUS_LOG = "Kubernetes keeps the log of one earlier run only"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedContainer:
+    """A container whose log is read.
+
+    Attributes:
+        source: source of its lines, as in [LogLine][].
+        namespace: namespace of the pod.
+        pod: name of the pod.
+        uid: uid of the pod.
+        container: name of the container.
+    """
+
+    source: str
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+
+    def key(self, run: int) -> tuple[str, str, int]:
+        """Return the key of a run, which is the number of restarts before it."""
+        return self.uid, self.container, run
+
+    def command(self, *, previous: bool = False, after: LogTime | None = None) -> str:
+        """Return the kubectl command that prints the log.
+
+        Args:
+            previous: print the log of the run before the last restart.
+            after: time from which it prints the log; None for the whole log.
+        """
+        since = f" --since-time={format_time(after)}" if after else ""
+        return (
+            f"kubectl logs {self.pod} -c {self.container} -n {self.namespace}{' --previous' if previous else ''}{since}"
+        )
+
+    def missing(
+        self,
+        reason: str,
+        *,
+        after: LogTime | None = None,
+        where: str = "",
+        previous: bool = False,
+        run: int = 0,
+        skipped_runs: int = 0,
+    ) -> LogNotice:
+        """Return the notice that output of the container is missing until its end.
+
+        Args:
+            reason: why it is missing.
+            after: time of the last line that was received; None if none was.
+            where: where to read it; empty for the kubectl command.
+            previous: whether the output is that of the run before the last restart.
+            run: number of restarts before the run whose output is missing.
+            skipped_runs: number of earlier runs, if all output of several runs is missing.
+        """
+        whose = f"run {run + 1} of " if run else ""
+        if skipped_runs:
+            whose = f"{skipped_runs} earlier run{'s' * (skipped_runs > 1)} of "
+        extent = f"after {format_time(after)}" if after else "from its beginning"
+        where = where or f"while the pod exists, read it with: {self.command(previous=previous, after=after)}"
+        text = (
+            f"output of {whose}container {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
+        )
+        return LogNotice(self.source, text)
+
+    def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
+        """Return the notice that lines between two times may be in a rotated log file."""
+        folder = f"/var/log/pods/{self.namespace}_{self.pod}_{self.uid}/{self.container}"
+        return LogNotice(
+            self.source,
+            f"output of container {self.container} of pod {self.pod} may be missing between {format_time(after)} and "
+            f"{format_time(until)}: the kubelet rotated the log file while no stream was open, and serves the newest "
+            f"file only; while the pod exists, its node has the rotated files in {folder}",
+        )
+
+
+def pods_are_unknown(trainjob: str, namespace: str, reason: str) -> LogNotice:
+    """Return the notice that output of any container of a TrainJob may be missing."""
+    selector = f"{JOBSET_LABEL}={trainjob}"
+    return LogNotice(
+        "",
+        f"output of TrainJob {namespace}/{trainjob} may be missing from its beginning: {reason}; while its pods exist, "
+        f"read it with: kubectl logs -l {selector} -n {namespace} --all-containers --prefix --tail=-1",
+    )
+
+
+def format_time(time: LogTime) -> str:
+    """Return a line's time in RFC 3339 format, with whole seconds."""
+    return datetime.fromtimestamp(time[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,204 @@
+"""Tests of logs that can't be read to their ends, on a laptop cluster.
+
+Each line is emitted once, or one notice states which container's output may be missing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.client.logs.log_recorder import SECONDS
+from tests.support.polling import wait_until
+from trainjob.client import LogFollower, LogNotice, ObjectEvent
+from trainjob.client.whole_log import read_log
+from trainjob.errors import ClusterUnreachable
+
+NUMBERS = [str(n) for n in range(1, 101)]
+
+
+class ShortStream:
+    """Response that ends in the normal way after some bytes, as if the kubelet died."""
+
+    def __init__(self, stream, size):
+        self._stream, self._left = stream, size
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def stream(self, **arguments):
+        for chunk in self._stream.stream(**arguments):
+            if part := chunk[: self._left]:
+                yield part
+            self._left -= len(part)
+            if not self._left:
+                return
+
+
+@pytest.fixture
+def shorten(cluster, monkeypatch):
+    """Return a function that shortens the responses with these numbers.
+
+    Requests of a last line are not counted.
+    """
+    open_log = cluster.open_log
+
+    def shorten(size, responses):
+        opened = []
+
+        def open_short(*arguments, **options):
+            stream = open_log(*arguments, **options)
+            if options.get("tail"):
+                return stream
+            opened.append(stream)
+            return ShortStream(stream, size) if len(opened) in responses else stream
+
+        monkeypatch.setattr(cluster, "open_log", open_short)
+
+    return shorten
+
+
+@pytest.fixture
+def ended_pod(recorder):
+    """Return a pod that has printed 100 lines."""
+    name = recorder.create_pod("seq 100")
+    recorder.wait_until_ended(name)
+    return recorder.direct.get_pod(name, "default")
+
+
+def follow_to_end(cluster, pod):
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(pod))
+    follower.finish(SECONDS)
+    return split_notices(lines)
+
+
+def read_whole(cluster, pod):
+    lines = []
+    read_log(cluster, pod, "main", lines.append)
+    return split_notices(lines)
+
+
+def split_notices(lines):
+    notices = [str(line) for line in lines if isinstance(line, LogNotice)]
+    return [line.text for line in lines if not isinstance(line, LogNotice)], notices
+
+
+@pytest.mark.parametrize("read", [follow_to_end, read_whole])
+@pytest.mark.parametrize("size", [0, 33, 34, 1000])
+def test_a_response_that_ends_early_is_continued(cluster, ended_pod, shorten, read, size):
+    shorten(size, responses=[1, 2])
+    assert read(cluster, ended_pod) == (NUMBERS, [])
+
+
+@pytest.mark.parametrize("read", [follow_to_end, read_whole])
+def test_a_log_that_always_ends_early_is_reported_once(cluster, ended_pod, shorten, read):
+    shorten(1000, responses=range(1, 100))
+    lines, [notice] = read(cluster, ended_pod)
+    assert lines[:-1] == NUMBERS[: len(lines) - 1]
+    name = ended_pod["metadata"]["name"]
+    assert f"output of container main of pod {name} may be missing after 20" in notice
+    assert f"kubectl logs {name} -c main -n default --since-time=20" in notice
+
+
+@pytest.mark.parametrize("read", [follow_to_end, read_whole])
+def test_an_empty_log_is_complete(recorder, cluster, read):
+    name = recorder.create_pod("true")
+    recorder.wait_until_ended(name)
+    assert read(cluster, recorder.direct.get_pod(name, "default")) == ([], [])
+
+
+def test_one_small_request_proves_the_end_of_a_log(cluster, ended_pod, monkeypatch):
+    open_log, opened = cluster.open_log, []
+
+    def record(*arguments, **options):
+        opened.append(options.get("tail"))
+        return open_log(*arguments, **options)
+
+    monkeypatch.setattr(cluster, "open_log", record)
+    assert follow_to_end(cluster, ended_pod) == (NUMBERS, [])
+    assert opened == [None, 1]
+
+
+def test_a_pod_that_is_deleted_between_two_reads_is_reported_once(recorder, cluster, ended_pod, shorten, monkeypatch):
+    shorten(1000, responses=[1])
+    open_log, name = cluster.open_log, ended_pod["metadata"]["name"]
+
+    def delete_then_open(*arguments, **options):
+        if options.get("tail"):
+            recorder.delete(name)
+        return open_log(*arguments, **options)
+
+    monkeypatch.setattr(cluster, "open_log", delete_then_open)
+    lines, [notice] = follow_to_end(cluster, ended_pod)
+    assert 0 < len(lines) < 100
+    assert "its pod was deleted before the log was read to the end" in notice
+
+
+def test_silence_after_the_end_is_reported_once(cluster, ended_pod, monkeypatch):
+    def refuse(*_, **__):
+        raise ClusterUnreachable("no route to the node")
+
+    monkeypatch.setattr(cluster, "open_log", refuse)
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(ended_pod))
+    follower.catch_up(0.2)
+    follower.finish(0.2)
+    texts, [notice] = split_notices(lines)
+    assert texts == []
+    assert "may be missing from its beginning: no line of its log arrived for 0.2 s (no route to the node)" in notice
+
+
+def test_a_container_that_runs_on_is_reported(recorder):
+    name = recorder.create_pod("echo 1; sleep 600")
+    recorder.wait_for_lines("1")
+    recorder.follower.finish(0.2)
+    [notice] = recorder.notices
+    assert f"pod {name} may be missing after" in notice
+    assert "the container had not ended 0.2 s after its TrainJob" in notice
+
+
+def test_runs_that_ended_before_the_first_observation_are_reported(recorder, cluster, ended_pod):
+    ended_pod["status"]["containerStatuses"][0]["restartCount"] = 3
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(ended_pod))
+    wait_until(lambda: any("output of 2 earlier runs of container main" in str(line) for line in lines), SECONDS)
+    follower.stop()
+
+
+def test_a_log_without_repeated_lines_was_rotated(recorder, cluster, monkeypatch):
+    """The kubelet serves the newest file only; here, it has the lines from number 51 on."""
+    name = recorder.create_pod("seq 50; sleep 1.1; seq 51 100")
+    recorder.wait_until_ended(name)
+    ended_pod = recorder.direct.get_pod(name, "default")
+    open_log, opened = cluster.open_log, []
+
+    class RotatedStream(ShortStream):
+        def stream(self, **arguments):
+            lines = b"".join(self._stream.stream(**arguments)).splitlines(keepends=True)
+            yield b"".join(lines[self._left :])
+
+    def rotate(*arguments, **options):
+        stream = open_log(*arguments, **{**options, "since": None})
+        if options.get("tail"):
+            return stream
+        opened.append(stream)
+        return ShortStream(stream, 1000) if len(opened) == 1 else RotatedStream(stream, 50)
+
+    monkeypatch.setattr(cluster, "open_log", rotate)
+    lines, [notice] = follow_to_end(cluster, ended_pod)
+    assert lines[-50:] == NUMBERS[50:]
+    assert "the kubelet rotated the log file" in notice
+
+
+def test_a_log_for_which_no_thread_is_free_is_reported(cluster, ended_pod, monkeypatch):
+    """The jobs of a process share the threads."""
+    executor, lines = cluster.ended_log_executor, []
+    monkeypatch.setattr(executor, "_running", executor.max_threads)
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(ended_pod))
+    follower.finish(0.2)
+    _, [notice] = split_notices(lines)
+    assert f"{executor.max_threads} logs of ended containers were being read, which is the limit" in notice

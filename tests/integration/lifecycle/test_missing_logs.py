@@ -1,0 +1,66 @@
+"""Tests of waits that can't read all logs: one notice says which output may be missing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from tests.integration.lifecycle.test_life import make_run_key, recording_listener, shell
+from tests.support.polling import wait_until
+from trainjob.client import Cluster, Connection, LogNotice
+from trainjob.errors import ClusterUnreachable
+from trainjob.lifecycle import Limits, submit, wait, wait_session
+
+
+@pytest.fixture
+def impatient(laptop, monkeypatch):
+    """Yield a client that retries nothing, for waits that read logs for a short time."""
+    monkeypatch.setattr(wait_session, "_LOG_SECONDS", 0.2)
+    with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=0.0)) as opened:
+        yield opened
+
+
+def notices_of(lines):
+    return [str(line) for line in lines if isinstance(line, LogNotice)]
+
+
+def test_unknown_pods_are_reported(cluster, impatient, unique, trainjob_faults):
+    reference = submit(cluster, shell("echo one"), make_run_key(unique))
+    assert wait(cluster, reference).succeeded
+    trainjob_faults.answer(500, times=1000, verb="list", resource="pods")
+    listener, _, lines = recording_listener()
+    assert wait(impatient, reference, listener=listener).succeeded
+    [notice] = notices_of(lines)
+    job = f"{reference.namespace}/{reference.name}"
+    assert f"output of TrainJob {job} may be missing from its beginning: its pods can't be listed" in notice
+    assert f"kubectl logs -l jobset.sigs.k8s.io/jobset-name={reference.name}" in notice
+
+
+def test_deleted_pods_are_reported(cluster, impatient, unique):
+    reference = submit(cluster, shell("echo one"), make_run_key(unique))
+    assert wait(cluster, reference).succeeded
+    for pod in cluster.list_pods(reference.name, reference.namespace):
+        path = f"/api/v1/namespaces/{reference.namespace}/pods/{pod['metadata']['name']}"
+        cluster._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
+    wait_until(lambda: not cluster.list_pods(reference.name, reference.namespace), 60)
+    listener, _, lines = recording_listener()
+    assert wait(impatient, reference, listener=listener).succeeded  # its informer lists the pods anew
+    [notice] = notices_of(lines)
+    assert "its pods do not exist in this cluster any more" in notice
+
+
+def test_a_log_that_is_silent_before_the_job_is_deleted_is_reported(cluster, impatient, unique, monkeypatch):
+    """The wait ends the failed TrainJob, and its log is deleted with it."""
+
+    def refuse(*_, **__):
+        raise ClusterUnreachable("no route to the node")
+
+    monkeypatch.setattr(impatient, "open_log", refuse)
+    reference = submit(cluster, shell("echo one; exit 3"), make_run_key(unique))
+    listener, _, lines = recording_listener()
+    assert not wait(impatient, reference, limits=Limits(), listener=listener).succeeded
+    notices = notices_of(lines)
+    assert notices
+    assert all("container node of pod" in notice and "from its beginning" in notice for notice in notices)
+    assert len(set(notices)) == len(notices)
