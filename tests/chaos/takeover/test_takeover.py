@@ -46,12 +46,11 @@ class CountingJob:
     def __init__(self, laptop, cluster, folder):
         self._kubeconfig, self._folder = str(laptop.kubeconfig), folder
         self._end = folder / "end"
-        count = f"n=0; while [ ! -e {self._end} ]; do n=$((n+1)); echo line $n; sleep 0.02; done; printf 'last %d' $n"
+        count = f"n=0; while [ ! -e {self._end} ]; do n=$((n+1)); echo line $n; sleep 0.1; done; printf 'last %d' $n"
         job = TrainJob(trainer={"image": "busybox", "command": ["sh", "-c", count], "num_nodes": NODES})
         self._reference = submit(cluster, job, RunKey("test", "takeover", "count", uuid.uuid4().hex))
         self.output = folder / "output"
         self.output.touch()
-        self.stored_sizes = []
 
     def start_waiter(self):
         arguments = [self._kubeconfig, json.dumps(self._reference.to_dict()), self._folder / "store", self.output]
@@ -60,8 +59,12 @@ class CountingJob:
     def wait_for_new_lines(self, process):
         """Wait until a new waiter has written lines of all pods."""
         written = self.output.stat().st_size
-        wait_until(lambda: has_all_pods(self.output.read_bytes()[written:]) or process.poll() is not None, 120)
-        assert process.poll() is None
+        try:
+            wait_until(lambda: has_all_pods(self.output.read_bytes()[written:]) or process.poll() is not None, 120)
+            assert process.poll() is None
+        except AssertionError:
+            process.kill()
+            raise
 
     def end(self):
         self._end.touch()
@@ -105,13 +108,15 @@ def count_lines(text):
 def run_waiters(laptop, cluster, folder, ends, random_numbers):
     folder.mkdir()
     job = CountingJob(laptop, cluster, folder)
-    for end in ends:
-        process = job.start_waiter()
-        job.wait_for_new_lines(process)
-        time.sleep(random_numbers.uniform(0.0, 3 * SECONDS))  # the moment of the end is random
-        process.send_signal(ENDS[end])
-        assert process.wait(60) == (0 if end == "orderly hand-over" else -signal.SIGKILL)
-    job.end()
+    try:
+        for end in ends:
+            with job.start_waiter() as process:
+                job.wait_for_new_lines(process)
+                time.sleep(random_numbers.uniform(0.0, 3 * SECONDS))  # the moment of the end is random
+                process.send_signal(ENDS[end])
+                assert process.wait(60) == (0 if end == "orderly hand-over" else -signal.SIGKILL)
+    finally:
+        job.end()
     return count_lines(job.output.read_text())
 
 
@@ -135,7 +140,7 @@ def test_the_log_continues(laptop, cluster, tmp_path, random_numbers, evidence, 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_the_log_continues_over_a_hundred_waiters(laptop, cluster, tmp_path, random_numbers, evidence, end):
-    jobs, ends = 5, 20
+    jobs, ends = 3, 35
     with ThreadPoolExecutor(jobs) as threads:
         results = list(
             threads.map(
@@ -148,7 +153,7 @@ def test_the_log_continues_over_a_hundred_waiters(laptop, cluster, tmp_path, ran
 
 @pytest.mark.slow
 def test_the_log_continues_over_waiters_that_end_in_both_ways(laptop, cluster, tmp_path, random_numbers, evidence):
-    jobs, ends = 5, 20
+    jobs, ends = 3, 35
     plans = [[random_numbers.choice([*ENDS]) for _ in range(ends)] for _ in range(jobs)]
     with ThreadPoolExecutor(jobs) as threads:
         results = list(
