@@ -30,9 +30,9 @@ class TrainJobTrigger(BaseTrigger):
     * `{"reference": {...}, "outcome": {...}, "receipt": {...}, "deadline": ...}`: the TrainJob has ended, with success
       or not; see `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at its end, such as an
       export's receipt, or empty. `deadline` is the trigger's argument, which another attempt keeps.
-    * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's
-      class. After an error that is not in `trainjob.errors`, such as an ImportError, the TrainJob continues until the
-      operator decides about it.
+    * `{"reference": {...}, "error": "...", "kind": "WaitTimeout", "retryable": true}`: the wait ended before that;
+      `kind` is the error's class. After an error that is not in `trainjob.errors`, such as an ImportError, the
+      TrainJob continues until the operator decides about it.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
         from trainjob_airflow.log_positions import stored_positions
+        from trainjob_airflow.task_errors import event_from_error
         from trainjob_airflow.task_log import create_line_writer, triggerer_log
         from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
@@ -102,7 +103,7 @@ class TrainJobTrigger(BaseTrigger):
                         cluster, reference, limits=limits, listener=listener, positions=positions
                     )
         except TrainJobError as error:
-            return {"error": str(error), "kind": type(error).__name__}
+            return event_from_error(error)
         return {"outcome": outcome.to_dict(), "receipt": progress.step_result, "deadline": self.deadline}
 
     async def on_kill(self) -> None:
