@@ -113,7 +113,6 @@ CALLS = {
     "suspend": lambda cluster: apply_kill_action(cluster, REFERENCE, "suspend"),
     "suspend until adopted": lambda cluster: suspend_until_adopted(cluster, REFERENCE),
     "resume": lambda cluster: set_suspended(cluster, NAME, "team", suspended=False),
-    "check external": lambda cluster: check_external(cluster, SELECTOR),
     "sweep": lambda cluster: sweep(cluster, namespace="team", finished_for=timedelta(0), has_ended=lambda _: True),
     "describe": with_trainjob(lambda cluster, job: describe(cluster, job).to_dict()),
     "find model": with_trainjob(find_model),
@@ -121,15 +120,16 @@ CALLS = {
         row.to_dict() for row in check_namespace(cluster.platform.inspect("team", "torch-distributed"), NOW)
     ],
 }
-# They use a thread, which repeats its requests.
+# They use threads and wait for them.
 WATCHES = {
     "watch TrainJobs": follow(lambda cluster: cluster.trainjob_informer("team")),
+    "check external": lambda cluster: check_external(cluster, SELECTOR),
     "watch pods": follow(lambda cluster: cluster.pod_informer("team")),
 }
 UNEXPECTED = ("an event handler failed", "TypeError", "KeyError", "AttributeError", "IndexError", "RuntimeError")
 PROFILE = settings.default or settings()
 SHARE = PROFILE.max_examples / 100  # hypothesis has 100 unless a profile sets another number
-EXAMPLES, WATCH_EXAMPLES = 2700, 200
+EXAMPLES, WATCH_EXAMPLES = 2800, 200
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +144,7 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr("trainjob.lifecycle.submission.time", fake_time)
     monkeypatch.setattr("trainjob.client.whole_log._RETRY_SECONDS", 0.0)
     monkeypatch.setattr("trainjob.lifecycle.end_checks.ACTIVE_PODS_SECONDS", 0.01)
+    monkeypatch.setattr("trainjob.lifecycle.wait_session._LOG_SECONDS", 0.01)
     timings = InformerTimings(stop_delay=0.0, poll_interval=0.001, backoff=lambda: Backoff(0.001, 0.001))
     monkeypatch.setattr("trainjob.client.informer.InformerTimings", lambda: timings)
 
