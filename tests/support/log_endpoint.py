@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import urllib3
 from hypothesis import strategies as st
 
+from trainjob.client import LogLine
+from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterUnreachable
+
+Record = tuple[int, str, bytes]
 
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -18,10 +24,10 @@ class FakeStream:
 
     chunked = True
 
-    def __init__(self, *chunks, broken=False):
+    def __init__(self, *chunks: bytes, broken: bool = False) -> None:
         self.chunks, self.is_broken = chunks, broken
 
-    def stream(self, amt, decode_content):
+    def stream(self, amt: int, decode_content: bool) -> Iterator[bytes]:
         for chunk in self.chunks:
             yield from (chunk[at : at + amt] for at in range(0, len(chunk), amt))
         if self.is_broken:
@@ -35,12 +41,13 @@ class LogEndpoint:
     bytes). `hours` is the node's offset from UTC.
     """
 
-    def __init__(self, records, hours=0):
+    def __init__(self, records: Sequence[Record], hours: int = 0) -> None:
         self.records, self.zone = records, timezone(timedelta(hours=hours))
 
-    def respond(self, since, count):
+    def respond(self, since: datetime | None, count: int) -> bytes:
         """Return the response when the runtime has written the first `count` records."""
-        sent, new_line = [], True
+        sent: list[bytes] = []
+        new_line = True
         earliest = -1 if since is None else round((since - EPOCH).total_seconds()) * 10**9
         for moment, tag, text in self.records[:count]:
             if moment >= earliest:
@@ -48,22 +55,23 @@ class LogEndpoint:
             new_line = tag == "F" or not text
         return b"".join(sent)
 
-    def format_timestamp(self, moment):
+    def format_timestamp(self, moment: int) -> bytes:
         whole = (EPOCH + timedelta(seconds=moment // 10**9)).astimezone(self.zone)
         zone = whole.strftime("%z")
         shown = "Z" if zone == "+0000" else f"{zone[:3]}:{zone[3:]}"
         return f"{whole:%Y-%m-%dT%H:%M:%S}.{moment % 10**9:09d}{shown} ".encode()
 
 
-def last_frame(line):
+def last_frame(line: bytes) -> str:
     """Return the text of a line that a terminal shows at its end."""
     frames = [frame for frame in line.split(b"\r") if frame]
     return (frames[-1] if frames else b"").decode(errors="replace")
 
 
-def join_lines(lines):
+def join_lines(lines: Iterable[LogLine]) -> list[str]:
     """Return the texts of whole lines, joined from their pieces, without frames."""
-    texts, held = [], ""
+    texts: list[str] = []
+    held = ""
     for line in lines:
         held += line.text
         if not line.continued:
@@ -73,8 +81,8 @@ def join_lines(lines):
     return texts
 
 
-def read_lines(reader, *chunks, broken=False):
-    lines = []
+def read_lines(reader: LogReader, *chunks: bytes, broken: bool = False) -> list[LogLine]:
+    lines: list[LogLine] = []
     try:
         for batch in reader.read(FakeStream(*chunks, broken=broken)):
             lines += batch
@@ -83,7 +91,7 @@ def read_lines(reader, *chunks, broken=False):
     return lines
 
 
-def split_at(data, cuts):
+def split_at(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     edges = [0, *sorted(cuts), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(edges)]
 
@@ -98,13 +106,14 @@ contents = st.one_of(
 
 
 @st.composite
-def log_records(draw, out_of_order=False):
+def log_records(draw: Any, out_of_order: bool = False) -> list[Record]:
     """Generate the records of a log, in which each line is one or several records.
 
     With `out_of_order`, lines may be up to a second older than earlier lines. No record except the first of a line
     starts with a time, because a stream that begins there could not be distinguished from a stream with a new line.
     """
-    records, newest = [], 0
+    records: list[Record] = []
+    newest = 0
     now = draw(st.integers(10**9, 3 * 10**9))
     for line in draw(st.lists(contents, max_size=10)):
         pieces = draw(st.sampled_from([1, 1, 1, 2, 3]))
@@ -119,11 +128,11 @@ def log_records(draw, out_of_order=False):
             newest = max(newest, now)
             now = newest - draw(st.integers(0, 10**9))
     if records and draw(st.booleans()) and records[-1][2]:
-        records[-1] = (*records[-1][:1], "P", records[-1][2])  # no newline at the end
+        records[-1] = (records[-1][0], "P", records[-1][2])  # no newline at the end
     return records
 
 
-def written_lines(records):
+def written_lines(records: Sequence[Record]) -> list[bytes]:
     """Return the lines as the process wrote them."""
     text = b"".join(text + b"\n" * (tag == "F") for _, tag, text in records)
     *lines, rest = text.split(b"\n")

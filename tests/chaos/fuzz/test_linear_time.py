@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from trainjob.client.api_errors import error_from_status
-from trainjob.client.log_lines import LogReader
+from trainjob.client.log_reader import LogReader
 from trainjob.errors import InvalidSpec, redact_credentials
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.torchtune.arguments import _quote_if_needed

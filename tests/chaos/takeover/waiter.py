@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainjob.client import Cluster, Connection, LogPositions, LogWriter
@@ -34,7 +35,7 @@ class FileStore:
         new.write_text(json.dumps(self._positions.to_dict(is_exact=is_exact)))
         new.replace(self._path)
 
-    def run(self, seconds: float, write) -> None:
+    def run(self, seconds: float, write: Callable[[str], None]) -> None:
         while True:
             self._changed.wait()
             self._changed.clear()
@@ -62,8 +63,9 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     cluster = Cluster(Connection(kubeconfig=kubeconfig))
     signal.signal(signal.SIGTERM, stop)
     store.store(is_exact=False)
+    log = LogWriter().open(write, positions.record)
     try:
-        with LogWriter().open(write, positions.record) as log:
+        with log:
             threading.Thread(target=store.run, args=(float(seconds), write), daemon=True).start()
             wait(cluster, reference, listener=ProgressLog(reference, log.report, log=log).listener, positions=positions)
     except Stopped:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from tests.support.log_endpoint import FakeStream, LogEndpoint, read_lines, split_at
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogNotice, LogReader, read_last_line
+from trainjob.client.log_lines import LogNotice
 from trainjob.client.log_notices import LoggedContainer, pods_are_unknown
+from trainjob.client.log_reader import LogReader, read_last_line
 
 CONTAINER = LoggedContainer("node-0", "team", "tune-node-0-0-x", "7f8a", "node")
 SECOND = 10**9

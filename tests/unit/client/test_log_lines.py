@@ -22,7 +22,8 @@ from tests.support.log_endpoint import (
     split_at,
     written_lines,
 )
-from trainjob.client.log_lines import LogLine, LogReader, Tail
+from trainjob.client.log_lines import LogLine, Tail
+from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterUnreachable
 
 LONGEST = 1 << 18

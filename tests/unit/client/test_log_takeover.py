@@ -24,7 +24,7 @@ from tests.support.log_endpoint import (
     split_at,
     written_lines,
 )
-from trainjob.client.log_lines import LogReader
+from trainjob.client.log_reader import LogReader
 from trainjob.client.log_takeover import LogPositions, StoredPosition
 
 UID = "7f8a"

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.log_lines import LogReader, Tail
+from trainjob.client.log_lines import Tail
+from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterError
 from trainjob.status.diagnostics import event_time
 from trainjob.status.nested_fields import get_str

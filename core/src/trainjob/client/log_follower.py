@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff
 from trainjob.client.container_runs import ContainerRuns, RunKey
-from trainjob.client.log_lines import LogLine, LogNotice, LogReader, Tail
+from trainjob.client.log_lines import LogLine, LogNotice, Tail
 from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedContainer
 from trainjob.client.log_position import LogTime
+from trainjob.client.log_reader import LogReader
 from trainjob.client.log_takeover import LogPositions
 from trainjob.client.whole_log import fetch_last_line
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied

@@ -11,10 +11,10 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from trainjob.client.log_lines import LogLine, LogNotice
+from trainjob.client.log_notices import format_time
 from trainjob.client.log_position import ContainerRun, LinePosition, LogTime
 
 STORE_SECONDS = 30.0
@@ -68,7 +68,7 @@ class StoredPosition:
             return None
         first, past_first, lines_in_window, lines, unfinished_bytes, flags = values
         try:
-            _format_time(newest := _to_log_time(first + past_first))
+            format_time(newest := _to_log_time(first + past_first))
         except (ValueError, OverflowError):
             return None
         clock_set_back, is_exact = bool(flags & _CLOCK_SET_BACK), bool(flags & _IS_EXACT)
@@ -141,7 +141,7 @@ class LogPositions:
         """Return whether an earlier process has written lines of this or a later run.
 
         Args:
-            key: key of the run, as in [ContainerRun][].
+            key: key of the run, as in `ContainerRun`.
         """
         return any(_hash_key((*key[:2], run)) in self._stored for run in range(key[2], key[2] + _MAX_LATER_RUNS))
 
@@ -208,7 +208,7 @@ class WrittenPart:
             self._is_over = bool(stored and stored.is_exact) or position.time > self._resumed_at
             if not self._is_over:
                 since = stored.newest if stored else position.time
-                span = f"{_format_time(since)} to {_format_time(self._resumed_at)}"
+                span = f"{format_time(since)} to {format_time(self._resumed_at)}"
                 reason = "because the process that wrote this log before was killed or lost"
                 yield LogNotice(line.source, f"lines from {span} may appear again here, {reason}")
         elif position.time > self._resumed_at:
@@ -227,7 +227,7 @@ class WrittenPart:
             self._position = None
         if position.first > stored.newest:
             reason = "the kubelet has rotated this log before this process could read them"
-            yield LogNotice(source, f"lines after {_format_time(stored.newest)} may be missing: {reason}")
+            yield LogNotice(source, f"lines after {format_time(stored.newest)} may be missing: {reason}")
 
     def _is_written(self, line: LogLine, position: LinePosition, stored: StoredPosition) -> bool:
         if not self._is_continued:
@@ -271,7 +271,3 @@ def _to_nanoseconds(time: LogTime) -> int:
 def _to_log_time(nanoseconds: int) -> LogTime:
     seconds, fraction = divmod(nanoseconds, _NANOSECONDS)
     return seconds, b"%09d" % fraction
-
-
-def _format_time(time: LogTime) -> str:
-    return datetime.fromtimestamp(time[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

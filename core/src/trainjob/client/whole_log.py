@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff, retry
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine, LogReader, read_last_line
+from trainjob.client.log_lines import LogLine
 from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_reader import LogReader, read_last_line
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
 

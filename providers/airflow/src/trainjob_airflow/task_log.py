@@ -30,7 +30,7 @@ def create_line_writer(write: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that writes a line of a TrainJob to the task's log with `write`.
 
     Control characters are shown as text, because `airflow tasks test` and `dag.test()` print the log on a terminal.
-    Colors stay, because Airflow's log page renders them (it contains the library Anser; Airflow 3.3.2).
+    Colors stay, because Airflow's log page renders them (Airflow 3.3.2).
     """
     from trainjob.control_characters import escape_control_characters
 

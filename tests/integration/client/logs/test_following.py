@@ -15,7 +15,7 @@ from tests.integration.client.logs.log_recorder import SECONDS, LogRecorder, com
 from tests.support.polling import wait_until
 from trainjob.client import Backoff, LogFollower, ObjectEvent
 from trainjob.client.bounded_executor import BoundedExecutor
-from trainjob.client.log_lines import LogReader
+from trainjob.client.log_reader import LogReader
 
 NUMBERS = [str(n) for n in range(1, 1001)]
 SLOW_SCRIPT = "for i in $(seq 1 1000); do echo $i; [ $((i % 100)) != 0 ] || sleep 0.1; done"

@@ -1,0 +1,378 @@
+"""Parser of container logs that arrive in streams which may end anywhere.
+
+It returns lines, frames of progress bars and pieces of long lines. These facts about the log endpoint are from
+Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs.go`):
+
+* A container runtime writes records of up to 16 KiB. It writes a longer line as several records, each with its time.
+  The endpoint joins them: a line of any length has one time, that of its first record. Carriage returns are ordinary
+  bytes. If a log ends without a newline, the response does, too.
+* The time has the node's own offset from UTC, and always nine digits of a fraction.
+* `sinceTime` selects records, not lines. If a line began earlier, the rest of it comes first, without a time.
+* A line of standard error may come between two records of a line of standard output. The endpoint then appends it to
+  the first record, and the rest of the standard output follows as a line of its own. No reader can separate them
+  afterwards.
+* The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
+  is rotated before they were read.
+* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line
+  (observed with 1.36.3, with and without `follow`). [trainjob.client.log_end][] has the proof of a log's end. An error
+  of the kubelet itself ("too many open files") is text at the end of the response, without a time.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from trainjob.client.api_errors import error_from_network
+from trainjob.client.log_end import LastLine
+from trainjob.client.log_lines import LogLine
+from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_position import ContainerRun, LinePosition, LineStatus, LogTime, Position
+from trainjob.client.log_takeover import WrittenPart
+from trainjob.errors import ClusterUnreachable
+
+_CHUNK_BYTES = 1 << 16  # read from the network at once
+_MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
+_PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
+
+
+class LogReader:
+    """Reader of one container's log that returns every line once, in bounded memory.
+
+    It reads one stream after the other. Each stream continues where the previous one ended, at any byte. A line is
+    returned when its end has arrived. After the end of the log, [flush][] returns the last line if it has
+    no end.
+    """
+
+    def __init__(
+        self,
+        source: str = "",
+        command: str = "",
+        run: ContainerRun | None = None,
+        written_part: WrittenPart | None = None,
+        *,
+        container: LoggedContainer | None = None,
+    ) -> None:
+        """Create a reader that has read nothing yet.
+
+        Args:
+            source: name of the container in each [LogLine][].
+            command: command that prints the container's log, for each [LogLine][].
+            run: the run of the container, for the position of each [LogLine][]; None if positions are not recorded.
+            written_part: part of the log that an earlier process has written; None if it has written nothing.
+            container: the container, for notices about a rotated log; None if none are wanted.
+        """
+        self._container = container
+        self._source, self._command, self._position = source, command, Position()
+        self._run, self._written_part = run, written_part
+        # The current line, which may continue in the next stream.
+        self._unfinished, self._has_time = False, True
+        self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
+        self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
+        self._bytes_to_skip = 0  # bytes of the line that this stream repeats
+        # The state of the current stream.
+        self._in_line = False  # whether the last chunk ended within a line
+        self._skips_line = False  # whether that line was returned before
+        self._partial_stamp = b""  # part of a time at the end of the last chunk
+        self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
+        self._resumed_after: LogTime | None = None  # newest time before this stream; None after its first new line
+        self._is_line_cut = False  # whether it does not have the rest of the line in which the previous stream ended
+        self._last_line = LastLine()
+        self._last_error_text = b""
+        self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
+
+    @property
+    def since(self) -> datetime | None:
+        """Time at which the next stream has to begin; None for the beginning of the log."""
+        return self._position.since
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the stream did not continue where the previous one ended.
+
+        In that case lines were lost in a rotated file, or the stream is the log of another run.
+        """
+        return self._position.has_gap or self._is_line_cut
+
+    @property
+    def first(self) -> LogTime | None:
+        """Time of the log's first line; None before that line was read.
+
+        No other log of the container starts with the same time.
+        """
+        return self._position.first
+
+    @property
+    def newest(self) -> LogTime | None:
+        """Newest time of a line; None before the first line was read."""
+        return self._position.newest
+
+    def has_read_past(self, last_line: LastLine) -> bool:
+        """Return whether a line was read that is newer than this one."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.newest is not None and self.newest > stamp[0]
+
+    def has_read_to(self, last_line: LastLine, *, nothing_new: bool) -> bool:
+        """Return whether everything up to the log's last line was read.
+
+        Args:
+            last_line: last line of the log, from a separate request.
+            nothing_new: whether the last stream had no line that was not known before. Only then a line of several
+                records counts, because its time can't be compared.
+        """
+        received = self._last_line
+        if received.equals(last_line):
+            return bool(received) or self.newest is None
+        return nothing_new and received.ends_with_text_of(last_line)
+
+    def read(self, stream: Any) -> Iterator[list[LogLine]]:
+        """Yield the new lines of a stream as they arrive, many lines at once.
+
+        An empty list means that a part of the stream arrived without a new line.
+
+        Args:
+            stream: an open urllib3 response.
+
+        Raises:
+            ClusterUnreachable: the stream broke; open the next one.
+        """
+        import urllib3
+
+        extent_before, any_bytes = self.extent, False
+        self._position.resume()
+        self._last_line.begin_stream()
+        self._resumed_after, self._is_line_cut = self.newest, False
+        self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
+        try:
+            for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
+                any_bytes = True
+                self._last_line.add(chunk)
+                lines = self._read_chunk(chunk)
+                yield self._written_part.mark(lines) if self._written_part else lines
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _stream_error(error) from error
+        # A response may state neither its length nor its end, for example if its headers were cut. Such a response
+        # counts as complete only if it repeated known lines and had nothing new.
+        if not (stream.chunked or "Content-Length" in stream.headers) and (
+            self.extent != extent_before or not any_bytes
+        ):
+            raise _stream_error(ConnectionError("the response may be incomplete"))
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Numbers of complete lines and of bytes after them; they change with each byte."""
+        return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
+
+    def flush(self) -> list[LogLine]:
+        """Return the last line if no newline ends it; call this after the log's end."""
+        output: list[LogLine] = []
+        if self._unfinished:
+            self._complete_line(output, ended=False)
+        return self._written_part.mark(output) if self._written_part else output
+
+    def save(self) -> dict[str, Any]:
+        """Return the state, to [restore][] if the next stream is that of another log."""
+        own = ("_position", "_last_line", "_written_part", "_pending")  # that change as lines are read
+        return {**vars(self), **{name: copy.copy(vars(self)[name]) for name in own}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state of [save][]."""
+        vars(self).update(state)
+
+    def _read_chunk(self, chunk: bytes) -> list[LogLine]:
+        output: list[LogLine] = []
+        if self._in_line:
+            chunk = self._continue_line(chunk, output)
+        if self._in_line:
+            return output
+        *lines, tail = (self._partial_stamp + chunk).split(b"\n")
+        for line in lines:
+            self._read_line(line, output)
+        self._partial_stamp = tail if _PARTIAL_STAMP.fullmatch(tail) else b""
+        if not self._partial_stamp and tail:
+            content = self._begin_line(tail, output)
+            self._in_line, self._skips_line = True, content is None
+            if content:
+                self._add_bytes(content, output)
+        return output
+
+    def _continue_line(self, chunk: bytes, output: list[LogLine]) -> bytes:
+        """Add bytes to the line in which the previous chunk ended, and return the bytes after it."""
+        content, newline, remaining = chunk.partition(b"\n")
+        if not self._skips_line:
+            self._add_bytes(content, output)
+        if newline:
+            self._in_line = False
+            if not self._skips_line:
+                self._end_line(output)
+        return remaining
+
+    def _read_line(self, line: bytes, output: list[LogLine]) -> None:
+        content = self._begin_line(line, output)
+        if content is None:
+            return
+        # The fast path for nearly all lines.
+        if self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content:
+            self._position.end_line()
+            position = self._position.after_line(self._run) if self._run else None
+            output.append(
+                LogLine(self._source, content.decode(errors="replace"), False, False, self._command, position)
+            )
+            self._unfinished = False
+        else:
+            self._add_bytes(content, output)
+            self._end_line(output)
+
+    def _begin_line(self, line: bytes, output: list[LogLine]) -> bytes | None:
+        """Return a line's bytes without its time, or None if the line was returned before."""
+        first, self._expects_first_line = self._expects_first_line, False
+        stamp = self._parse_stamp(line)
+        if stamp is None:
+            if first:  # the rest of a line that began before the requested second
+                return None
+        else:
+            time, line = stamp
+            status = self._position.begin_line(time)
+            if status is LineStatus.RETURNED:
+                return None
+            if status is LineStatus.PARTIAL:
+                self._pending.clear()
+                self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
+                return line
+        if self._unfinished:  # the log no longer has the rest of that line
+            self._is_line_cut = self._has_time
+            self._complete_line(output, ended=False)
+        if self._resumed_after and stamp is not None:
+            self._report_rotation(self._resumed_after, stamp[0], output)
+        self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
+        return line
+
+    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine]) -> None:
+        """Append a notice if a resumed stream did not continue where the previous one ended.
+
+        Args:
+            after: newest time before the stream.
+            until: time of the stream's first new line.
+            output: list of lines.
+        """
+        self._resumed_after = None
+        if self._container and self.has_gap:
+            output.append(self._container.rotated(after, until))
+
+    def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:
+        """Add bytes to the current line; a frame is returned when the next one begins."""
+        if self._bytes_to_skip:
+            cut = min(self._bytes_to_skip, len(content))
+            self._bytes_to_skip -= cut
+            content = content[cut:]
+        if self._carriage_returns or b"\r" in content:
+            content = self._split_frames(content, output)
+        self._pending += content
+        while len(self._pending) > _MAX_LINE_BYTES:
+            cut = _character_boundary_before(self._pending, _MAX_LINE_BYTES)
+            position = self._get_position(self._returned_bytes + cut)
+            output.append(self._create_line(self._pending[:cut], continued=True, position=position))
+            self._discard_bytes(cut)
+
+    def _split_frames(self, content: bytes, output: list[LogLine]) -> bytes:
+        """Append the complete frames to the list, and return the remaining bytes.
+
+        A frame is complete when other bytes follow it. The remaining bytes may be the last frame.
+        """
+        body, last = content.rstrip(b"\r"), b""
+        if body:
+            *frames, last = (b"\r" * bool(self._carriage_returns) + body).split(b"\r")
+            if frames:
+                frames[0] = bytes(self._pending) + frames[0]
+                output += [self._create_line(text, frame=True) for text in frames if text]
+                self._returned_bytes += len(self._pending) + self._carriage_returns + len(body) - len(last)
+                self._pending.clear()
+                self._carriage_returns = 0
+        self._carriage_returns += len(content) - len(body)
+        if not (self._pending or last):
+            self._returned_bytes += self._carriage_returns
+            self._carriage_returns = 0
+        return last
+
+    def _discard_bytes(self, count: int) -> None:
+        del self._pending[:count]
+        self._returned_bytes += count
+
+    def _end_line(self, output: list[LogLine]) -> None:
+        if self._has_time:
+            self._position.end_line()
+        self._complete_line(output)
+
+    def _complete_line(self, output: list[LogLine], *, ended: bool = True) -> None:
+        text = bytes(self._pending)
+        position = self._get_position(0 if ended else self._returned_bytes + len(text) + self._carriage_returns)
+        self._pending.clear()
+        self._unfinished, self._returned_bytes, self._carriage_returns = False, 0, 0
+        if not self._has_time:
+            if text == self._last_error_text:  # the kubelet's error text, which each stream repeats
+                return
+            self._last_error_text = text
+        output.append(self._create_line(text, position=position))
+
+    def _create_line(
+        self,
+        text: bytes | bytearray,
+        *,
+        frame: bool = False,
+        continued: bool = False,
+        position: LinePosition | None = None,
+    ) -> LogLine:
+        return LogLine(self._source, text.decode(errors="replace"), frame, continued, self._command, position)
+
+    def _get_position(self, unfinished_bytes: int) -> LinePosition | None:
+        """Return the position after the current line, or None if the line has no time."""
+        return self._position.after_line(self._run, unfinished_bytes) if self._run and self._has_time else None
+
+    def _parse_stamp(self, line: bytes) -> tuple[LogTime, bytes] | None:
+        found = _STAMP.match(line)
+        if found is None:
+            return None
+        day, fraction, zone = found.groups(b"")
+        if (day, zone) != self._cached_stamp:
+            try:
+                time = datetime.fromisoformat(day.decode() + zone.decode().replace("Z", "+00:00"))
+            except ValueError:
+                return None
+            self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
+        return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def read_last_line(stream: Any) -> LastLine:
+    """Return the last line of a stream.
+
+    Args:
+        stream: an open urllib3 response.
+
+    Raises:
+        ClusterUnreachable: the stream broke.
+    """
+    import urllib3
+
+    last_line = LastLine()
+    try:
+        for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
+            last_line.add(chunk)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _stream_error(error) from error
+    return last_line
+
+
+def _stream_error(error: Exception) -> ClusterUnreachable:
+    return error_from_network(error, server="the API server", doing="read pods/log")
+
+
+def _character_boundary_before(text: bytearray, cut: int) -> int:
+    """Return the last index up to `cut` that is not within a UTF-8 character."""
+    for index in range(cut, cut - 4, -1):
+        if text[index] & 0xC0 != 0x80:  # no continuation byte of UTF-8
+            return index
+    return cut  # the text is not UTF-8
