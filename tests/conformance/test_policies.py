@@ -16,6 +16,7 @@ from tests.conformance.runtimes import create_own_runtime, create_runtime, never
 from tests.support.polling import wait_until
 from tests.support.trainjobs import IMAGE, JOBSET, list_pods
 from trainjob import CustomTrainerContainer, RunKey, Runtime, TrainJob, Workspace
+from trainjob.client import LogLine, LogNotice
 from trainjob.errors import CommandFailed, NeverStarted
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import Category, Phase
@@ -42,12 +43,12 @@ def run_script(cluster, unique):
     """Return a function that runs a script, and returns its outcome and log lines."""
 
     def run(runtime: Runtime, script: str, nodes: int = 1, **more: Any) -> tuple[Any, list[str]]:
-        lines: list[str] = []
+        lines: list[LogLine] = []
         trainer = CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script], num_nodes=nodes)
         key = RunKey("conformance", "policies", unique, "run-1")
         reference = submit(cluster, TrainJob(trainer=trainer, runtime=runtime, **more), key)
-        outcome = wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(str(line))))
-        return outcome, lines
+        outcome = wait(cluster, reference, listener=Listener(on_log=lines.append))
+        return outcome, [str(line) for line in lines if not isinstance(line, LogNotice)]
 
     return run
 

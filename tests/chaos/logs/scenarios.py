@@ -22,6 +22,7 @@ class Scenario:
         exact: whether each line must be emitted, and no notice.
         containers: what happens to the containers: `restart`, `rotate` (the log starts later), `delete` (a pod is
             deleted after its last line), `fail` (the waiter ends the TrainJob because of a restart).
+        status_delay: delay of the status after a restart in seconds.
         pods_delay: longest delay of the list of all pods in seconds; each wait then has its own client.
         emit_seconds: longest time that the listener takes for a line.
         lines: largest number of lines of a run.
@@ -33,6 +34,7 @@ class Scenario:
     faults: Callable[[Random, int], JobFaults] = lambda _random, _size: JobFaults()
     exact: bool = True
     containers: str = ""
+    status_delay: float = 0.0
     pods_delay: float = 0.0
     emit_seconds: float = 0.0
     lines: int = 150
@@ -43,9 +45,9 @@ class Scenario:
     def needs_script(self) -> bool:
         """Whether only a scripted container can do this.
 
-        A deleted pod is replaced by another one, and the laptop cluster rotates no logs.
+        A deleted pod is replaced by another one, and the laptop cluster rotates no logs and delays no status.
         """
-        return self.containers in ("delete", "rotate")
+        return self.containers in ("delete", "rotate") or self.status_delay > 0.0
 
 
 def _breaks(*kinds: str, most: int = 4) -> Callable[[Random, int], JobFaults]:
@@ -138,6 +140,7 @@ SCENARIOS = (
     Scenario("log rotated", _breaks("end", "reset"), exact=False, containers="rotate"),
     Scenario("restarts", exact=False, containers="restart"),
     Scenario("restarts, and streams break", _breaks("end", "reset", "line end"), exact=False, containers="restart"),
+    Scenario("restarts whose status is late", exact=False, containers="restart", status_delay=4.0, waits=0.3),
     Scenario("the kubelet's errors within the log", _kubelet_errors),
     Scenario("several faults at once", _everything, waits=2.0),
 )

@@ -200,10 +200,9 @@ class ScriptedJob:
         self.report(container.pod)
 
     def restart(self, container: ScriptedContainer) -> None:
-        """End the current run with an error, and start the next one in the same pod."""
+        """End the current run with an error, and start the next one in the same pod; the status is not reported."""
         container.runs[-1].end()
         container.runs.append(ScriptedLog(self.spread, previous=container.runs[-1]))
-        self.report(container.pod)
 
     def finish(self, condition: str = "Complete") -> None:
         """Set the TrainJob's last condition."""

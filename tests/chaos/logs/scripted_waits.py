@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from random import Random
+from threading import Timer
 
 from tests.chaos.logs.checker import Findings, Runs
 from tests.chaos.logs.fault_proxy import FaultProxy
@@ -37,6 +38,7 @@ class ScriptedWorkload:
             for rank, pod in enumerate(self._job.containers.values())
             for container in pod
         }
+        self._reporters: dict[str, Timer] = {}
         self.written: Mapping[str, Runs] = {source: random_runs(random, scenario) for source in self._containers}
 
     def play(self, emitted: EmittedLines) -> None:
@@ -49,15 +51,26 @@ class ScriptedWorkload:
             if piece is None:
                 del active[source]
                 if scenario.containers not in ("delete", "fail") and random.random() < 0.5:
+                    self._wait_for_status(source)
                     self._job.end_container(container)
             elif not piece:
+                self._wait_for_status(source)
                 self._job.restart(container)
+                self._reporters[source] = Timer(scenario.status_delay, self._job.report, [container.pod])
+                self._reporters[source].start()
             else:
                 container.runs[-1].write(piece)
                 if scenario.containers == "rotate" and random.random() < 0.2 and emitted.contain(source):
                     container.runs[-1].rotate()  # if a log was never read, nothing shows that it was rotated
             time.sleep(random.choice((0.0, 0.0, 0.01, 0.05)))
+        for source in self._containers:
+            self._wait_for_status(source)
         self._end()
+
+    def _wait_for_status(self, source: str) -> None:
+        """Wait until the container's last restart was reported."""
+        if reporter := self._reporters.pop(source, None):
+            reporter.join()
 
     def _pieces(self, source: str) -> Iterator[list[bytes]]:
         """Yield the lines of all runs; an empty piece is a restart."""
@@ -68,7 +81,9 @@ class ScriptedWorkload:
 
     def _end(self) -> None:
         if self._scenario.containers == "fail":
-            self._job.restart(*self._containers.values())
+            [container] = self._containers.values()
+            self._job.restart(container)
+            self._job.report(container.pod)
             self._job.delete_pods_after_job(LIMIT.total_seconds())
             return
         if self._scenario.containers == "delete":

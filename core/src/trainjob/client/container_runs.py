@@ -119,10 +119,6 @@ class ContainerRuns:
         """Wait until the run has ended, and return whether it has."""
         return self._wait_for(lambda: run in self._ended, seconds) and run in self._ended
 
-    def wait_for_later_run(self, run: RunKey, known: int, seconds: float) -> bool:
-        """Wait until more than a known number of runs follow this one, and return whether they do."""
-        return self._wait_for(lambda: self.count_later_runs(run) > known, seconds)
-
     def pause(self, run: RunKey, seconds: float) -> None:
         """Wait for some seconds; the pause ends early when the run ends."""
         ended = run in self._ended

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened at its position
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
-_RESTART_SECONDS = 8.0  # by which the status may be later than a restart; lines of another run must not be repeated
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
 _MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
 _REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
@@ -337,12 +336,10 @@ class LogFollower:
                 if not self._is_own_log(reader.first, task):
                     return False
                 if reader.has_gap and may_be_next_run:
-                    # A restarted container has another log. If the status reports no restart, the log was rotated.
-                    is_restarted = self._runs.wait_for_later_run(task.key, later_runs, _RESTART_SECONDS)
-                    if is_restarted or self._is_log_of_other_run(reader.first, task):
+                    may_be_next_run = False
+                    if self._is_log_of_next_run(task, state, later_runs):
                         reader.restore(state)
                         return True
-                    may_be_next_run = False
                 task.is_reported, task.refusals = False, 0  # a missing permission was granted
                 self._emit_lines(task.source, lines)
                 if self._stopped.is_set():
@@ -361,11 +358,31 @@ class LogFollower:
             return task.reads_without_proof > 0
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
 
-    def _is_log_of_other_run(self, first: LogTime | None, task: _ReadTask) -> bool:
-        """Return whether another task reads a later log of this task's container."""
-        with self._lock:
-            logs = [log for log, reader in self._task_by_log.items() if log[:2] == task.key[:2] and reader is not task]
-        return first is not None and any(log[2] > first for log in logs)
+    def _is_log_of_next_run(self, task: _ReadTask, state: dict[str, Any], later_runs: int) -> bool:
+        """Return whether a log with a gap is that of the container's next run; otherwise it was rotated.
+
+        The status of a restart may be late. But the kubelet finds the current and the previous log of a container in
+        one status (Kubernetes 1.36, `pkg/kubelet/kubelet_pods.go`, validateContainerLogStatus). So if it served the log
+        of the next run, its previous log is that of this run, and does not end before this run began.
+
+        Args:
+            task: the task that reads the log.
+            state: state of its reader before the gap, to which it returns if the request fails.
+            later_runs: number of runs that followed this one when the log was opened.
+
+        Raises:
+            ClusterError: the request failed.
+        """
+        if later_runs:  # the previous log has the gap, and nothing shows of which run it is
+            return True
+        try:
+            last_line = fetch_last_line(self._cluster, task.container, previous=True)
+        except AdmissionRefused:  # there is no previous log
+            return False
+        except ClusterError:
+            task.reader.restore(state)
+            raise
+        return bool(last_line) and not task.reader.began_after(last_line)
 
     def _is_own_log(self, first: LogTime | None, task: _ReadTask) -> bool:
         """Return whether this task is the one that reads the log with this first line.

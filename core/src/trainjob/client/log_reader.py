@@ -111,6 +111,11 @@ class LogReader:
         """Newest time of a line; None before the first line was read."""
         return self._position.newest
 
+    def began_after(self, last_line: LastLine) -> bool:
+        """Return whether the log began after this line, so that the line is from another log."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.first is not None and stamp[0] < self.first
+
     def has_read_past(self, last_line: LastLine) -> bool:
         """Return whether a line was read that is newer than this one."""
         stamp = self._parse_stamp(last_line.content)
