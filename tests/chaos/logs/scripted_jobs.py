@@ -200,7 +200,7 @@ class ScriptedJob:
         self.report(container.pod)
 
     def restart(self, container: ScriptedContainer) -> None:
-        """End the current run with an error, and start the next one in the same pod; the status is not reported."""
+        """End the current run with an error, and start the next one; report no status yet."""
         container.runs[-1].end()
         container.runs.append(ScriptedLog(self.spread, previous=container.runs[-1]))
 
