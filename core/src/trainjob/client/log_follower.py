@@ -359,7 +359,7 @@ class LogFollower:
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _is_log_of_next_run(self, task: _ReadTask, state: dict[str, Any], later_runs: int) -> bool:
-        """Return whether a log with a gap is that of the container's next run; otherwise it was rotated.
+        """Return whether a log with a gap is that of the next run; otherwise it was rotated.
 
         The status of a restart may be late. But the kubelet finds the current and the previous log of a container in
         one status (Kubernetes 1.36, `pkg/kubelet/kubelet_pods.go`, validateContainerLogStatus). So if it served the log
