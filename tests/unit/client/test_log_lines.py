@@ -89,6 +89,7 @@ def read_over_streams(endpoint, plan):
         response = endpoint.respond(reader.since, round(grown * len(endpoint.records)))
         sent = response[: round(part * len(response))]
         lines += read_lines(reader, *split_at(sent, [round(at * len(sent)) for at in cuts]), broken=not clean)
+        assert not reader.may_be_other_log
     return join_lines(lines + reader.flush())
 
 
@@ -126,6 +127,16 @@ def test_newer_lines_are_returned_after_the_kubelet_has_rotated_the_log():
     rotated = LogEndpoint([*records[4:5], *records[7:]])
     second = read_lines(reader, rotated.respond(reader.since, 99))
     assert join_lines(first + second) == ["0", "1", "2", "3", "4", "5", "6 be", "7", "8", "9"]
+
+
+@pytest.mark.parametrize("start", [-300, 1, 999])
+def test_the_log_of_another_run_is_noticed_also_if_its_lines_have_times_of_this_one(start):
+    """A container that fails at once may run several times within a second."""
+    reader = LogReader()
+    read_lines(reader, LogEndpoint([(10**9 + n, "F", b"%d" % n) for n in range(0, 1000, 7)]).respond(None, 999))
+    other = LogEndpoint([(10**9 + start + n, "F", b"other") for n in range(1000)])
+    read_lines(reader, other.respond(reader.since, 999))
+    assert reader.may_be_other_log
 
 
 class UnframedStream(FakeStream):

@@ -335,7 +335,7 @@ class LogFollower:
                     self._parts_read += 1
                 if not self._is_own_log(reader.first, task):
                     return False
-                if reader.has_gap and may_be_next_run:
+                if reader.may_be_other_log and may_be_next_run:
                     may_be_next_run = False
                     if self._is_log_of_next_run(task, state, later_runs):
                         reader.restore(state)
@@ -359,7 +359,9 @@ class LogFollower:
         return task.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _is_log_of_next_run(self, task: _ReadTask, state: dict[str, Any], later_runs: int) -> bool:
-        """Return whether a log with a gap is that of the next run; otherwise it was rotated.
+        """Return whether a log without the expected lines is that of the next run.
+
+        Otherwise the log was rotated.
 
         The status of a restart may be late. But the kubelet finds the current and the previous log of a container in
         one status (Kubernetes 1.36, `pkg/kubelet/kubelet_pods.go`, validateContainerLogStatus). So if it served the log
@@ -373,7 +375,7 @@ class LogFollower:
         Raises:
             ClusterError: the request failed.
         """
-        if later_runs:  # the previous log has the gap, and nothing shows of which run it is
+        if later_runs:  # it is the previous log, and nothing shows of which run
             return True
         try:
             last_line = fetch_last_line(self._cluster, task.container, previous=True)

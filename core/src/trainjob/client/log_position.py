@@ -63,6 +63,8 @@ class Position:
         lines: number of lines that were returned completely.
         has_gap: whether the stream reached a new line without repeating a known one. In that case lines were lost in a
             rotated file, or it is another log.
+        begins_elsewhere: whether the stream did not begin with the first line that it should repeat, so that it may be
+            another log whose lines have similar times.
 
     The API resumes at whole seconds. The stream starts one second earlier than needed, because the times of standard
     output and standard error may be in another order than the lines. Repeated lines are counted and left
@@ -83,7 +85,9 @@ class Position:
         self._current_time: LogTime | None = None
         self._line_time = _NO_TIME
         self._repeats_left = self._repeats_expected = 0
-        self._resuming = self.has_gap = False
+        # The first lines since the previous and since the newest second.
+        self._first_since_previous = self._first_in_newest = _NO_TIME
+        self._is_at_beginning = self._resuming = self.has_gap = self.begins_elsewhere = False
 
     @property
     def since(self) -> datetime | None:
@@ -108,10 +112,14 @@ class Position:
             self.lines if self._clock_set_back else self._lines_in_previous_second + self._lines_in_newest_second
         )
         self._resuming, self.has_gap = self._newest is not _NO_TIME, False
+        self._is_at_beginning, self.begins_elsewhere = self._resuming, False
 
     def begin_line(self, time: LogTime) -> LineStatus:
         """Record that a line of this time begins, and return its relation to known lines."""
         newest = self._newest
+        if self._is_at_beginning:
+            self._is_at_beginning = False
+            self.begins_elsewhere = time != (self.first if self._clock_set_back else self._first_since_previous)
         if self._resuming:
             if time <= newest:
                 if self._repeats_left:
@@ -127,6 +135,8 @@ class Position:
             if time[0] > newest[0]:
                 self._lines_in_previous_second = self._lines_in_newest_second if time[0] == newest[0] + 1 else 0
                 self._lines_in_newest_second, self._clock_set_back = 0, False
+                self._first_since_previous = self._first_in_newest if time[0] == newest[0] + 1 else time
+                self._first_in_newest = time
             self._newest = time
         elif time[0] < newest[0] - 1:
             self._clock_set_back = True

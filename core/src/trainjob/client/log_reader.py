@@ -99,6 +99,14 @@ class LogReader:
         return self._position.has_gap or self._is_line_cut
 
     @property
+    def may_be_other_log(self) -> bool:
+        """Whether the stream may be the log of another run.
+
+        A stream that continues this log begins with the first line that it has to repeat.
+        """
+        return self.has_gap or self._position.begins_elsewhere
+
+    @property
     def first(self) -> LogTime | None:
         """Time of the log's first line; None before that line was read.
 
