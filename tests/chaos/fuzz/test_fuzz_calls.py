@@ -117,7 +117,7 @@ CALLS = {
     "describe": with_trainjob(lambda cluster, job: describe(cluster, job).to_dict()),
     "find model": with_trainjob(find_model),
     "trainjob check": lambda cluster: [
-        row.to_dict() for row in check_namespace(cluster.platform.inspect("team", "torch-distributed"), NOW)
+        row.to_dict() for row in check_namespace(cluster.inspect_platform("team", "torch-distributed"), NOW)
     ],
 }
 # They use threads and wait for them.

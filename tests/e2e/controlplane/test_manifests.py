@@ -205,7 +205,7 @@ def use_launcher(cluster, done):
 
 def use_command_line(cluster, done):
     """Use the permissions for `trainjob check` and `trainjob sweep`."""
-    assert cluster.platform.inspect(done.namespace, STOCK_RUNTIME).denied_permissions == []
+    assert cluster.inspect_platform(done.namespace, STOCK_RUNTIME).denied_permissions == []
     assert sweep(cluster, namespace=done.namespace, finished_for=timedelta(0))
 
 

@@ -22,6 +22,7 @@ from trainjob.frameworks.trl.argument_table import TRL_VERSIONS
 from trainjob.minify import minify
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import embedding, packaging
+from trainjob_kfp.unused_code import remove_unused_code
 
 HERE = Path(__file__).resolve().parent
 MAX_ARGUMENT_BYTES = 131_072  # bytes; MAX_ARG_STRLEN of Linux, and Argo 4.0's MaxEnvVarLen for the template in a pod
@@ -146,6 +147,52 @@ def test_an_import_of_a_missing_module_raises_an_error():
 
     with pytest.raises(ImportError, match="nothing_of_this_name"):
         embedding.build_unpacking_program(component)
+
+
+def test_code_that_nothing_uses_is_left_out():
+    sources = {
+        "a.py": "from b import used, unused\ndef call():\n    return used()\ndef lost():\n    return unused()\n",
+        "b.py": (
+            "import functools\n@property\ndef unused():\n    pass\n@functools.cache\ndef cached():\n    pass\n"
+            "class Lost:\n    def member(self):\n        pass\n"
+            "class Kept:\n    a = 1\n    def gone(self):\n        pass\n"
+            "class Task(Base):\n    def run(self):\n        pass\ndef used():\n    return Kept.a, 'by_name'\n"
+            "def by_name():\n    pass\n"
+        ),
+        "sent.py": "def whole():\n    pass\n",
+    }
+    assert remove_unused_code(sources, "call()", {"sent.py"}) == {
+        "a.py": "from b import used\ndef call():\n    return used()\n",
+        "b.py": (
+            "import functools\n@functools.cache\ndef cached():\n    pass\nclass Kept:\n    a = 1\n"
+            "class Task(Base):\n    def run(self):\n        pass\ndef used():\n    return Kept.a, 'by_name'\n"
+            "def by_name():\n    pass\n"
+        ),
+        "sent.py": "def whole():\n    pass\n",
+    }
+
+
+@pytest.mark.parametrize("name", ["export_model", "fine_tune_trl", "train"])
+def test_all_embedded_modules_can_be_imported(name, tmp_path):
+    """No module imports a name that was left out."""
+    sources = embedding.collect_sources(getattr(trainjob_kfp, name).python_func)
+    for path, text in sources.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    modules = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in sorted(sources)]
+    # What only runs in the training's image needs packages that the launcher does not have.
+    programs = (
+        "trainjob.programs.",
+        "trainjob.frameworks.torchtune.pod.",
+        "trainjob.frameworks.trl.pod.",
+        "transformers",
+    )
+    imports = "\n".join(f"import {module}" for module in modules if not any(part in module for part in programs))
+    done = subprocess.run(
+        [LAUNCHER / "bin" / "python", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{imports}"],
+        check=False,
+    )
+    assert done.returncode == 0
 
 
 @pytest.mark.slow

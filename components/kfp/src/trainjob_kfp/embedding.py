@@ -1,7 +1,7 @@
 """Sources that a component's YAML contains, so that it runs without our packages.
 
-They are the modules that the component imports, directly or indirectly, minified and compressed to a fifth of their
-size. Names and lines of code are not changed, so that a traceback stays readable.
+They are the modules that the component imports, directly or indirectly, without unused code, minified and compressed to
+a fifth of their size. Names and lines of code are not changed, so that a traceback stays readable.
 
 The same sources result in the same bytes, because a component's command is part of Kubeflow Pipelines' cache key. kfp's
 own `embedded_artifact_path` also packs timestamps.
@@ -12,15 +12,17 @@ from __future__ import annotations
 import ast
 import base64
 import bz2
+import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import resources
 from importlib.metadata import version
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from trainjob.minify import minify
+from trainjob_kfp.unused_code import remove_unused_code
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -93,19 +95,36 @@ def remove_docstring(source: str) -> str:
 def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     """Return the source texts by path of all modules that a component function needs.
 
-    An `__init__.py` has only the imports that are used, because the others would load the whole package.
+    An `__init__.py` has only the imports that are used, because the others would load the whole package. Functions that
+    nothing uses are left out, and then the modules that only these import.
 
     Raises:
         ImportError: an imported module does not exist.
     """
-    program = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    program = textwrap.dedent(inspect.getsource(function))
+    found: dict[str, str] = {}
+    while True:
+        whole, sources = _collect_imported(ast.parse(program), found)
+        if sources == found:
+            return sources
+        found = remove_unused_code(sources, program, whole)
+
+
+def _collect_imported(program: ast.Module, shortened: Mapping[str, str]) -> tuple[Collection[str], dict[str, str]]:
+    """Return the paths of the modules that stay whole, and the source texts of all modules that a program imports.
+
+    Args:
+        program: the program.
+        shortened: shorter texts of some modules, by path.
+    """
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
-    texts = _collect_whole_packages(steps)
+    whole = _collect_whole_packages(steps)
+    texts = dict(whole)
     named = [module for step, module in _IMPORTS_BY_NAME.items() if step in steps]
     pending = [
         *_find_imports(program),
         *named,
-        *(found for text in texts.values() for found in _find_imports(ast.parse(text))),
+        *(found for text in texts.values() for found in _find_imports_of(text)),
     ]
     package_imports: dict[str, set[str]] = {}
     while pending:
@@ -120,9 +139,10 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
             elif name:
                 pending.append((f"{module}/{name}", ""))
         elif file not in texts:
-            texts[file] = _read_source(file)
-            pending += _find_imports(ast.parse(texts[file]))
-    return {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in package_imports.items()} | texts
+            texts[file] = shortened.get(file) or _read_source(file)
+            pending += _find_imports_of(texts[file])
+    packages = {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in package_imports.items()}
+    return whole.keys(), packages | texts
 
 
 def _collect_whole_packages(steps: set[str]) -> dict[str, str]:
@@ -132,6 +152,11 @@ def _collect_whole_packages(steps: set[str]) -> dict[str, str]:
             if name.endswith(".py"):
                 found[f"{package}/{name}"] = _read_source(f"{package}/{name}")
     return found
+
+
+@functools.cache
+def _find_imports_of(text: str) -> list[tuple[str, str]]:
+    return list(_find_imports(ast.parse(text)))
 
 
 def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -151,6 +176,7 @@ def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
         )
 
 
+@functools.cache
 def _find_reexport(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
     """Return the import in a package's `__init__.py` that defines a name, and its source.
 
@@ -177,6 +203,7 @@ def _parent_packages(module: str) -> list[str]:
     ]
 
 
+@functools.cache
 def _read_source(path: str) -> str:
     file = _source_file(path)
     if not file.is_file():

@@ -35,7 +35,7 @@ def check(
     `grade` is "ok", "warning", "failed" or "unknown". `grants` has the missing Roles and bindings.
     """
     with terminal.open_cluster() as cluster:
-        platform = cluster.platform.inspect(namespace or cluster.namespace, STOCK_RUNTIME)
+        platform = cluster.inspect_platform(namespace or cluster.namespace, STOCK_RUNTIME)
     found = check_namespace(platform, datetime.now(timezone.utc))
     grants = _grants(platform)
     if as_json:

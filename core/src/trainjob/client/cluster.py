@@ -25,6 +25,7 @@ from trainjob.client.response_checks import check_deletion
 from trainjob.client.runtimes import Runtimes
 from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
+from trainjob.status.platform_facts import PlatformFacts
 from trainjob.status.pods import JOBSET_LABEL
 
 MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
@@ -56,7 +57,6 @@ class Cluster:
         namespace: default namespace, for callers that name no namespace.
         server: URL of the API server.
         diagnostics: Warning events and Kueue Workloads, shared by all waiters that diagnose a pending job.
-        platform: inspector of what the cluster provides for TrainJobs.
         runtimes: training runtimes of the cluster.
         live_log_executor: threads that follow the logs of running containers.
         ended_log_executor: threads that read the logs of ended containers, which takes a moment.
@@ -81,7 +81,6 @@ class Cluster:
         self.namespace, self.server = self._http.namespace, self._http.server
         self._trainer = InstalledTrainer(self._request_with_retries, self.server)
         self.runtimes = Runtimes(self._request_with_retries)
-        self.platform = PlatformInspector(self._http.request, self.server, self._trainer, self.runtimes)
         self.diagnostics = DiagnosticsCache(self._http.request)
         self.live_log_executor = BoundedExecutor("log", _LIVE_LOG_THREADS)
         self.ended_log_executor = BoundedExecutor("ended-log", _ENDED_LOG_THREADS)
@@ -368,6 +367,20 @@ class Cluster:
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         path = replace(resource, namespaced=namespace is not None).path(namespace or "")
         return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
+
+    def inspect_platform(self, namespace: str, runtime: str) -> PlatformFacts:
+        """Return everything that a TrainJob needs from the cluster, as far as this user may read it.
+
+        Args:
+            namespace: namespace to inspect.
+            runtime: ClusterTrainingRuntime for the trial TrainJobs.
+
+        Raises:
+            ClusterUnreachable: the API server does not respond.
+            Unauthorized: the API server does not accept the credentials.
+        """
+        inspector = PlatformInspector(self._http.request, self.server, self._trainer, self.runtimes)
+        return inspector.inspect(namespace, runtime)
 
     # -- namespaces ---------------------------------------------------------------------------------------------------
 
