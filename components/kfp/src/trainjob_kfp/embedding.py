@@ -111,7 +111,7 @@ def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _collect_imported(program: ast.Module, shortened: Mapping[str, str]) -> tuple[Collection[str], dict[str, str]]:
-    """Return the paths of the modules that stay whole, and the source texts of all modules that a program imports.
+    """Return the paths of modules that stay whole, and the texts of all modules.
 
     Args:
         program: the program.
