@@ -368,8 +368,8 @@ class Cluster:
         path = replace(resource, namespaced=namespace is not None).path(namespace or "")
         return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
 
+    def inspect_platform(self, namespace: str, runtime: str) -> PlatformFacts:
         """Return everything that a TrainJob needs from the cluster, as far as it can be read.
-        """Return everything that a TrainJob needs from the cluster, as far as this user may read it.
 
         Args:
             namespace: namespace to inspect.
