@@ -125,7 +125,7 @@ def test_suspension(client, cluster, namespace, key, gate):
         assert set_suspended(cluster, reference.name, namespace, suspended=False)
         file.touch()
         assert waiting.result(300).succeeded
-    assert recorder.lines[-1] == "[node-0] done"
+    assert "[node-0] done" in recorder.lines  # a notice may follow: the log of the suspended pod was deleted with it
     assert not set_suspended(cluster, reference.name, namespace, suspended=True)
 
 
