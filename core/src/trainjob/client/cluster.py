@@ -31,7 +31,12 @@ from trainjob.status.pods import JOBSET_LABEL
 MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
 _LIVE_LOG_THREADS, _ENDED_LOG_THREADS = 200, 16  # each thread has its own connection
 _OUTCOME_THREADS = 32
-_TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED_SELECTOR)
+_TRAINJOBS = Resource(
+    "trainjobs",
+    TRAINER_API,
+    MANAGED_SELECTOR,
+    kept_spec_fields=("suspend", "managedBy", "runtimeRef", "trainer.numNodes"),
+)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes", "initContainers"))
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
@@ -399,6 +404,8 @@ class Cluster:
 
     def trainjob_informer(self, namespace: str, selector: str = MANAGED_SELECTOR) -> SharedInformer:
         """Return the shared informer of the TrainJobs in a namespace, keyed by name.
+
+        Of a TrainJob's spec, it keeps `suspend`, `managedBy`, `runtimeRef` and `trainer.numNodes`.
 
         Args:
             namespace: namespace of the TrainJobs.

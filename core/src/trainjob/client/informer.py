@@ -328,23 +328,12 @@ class SharedInformer:
     def _update_cache(self, obj: Mapping[str, Any], *, deleted: bool, doing: str) -> str:
         """Update the cache, which delivers the event to the handlers; return the object's uid."""
         try:
-            uid, key, obj = str(obj["metadata"]["uid"]), self._key(obj), self._without_unused_fields(obj)
+            uid, key, obj = str(obj["metadata"]["uid"]), self._key(obj), self._resource.without_unused_fields(obj)
         except (LookupError, TypeError, AttributeError) as error:
             raise not_kubernetes_response(repr(obj).encode(), doing=doing) from error
         with self._lock:
             self._cache.update(key, obj, deleted=deleted)
         return uid
-
-    def _without_unused_fields(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the object without the fields that no handler reads.
-
-        managedFields alone are half of a pod's size.
-        """
-        metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-        if not self._resource.kept_spec_fields or "spec" not in obj:
-            return {**obj, "metadata": metadata}
-        spec = {name: obj["spec"][name] for name in self._resource.kept_spec_fields if name in obj["spec"]}
-        return {**obj, "metadata": metadata, "spec": spec}
 
 
 def _is_outage(error: ClusterError) -> bool:

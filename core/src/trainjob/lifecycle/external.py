@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent, SharedInformer
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.queues import get_async
+from trainjob.lifecycle.loop_batches import get_loop_batches
+from trainjob.lifecycle.queues import AsyncInbox
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
@@ -134,24 +136,23 @@ async def wait_external(
         WaitTimeout: the limit was reached; the TrainJob continues to run.
         ClusterError: no request can succeed any more (credentials, permissions, no Trainer).
     """
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[ObjectEvent]()
+    loop, batches, inbox = asyncio.get_running_loop(), get_loop_batches(), AsyncInbox[ObjectEvent]()
     deadline = None if timeout is None else loop.time() + timeout.total_seconds()
     last_line = _format_missing(selector)
 
     def deliver(event: ObjectEvent) -> None:
-        if (event.object is None or selector.matches(event.object)) and not loop.is_closed():
-            loop.call_soon_threadsafe(inbox.put_nowait, event)
+        if event.object is None or selector.matches(event.object):
+            batches.call_soon(partial(inbox.put, event))
 
     # Not called on a thread: it does not block, and a cancellation during the call would leave the handler behind.
     with _select_informer(cluster, selector).add_event_handler(selector.name or None, deliver):
         while True:
             remaining = None if deadline is None else max(0.0, deadline - loop.time())
-            try:
-                event = await get_async(inbox, remaining)
-            except asyncio.TimeoutError:
+            event = await inbox.get(remaining)
+            if event is None:
                 if finished := await asyncio.to_thread(check_external, cluster, selector):
                     return finished
-                raise WaitTimeout(f"{last_line}; the wait for it timed out") from None
+                raise WaitTimeout(f"{last_line}; the wait for it timed out")
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
                 if finished := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):

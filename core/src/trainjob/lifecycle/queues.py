@@ -1,10 +1,11 @@
-"""Reads from a queue with a timeout, for a thread and for a coroutine."""
+"""Queues of one reader: reads with a timeout, for a thread and for a coroutine."""
 
 from __future__ import annotations
 
 import asyncio
 import queue
-from typing import TypeVar
+from collections import deque
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -29,24 +30,41 @@ def get_with_timeout(inbox: queue.SimpleQueue[T], seconds: float | None) -> T:
         return inbox.get(timeout=seconds)
 
 
-async def get_async(inbox: asyncio.Queue[T], seconds: float | None) -> T:
-    """Return the next item of a queue; no item is lost if the timeout is over first.
+class AsyncInbox(Generic[T]):
+    """Queue of an event loop with one reader; it is read and filled on the event loop only.
 
-    `asyncio.wait_for` is not used. It swallows a cancellation that comes together with the result (Python 3.10 and
-    3.11, bpo-37658), so a cancelled waiter would continue to wait.
-
-    Args:
-        inbox: the queue.
-        seconds: timeout; None means no timeout.
-
-    Raises:
-        TimeoutError: the timeout is over.
+    `asyncio.Queue` with `asyncio.wait_for` is not used. That combination swallows a cancellation that comes together
+    with the result (Python 3.10 and 3.11, bpo-37658), and needs a task and 20 further objects for each waiter.
     """
-    getting = asyncio.ensure_future(inbox.get())
-    try:
-        await asyncio.wait({getting}, timeout=seconds)
-        if getting.done():
-            return getting.result()
-        raise asyncio.TimeoutError
-    finally:
-        getting.cancel()  # it has taken no item yet, or is done
+
+    def __init__(self) -> None:
+        """Create an empty inbox."""
+        self._items: deque[T] = deque()
+        self._arrival: asyncio.Future[None] | None = None  # exists while the reader waits
+
+    def put(self, item: T) -> None:
+        """Add an item."""
+        self._items.append(item)
+        self._wake_reader()
+
+    async def get(self, seconds: float | None) -> T | None:
+        """Return the next item, or None if the timeout is over. A cancellation loses no item.
+
+        Args:
+            seconds: timeout; None means no timeout.
+        """
+        if not self._items:
+            loop = asyncio.get_running_loop()
+            self._arrival = loop.create_future()
+            timer = None if seconds is None else loop.call_later(seconds, self._wake_reader)
+            try:
+                await self._arrival
+            finally:
+                self._arrival = None
+                if timer is not None:
+                    timer.cancel()
+        return self._items.popleft() if self._items else None
+
+    def _wake_reader(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)

@@ -137,9 +137,9 @@ class WaitPolicy:
         self.deleted_pods: dict[str, Mapping[str, Any]] = {}
         self._verdict, self._last_notified = derive_verdict(job), ""
         self._events: Sequence[Mapping[str, Any]] = ()
-        self._fetched_findings: list[Finding] = []  # from events, or from the Kueue Workload
+        self._fetched_findings: Sequence[Finding] = ()  # from events, or from the Kueue Workload
         self._findings_by_pod: dict[str, list[Finding]] = {}  # from each pod's status, by the pod's uid
-        self._findings: list[Finding] = []
+        self._findings: Sequence[Finding] = ()
         self._previous_waits_for = ""
         self._first_found_at: dict[Category, float] = {}  # time at which each category was first found
         self._next_shown_at = math.inf  # time at which a finding with a delay is shown
@@ -279,7 +279,7 @@ class WaitPolicy:
         """
         # Findings about pods do not explain missing quota, and vice versa.
         if self.waits_for != self._previous_waits_for:
-            self._previous_waits_for, self._events, self._fetched_findings = self.waits_for, (), []
+            self._previous_waits_for, self._events, self._fetched_findings = self.waits_for, (), ()
         pod_findings = (
             [finding for findings in self._findings_by_pod.values() for finding in findings]
             if self.waits_for == PODS
@@ -289,7 +289,7 @@ class WaitPolicy:
         kinds = {finding.category for finding in found}
         self._first_found_at = {kind: self._first_found_at.get(kind, now) for kind in kinds}
         shown_at = {finding: self._first_found_at[finding.category] + finding.rule.delay for finding in found}
-        self._findings = [finding for finding in found if shown_at[finding] <= now]
+        self._findings = tuple(finding for finding in found if shown_at[finding] <= now)
         self._next_shown_at = min((moment for moment in shown_at.values() if moment > now), default=math.inf)
 
     def _update_deadlines(self, now: float) -> None:

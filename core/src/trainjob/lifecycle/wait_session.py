@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +42,7 @@ from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.nested_fields import true_conditions
 from trainjob.status.verdict import check_end, had_pods
 
+_LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -80,9 +82,9 @@ class WaitSession:
     ) -> None:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
-        self._log_parser = JobLogParser()
+        self._positions = positions
+        self._log_follower: LogFollower | None = None
         self._last_progress: Progress | None = None
-        self._logs = LogFollower(cluster, reference.namespace, self._on_log, positions)
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
         self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None
@@ -190,7 +192,23 @@ class WaitSession:
         self._closed = True
         for event_handler in self._event_handlers:
             event_handler.close()
-        self._logs.stop()
+        with _LOGS_LOCK:
+            follower = self._log_follower
+        if follower is not None:
+            follower.stop()
+
+    @property
+    def _logs(self) -> LogFollower:
+        """The follower of the logs, created at the first pod: most of many thousand waits start without pods."""
+        with _LOGS_LOCK:
+            if self._log_follower is None:
+                self._log_parser = JobLogParser()
+                self._log_follower = LogFollower(
+                    self._cluster, self._reference.namespace, self._on_log, self._positions
+                )
+                if self._closed:
+                    self._log_follower.stop()
+            return self._log_follower
 
     def _on_job(self, event: ObjectEvent) -> None:
         if event.object is not None and not self._created_at:

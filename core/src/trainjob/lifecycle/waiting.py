@@ -19,7 +19,8 @@ from typing import Any
 
 from trainjob.client import Cluster, LogPositions, ObjectEvent
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.queues import get_async, get_with_timeout
+from trainjob.lifecycle.loop_batches import get_loop_batches
+from trainjob.lifecycle.queues import AsyncInbox, get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.status import Outcome
@@ -51,15 +52,13 @@ class _Conclude:
 
 
 _Effect = _NextEvent | _Call | _Conclude
-_Deliver = Callable[[str, ObjectEvent], None]
 
 
-def _wait_effects(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
-    """Yield the effects of a wait; the last one is [_Conclude][].
+def _wait_effects(session: WaitSession, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
+    """Yield the effects of a wait whose session is open; the last one is [_Conclude][].
 
     The driver executes each effect and sends its result to the generator.
     """
-    yield _Call(partial(session.open, deliver))
     result: WaitResult | None = None
     while result is None:
         received = yield _NextEvent(session.seconds_until_next_check(clock()))
@@ -107,7 +106,7 @@ def wait(
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
-    effects = _wait_effects(session, lambda kind, event: inbox.put((kind, event)), clock)
+    effects = _wait_effects(session, clock)
 
     def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
@@ -119,6 +118,7 @@ def wait(
 
     value = None  # the result of the previous effect
     try:
+        session.open(lambda kind, event: inbox.put((kind, event)))
         while not isinstance(effect := effects.send(value), _Conclude):
             value = execute(effect)
         return session.conclude(effect.result)
@@ -140,27 +140,21 @@ async def wait_async(
     Requests run on threads, and events come from shared informers. A cancellation ends the wait and does not change the
     TrainJob. The listener's callbacks for logs and progress run on other threads.
     """
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[tuple[str, ObjectEvent]]()
+    batches, inbox = get_loop_batches(), AsyncInbox[tuple[str, ObjectEvent]]()
+    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
+    effects = _wait_effects(session, clock)
 
     def deliver(kind: str, event: ObjectEvent) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(inbox.put_nowait, (kind, event))
-
-    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
-    effects = _wait_effects(session, deliver, clock)
-
-    async def execute(effect: _NextEvent | _Call) -> Any:
-        if isinstance(effect, _Call):
-            return await asyncio.to_thread(effect.function)
-        try:
-            return await get_async(inbox, effect.seconds)
-        except asyncio.TimeoutError:
-            return None
+        batches.call_soon(partial(inbox.put, (kind, event)))
 
     value = None  # the result of the previous effect
     try:
+        await batches.run_on_thread(partial(session.open, deliver))
         while not isinstance(effect := effects.send(value), _Conclude):
-            value = await execute(effect)
+            if isinstance(effect, _Call):
+                value = await asyncio.to_thread(effect.function)
+            else:
+                value = await inbox.get(effect.seconds)
         return await _conclude_on_thread(cluster, session, effect.result)
     finally:
         session.close()

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -157,22 +158,22 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _watch_events(self, cluster: Cluster, fired: FiredEvents) -> AsyncGenerator[TriggerEvent, None]:
-        from trainjob.lifecycle.queues import get_async
+        from trainjob.lifecycle.loop_batches import get_loop_batches
+        from trainjob.lifecycle.queues import AsyncInbox
 
-        loop, events = asyncio.get_running_loop(), asyncio.Queue["ObjectEvent"]()
+        batches, events = get_loop_batches(), AsyncInbox["ObjectEvent"]()
 
         def deliver(event: ObjectEvent) -> None:
-            if (event.error or self._completion_time(event.object)) and not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, event)
+            if event.error or self._completion_time(event.object):
+                batches.call_soon(partial(events.put, event))
 
         informer = cluster.trainjob_informer(self.namespace or cluster.namespace, self.label_selector)
         with informer.add_event_handler(None, deliver):
             while True:
                 first = fired.oldest_unsent_time()
                 timeout = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
-                try:
-                    event = await get_async(events, timeout)
-                except asyncio.TimeoutError:
+                event = await events.get(timeout)
+                if event is None:
                     fired.mark_sent(time.monotonic() - _SENT_SECONDS)
                     await self._save(fired.to_dict())
                     continue
