@@ -17,7 +17,7 @@ from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
 from trainjob_airflow.links.trainjob import build_link_addresses
 from trainjob_airflow.task_log import create_line_writer
-from trainjob_airflow.task_progress import TaskProgress, publish_progress
+from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_failed_write_of_the_progress_does_not_end_the_wait(log):
     progress = TaskProgress(reference(), log)
 
     async def wait():
-        async with publish_progress(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), progress):
+        async with ProgressPublisher(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), progress):
             progress.listener.on_phase(Verdict(Phase.QUEUED, "WaitingForQuota", "waiting for quota in queue q"))
             await asyncio.sleep(0.2)
         return progress.xcom_value()

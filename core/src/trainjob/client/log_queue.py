@@ -33,6 +33,9 @@ class QueueLimits:
     kept_bytes: int = 1 << 16
 
 
+_DEFAULT_LIMITS = QueueLimits()
+
+
 @dataclass(frozen=True)
 class SkippedLines:
     """A gap in the written lines of one source.
@@ -120,7 +123,7 @@ class LogQueue:
         Args:
             limits: limits of the queue; None means the defaults.
         """
-        self._limits = limits or QueueLimits()
+        self._limits = limits or _DEFAULT_LIMITS
         self._queue: deque[LogLine | SkippedLines] = deque()
         self._bytes = 0
         self._skipped_sources: dict[str, _SkippedSource] = {}

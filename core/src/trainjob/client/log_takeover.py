@@ -75,6 +75,10 @@ class StoredPosition:
         return cls(_to_log_time(first), newest, lines_in_window, lines, unfinished_bytes, clock_set_back, is_exact)
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class LogPositions:
     """Positions up to which this process and earlier ones have written a TrainJob's logs.
 
@@ -96,7 +100,7 @@ class LogPositions:
         self._may_repeat = self._has_changed = False
         self._lock = threading.Lock()
         self._written: dict[ContainerRun, LinePosition] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = _do_nothing
 
     @classmethod
     def from_dict(cls, values: Any, log_id: str, resumed_at: float) -> LogPositions:

@@ -6,6 +6,7 @@ It keeps the order of each job's lines, serves the jobs fairly, and does not exc
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -27,8 +28,9 @@ _NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 class LogWriter:
     """Writer of the lines of all its channels on one daemon thread.
 
-    The thread runs while a channel is open. The channels share the rate limit and take turns. Channels with few
-    lines come first, so that a job that prints a lot delays neither the lines nor the end of another job.
+    The thread runs while a channel is open. The channels share the rate limit and take turns. Channels with few lines
+    come first, and of these, channels that finish. So neither a job that prints a lot nor the first lines of thousands
+    of jobs delay the end of another job.
     """
 
     def __init__(self, limit: RateLimit | None = None, queue_limits: QueueLimits | None = None) -> None:
@@ -42,6 +44,7 @@ class LogWriter:
         self._changed = threading.Condition()
         self._open: set[LogChannel] = set()
         self._ready: dict[LogChannel, None] = {}  # channels with lines to write, in order of their turns
+        self._finishing: dict[LogChannel, None] = {}  # those of them that finish
         self._is_running = False
 
     def open(self, write: Callable[[str], None], on_written: Callable[[LogLine], None] = lambda _: None) -> LogChannel:
@@ -64,13 +67,22 @@ class LogWriter:
         with self._changed:
             if channel in self._open:
                 self._ready[channel] = None
+                if channel.is_finishing:
+                    self._finishing[channel] = None
                 self._changed.notify()
+
+    def prioritize(self, channel: LogChannel) -> None:
+        """Give a channel that has begun to finish its turn before the others, if it has lines to write."""
+        with self._changed:
+            if channel in self._ready:
+                self._finishing[channel] = None
 
     def discard(self, channel: LogChannel) -> None:
         """Remove a closed channel."""
         with self._changed:
             self._open.discard(channel)
             self._ready.pop(channel, None)
+            self._finishing.pop(channel, None)
             self._changed.notify()
 
     def _run(self) -> None:
@@ -92,9 +104,11 @@ class LogWriter:
                     self._is_running = False
                     return None
                 self._changed.wait()
-            first = next(iter(self._ready))
-            channel = next((channel for channel in self._ready if channel.pending <= _SMALL_QUEUE_LINES), first)
+            in_order = itertools.chain(self._finishing, self._ready)
+            small = (channel for channel in in_order if channel.pending <= _SMALL_QUEUE_LINES)
+            channel = next(small, next(iter(self._ready)))
             del self._ready[channel]
+            self._finishing.pop(channel, None)
             return channel
 
 
@@ -105,6 +119,7 @@ class LogChannel:
 
     Attributes:
         pending: number of queued lines.
+        is_finishing: whether the channel closes when its queued lines are written.
     """
 
     def __init__(
@@ -116,11 +131,11 @@ class LogChannel:
     ) -> None:
         """Create a channel; see [LogWriter.open][]."""
         self._writer, self._write, self._on_written, self._queue = writer, write, on_written, queue
-        self._changed = threading.Condition()
-        self._is_scheduled = self._is_closed = self._is_finishing = self._is_writing = False
-        self.pending = 0
-        self._drained: Future[None] = Future()
-        self._drained.set_running_or_notify_cancel()
+        self._lock = threading.Lock()
+        self._changed: threading.Condition | None = None  # exists once a thread waits: there may be 10,000 channels
+        self._is_scheduled = self._is_closed = self._is_writing = False
+        self.pending, self.is_finishing = 0, False
+        self._drained: Future[None] | None = None  # exists once the channel finishes
 
     def __enter__(self) -> LogChannel:
         """Return the channel."""
@@ -138,14 +153,14 @@ class LogChannel:
 
         If the queue is full, the method blocks until there is space or the queue starts to skip lines.
         """
-        with self._changed:
+        with self._lock:
             while not self._is_closed and not self._queue.offer(line, now := time.monotonic()):
-                self._changed.wait(self._queue.seconds_to_skip(now))
+                self._get_condition().wait(self._queue.seconds_to_skip(now))
             self._schedule()
 
     def report(self, text: str) -> None:
         """Queue a line of this project, such as a phase, without blocking."""
-        with self._changed:
+        with self._lock:
             self._queue.offer(LogLine("", text), time.monotonic(), may_wait=False)
             self._schedule()
 
@@ -154,9 +169,9 @@ class LogChannel:
 
         Lines are skipped instead.
         """
-        with self._changed:
+        with self._lock:
             self._queue.stop_blocking()
-            self._changed.notify_all()
+            self._notify_waiting_threads()
 
     def finish(self) -> None:
         """Write the queued lines and close; if that takes long, skip all but the newest lines."""
@@ -178,9 +193,9 @@ class LogChannel:
 
     def close(self) -> None:
         """Close the channel without writing further lines."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify_all()
+            self._notify_waiting_threads()
         self._writer.discard(self)
 
     def wait_until_written(self, seconds: float) -> bool:
@@ -189,30 +204,37 @@ class LogChannel:
         Args:
             seconds: maximum time to wait for a line that is being written.
         """
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._is_writing, seconds)
+        with self._lock:
+            return self._get_condition().wait_for(lambda: not self._is_writing, seconds)
 
     def write_batch(self, max_lines: int) -> list[str]:
         """Write up to `max_lines` lines and return them; called on the writer's thread."""
-        with self._changed:
+        with self._lock:
             items: list[LogLine | SkippedLines] = []
             while not self._is_closed and len(items) < max_lines and (item := self._queue.take()) is not None:
                 items.append(item)
             self._is_writing = bool(items)
-            self._changed.notify_all()
+            self._notify_waiting_threads()
         texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in items]
         for item, text in zip(items, texts, strict=True):
             if not self._is_closed:
                 self._write_one(text)
                 if isinstance(item, LogLine):
                     self._on_written(item)
-        with self._changed:
+        with self._lock:
             self._is_scheduled = self._is_writing = False
-            self._changed.notify_all()
+            self._notify_waiting_threads()
             self._schedule()
-            if self._is_finishing:
-                self._set_drained_if_idle()
+            self._set_drained_if_idle()
         return texts
+
+    def _get_condition(self) -> threading.Condition:
+        self._changed = self._changed or threading.Condition(self._lock)
+        return self._changed
+
+    def _notify_waiting_threads(self) -> None:
+        if self._changed is not None:
+            self._changed.notify_all()
 
     def _write_one(self, text: str) -> None:
         try:
@@ -228,16 +250,19 @@ class LogChannel:
 
     def _start_finishing(self) -> Future[None]:
         self.stop_blocking()
-        with self._changed:
-            self._is_finishing = True
+        with self._lock:
+            self.is_finishing = True
+            self._drained = drained = self._drained or Future()
+            drained.set_running_or_notify_cancel()
             self._set_drained_if_idle()
-        return self._drained
+        self._writer.prioritize(self)
+        return drained
 
     def _set_drained_if_idle(self) -> None:
-        if not self._is_scheduled and not self._drained.done():
+        if self._drained and not self._is_scheduled and not self._drained.done():
             self._drained.set_result(None)
 
     def _skip_all_but_newest(self) -> None:
-        with self._changed:
+        with self._lock:
             self._queue.skip_all_but_newest()
-            self._changed.notify_all()
+            self._notify_waiting_threads()

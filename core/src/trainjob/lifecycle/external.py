@@ -13,13 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent, SharedInformer
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.loop_batches import get_loop_batches
 from trainjob.lifecycle.queues import AsyncInbox
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
@@ -136,13 +134,13 @@ async def wait_external(
         WaitTimeout: the limit was reached; the TrainJob continues to run.
         ClusterError: no request can succeed any more (credentials, permissions, no Trainer).
     """
-    loop, batches, inbox = asyncio.get_running_loop(), get_loop_batches(), AsyncInbox[ObjectEvent]()
+    loop, inbox = asyncio.get_running_loop(), AsyncInbox[ObjectEvent]()
     deadline = None if timeout is None else loop.time() + timeout.total_seconds()
     last_line = _format_missing(selector)
 
     def deliver(event: ObjectEvent) -> None:
         if event.object is None or selector.matches(event.object):
-            batches.call_soon(partial(inbox.put, event))
+            inbox.put(event)
 
     # Not called on a thread: it does not block, and a cancellation during the call would leave the handler behind.
     with _select_informer(cluster, selector).add_event_handler(selector.name or None, deliver):

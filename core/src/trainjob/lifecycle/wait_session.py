@@ -87,24 +87,21 @@ class WaitSession:
         self._last_progress: Progress | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
-        self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None
         self._created_at, self._closed = "", False
         self._diagnosis_schedule = DiagnosisSchedule()
 
-    def open(self, deliver: Callable[[str, ObjectEvent], None]) -> None:
+    def open(self, deliver: Callable[[tuple[str, ObjectEvent]], None]) -> None:
         """Add the event handlers.
 
         No request is sent for this TrainJob alone, because the shared list contains it. If the list does not contain
         it, ("missing", an empty event) is delivered, and the caller calls [fetch_job_event][].
 
         Args:
-            deliver: called with "job", "pod" or "missing" and the event, from other threads; it must not block.
+            deliver: called with ("job", "pod" or "missing", event), from other threads; it must not block.
         """
         self._deliver = deliver
         informer = self._cluster.trainjob_informer(self._reference.namespace)
-        self._keep_event_handler(
-            informer.add_event_handler(self._reference.name, self._on_job, lambda: deliver("missing", ObjectEvent()))
-        )
+        self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_job, self._on_missing))
 
     def fetch_job_event(self) -> ObjectEvent:
         """Fetch the TrainJob and return it as an event (blocking I/O).
@@ -210,13 +207,16 @@ class WaitSession:
                     self._log_follower.stop()
             return self._log_follower
 
+    def _on_missing(self) -> None:
+        self._deliver(("missing", ObjectEvent()))
+
     def _on_job(self, event: ObjectEvent) -> None:
         if event.object is not None and not self._created_at:
             if event.object["metadata"]["uid"] != self._reference.uid:
-                self._deliver("missing", ObjectEvent())  # another TrainJob has its name
+                self._on_missing()  # another TrainJob has its name
                 return
             self._add_pod_handler(event.object)
-        self._deliver("job", event)
+        self._deliver(("job", event))
 
     def _add_pod_handler(self, job: Mapping[str, Any]) -> None:
         """Add the handler of pod events, once the TrainJob's creation time is known.
@@ -236,7 +236,7 @@ class WaitSession:
     def _on_pod(self, event: ObjectEvent) -> None:
         if self._belongs_to_job(event):
             self._logs.observe(event)
-            self._deliver("pod", event)
+            self._deliver(("pod", event))
 
     def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace

@@ -118,7 +118,7 @@ def wait(
 
     value = None  # the result of the previous effect
     try:
-        session.open(lambda kind, event: inbox.put((kind, event)))
+        session.open(inbox.put)
         while not isinstance(effect := effects.send(value), _Conclude):
             value = execute(effect)
         return session.conclude(effect.result)
@@ -140,16 +140,12 @@ async def wait_async(
     Requests run on threads, and events come from shared informers. A cancellation ends the wait and does not change the
     TrainJob. The listener's callbacks for logs and progress run on other threads.
     """
-    batches, inbox = get_loop_batches(), AsyncInbox[tuple[str, ObjectEvent]]()
+    inbox = AsyncInbox[tuple[str, ObjectEvent]]()
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
     effects = _wait_effects(session, clock)
-
-    def deliver(kind: str, event: ObjectEvent) -> None:
-        batches.call_soon(partial(inbox.put, (kind, event)))
-
     value = None  # the result of the previous effect
     try:
-        await batches.run_on_thread(partial(session.open, deliver))
+        await get_loop_batches().run_on_thread(partial(session.open, inbox.put))
         while not isinstance(effect := effects.send(value), _Conclude):
             if isinstance(effect, _Call):
                 value = await asyncio.to_thread(effect.function)

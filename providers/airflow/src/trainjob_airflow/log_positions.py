@@ -31,99 +31,110 @@ _LOGGER = logging.getLogger(__name__)
 # -- a trigger ---------------------------------------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def stored_positions(task_instance: Any, reference: JobReference) -> AsyncIterator[LogPositions]:
-    """Read the stored positions, and store them while the trigger writes the log.
+class StoredPositions:
+    """Positions of a task's log, which are read at the start of its trigger and stored while it writes the log.
 
-    They are stored at the first line, then every 30 s if lines were written, and after a cancellation. The log must be
-    closed by then. When the wait has ended, they are deleted. A request that fails is skipped.
-
-    Args:
-        task_instance: task instance of the trigger; None if nothing is to be stored, as under `dag.test()`.
-        reference: the TrainJob.
-    """
-    from trainjob.client import LogPositions
-
-    if task_instance is None:
-        yield LogPositions("")
-        return
-    values = await asyncio.to_thread(_request_xcom, "get_one", task_instance)
-    positions = LogPositions.from_dict(values, _get_log_id(task_instance, reference), time.time())
-    store = _PositionStore(task_instance, positions)
-    task = asyncio.create_task(store.run())
-    try:
-        yield positions
-    except asyncio.CancelledError:
-        task.cancel()
-        await store.store_before_exit()
-        raise
-    finally:
-        task.cancel()
-    if values is not None or store.has_stored:
-        await store.wait_for_request()
-        await asyncio.to_thread(_request_xcom, "delete", task_instance)
-
-
-class _PositionStore:
-    """Storing of the positions of one task's log as an XCom.
-
-    Attributes:
-        has_stored: whether a request to store them was sent.
+    It is an asynchronous context manager. The positions are stored at the first line, then every 30 s if lines were
+    written, and after a cancellation. The log must be closed by then. When the wait has ended, they are deleted. A
+    request that fails is skipped.
     """
 
-    def __init__(self, task_instance: Any, positions: LogPositions) -> None:
-        self._task_instance, self._positions, self._changed = task_instance, positions, asyncio.Event()
+    def __init__(self, task_instance: Any, reference: JobReference) -> None:
+        """Create the context.
+
+        Args:
+            task_instance: task instance of the trigger; None if nothing is to be stored, as under `dag.test()`.
+            reference: the TrainJob.
+        """
+        self._task_instance, self._reference = task_instance, reference
+        self._changed = self._are_stored = False
+        self._wake: asyncio.Event | None = None
+        self._storing: asyncio.Task[None] | None = None  # exists after the first change
         self._request: asyncio.Future[Any] | None = None
-        self.has_stored = False
-        loop = asyncio.get_running_loop()
 
-        def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
-                loop.call_soon_threadsafe(self._changed.set)
+    async def __aenter__(self) -> LogPositions:
+        """Return the positions that an earlier process has stored, or new ones."""
+        from trainjob.client import LogPositions
 
-        positions.on_change = notify
+        if self._task_instance is None:
+            return LogPositions("")
+        values = await asyncio.to_thread(_request_xcom, "get_one", self._task_instance)
+        log_id = _get_log_id(self._task_instance, self._reference)
+        self._positions = LogPositions.from_dict(values, log_id, time.time())
+        self._are_stored = values is not None
+        self._first_values = self._positions.to_dict(is_exact=False)
+        self._loop = asyncio.get_running_loop()
+        self._positions.on_change = self._notify
+        return self._positions
 
-    async def run(self) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Store the positions after a cancellation, and delete them after the wait."""
+        if self._task_instance is None:
+            return
+        self._positions.on_change = _do_nothing
+        if self._storing is not None:
+            self._storing.cancel()
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            await self._store_before_exit()
+        elif kind is None and self._are_stored:
+            await self._wait_for_request()
+            await asyncio.to_thread(_request_xcom, "delete", self._task_instance)
+
+    def _notify(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
+            self._loop.call_soon_threadsafe(self._on_change)
+
+    def _on_change(self) -> None:
+        self._changed = True
+        if self._wake is not None:
+            self._wake.set()
+        elif self._positions.on_change == self._notify:  # else the context has ended
+            self._wake = asyncio.Event()
+            self._storing = asyncio.create_task(self._store_repeatedly(self._wake))
+
+    async def _store_repeatedly(self, wake: asyncio.Event) -> None:
         """Store the positions until the task is cancelled."""
         from trainjob.client import SETTLE_SECONDS, STORE_SECONDS
 
-        values = self._positions.to_dict(is_exact=False)
-        await self._changed.wait()
-        await self._store(values)  # without the new lines, because they may not have arrived in the log yet
+        await self._store(self._first_values)  # without the new lines, which may not have arrived in the log yet
         while True:
-            await self._changed.wait()
             await asyncio.sleep(STORE_SECONDS - SETTLE_SECONDS)
-            self._changed.clear()
+            wake.clear()
             values = self._positions.to_dict(is_exact=False)
             await asyncio.sleep(SETTLE_SECONDS)
             await self._store(values)
+            await wake.wait()
 
-    async def wait_for_request(self) -> None:
+    async def _store(self, values: dict[str, Any]) -> None:
+        self._are_stored = True
+        self._request = asyncio.ensure_future(
+            asyncio.to_thread(_request_xcom, "set", self._task_instance, value=values)
+        )
+        await asyncio.shield(self._request)  # a request that was sent must not be cancelled
+
+    async def _wait_for_request(self) -> None:
         """Wait for the request in progress, if there is one."""
         if self._request is not None:
             await asyncio.wait({self._request}, timeout=_SECONDS_BEFORE_EXIT)
 
-    async def store_before_exit(self) -> None:
+    async def _store_before_exit(self) -> None:
         """Store the positions after the last line, if a line was written."""
         from airflow.sdk.execution_time.xcom import XCom
 
-        if not (self.has_stored or self._changed.is_set()):
+        if self._request is None and not self._changed:
             return
         try:
             async with _responses.received():
-                await self.wait_for_request()
+                await self._wait_for_request()
                 values = self._positions.to_dict(is_exact=True)
                 request = XCom.aset(XCOM_KEY, values, **_identify(self._task_instance))
                 await asyncio.wait_for(request, _SECONDS_BEFORE_EXIT)
         except Exception:
             _LOGGER.debug("The XCom %r could not be written", XCOM_KEY, exc_info=True)
 
-    async def _store(self, values: dict[str, Any]) -> None:
-        self.has_stored = True
-        self._request = asyncio.ensure_future(
-            asyncio.to_thread(_request_xcom, "set", self._task_instance, value=values)
-        )
-        await asyncio.shield(self._request)  # a request that was sent must not be cancelled
+
+def _do_nothing() -> None:
+    pass
 
 
 class _Responses:

@@ -9,10 +9,9 @@ every line of the other triggers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,9 +31,13 @@ def create_line_writer(write: Callable[[str], None]) -> Callable[[str], None]:
     Control characters are shown as text, because `airflow tasks test` and `dag.test()` print the log on a terminal.
     Colors stay, because Airflow's log page renders them (Airflow 3.3.2).
     """
+    return functools.partial(_write_escaped, write)
+
+
+def _write_escaped(write: Callable[[str], None], line: str) -> None:
     from trainjob.control_characters import escape_control_characters
 
-    return lambda line: write(escape_control_characters(line, keep_colors=True))
+    write(escape_control_characters(line, keep_colors=True))
 
 
 @functools.cache
@@ -48,27 +51,37 @@ def _shared_writer() -> LogWriter:
     return LogWriter(RateLimit(_BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD))
 
 
-@contextlib.asynccontextmanager
-async def triggerer_log(write: Callable[[str], None], positions: LogPositions) -> AsyncIterator[LogChannel]:
-    """Open the log of the deferred task that the current trigger waits for.
+class TriggererLog:
+    """Log of the deferred task that the current trigger waits for.
 
-    When the context ends, it first writes the lines that are still queued, also after an error. It does not do so after
-    a cancellation, because Airflow then waits for the trigger.
-
-    Args:
-        write: writes a line to the task's log if it is called in the trigger's context (`contextvars`).
-        positions: record of the lines that were written; complete when the context has ended.
+    It is an asynchronous context manager. When the context ends, it first writes the lines that are still queued, also
+    after an error. It does not do so after a cancellation, because Airflow then waits for the trigger.
     """
-    context = contextvars.copy_context()
-    channel = _shared_writer().open(lambda text: context.run(write, text), positions.record)
-    try:
-        yield channel
-    except Exception:
-        await channel.finish_async()
-        raise
-    else:
-        await channel.finish_async()
-    finally:
-        channel.close()
-        if not channel.wait_until_written(0.0):
-            await asyncio.to_thread(channel.wait_until_written, _LAST_LINE_SECONDS)
+
+    def __init__(self, write: Callable[[str], None], positions: LogPositions) -> None:
+        """Open the log.
+
+        Args:
+            write: writes a line to the task's log if it is called in the trigger's context (`contextvars`); control
+                characters are shown as text.
+            positions: record of the lines that were written; complete when the context has ended.
+        """
+        self._context, self._write = contextvars.copy_context(), create_line_writer(write)
+        self._channel = _shared_writer().open(self._write_line, positions.record)
+
+    async def __aenter__(self) -> LogChannel:
+        """Return the channel of the task's lines."""
+        return self._channel
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the queued lines, and close the log."""
+        try:
+            if kind is None or issubclass(kind, Exception):
+                await self._channel.finish_async()
+        finally:
+            self._channel.close()
+            if not self._channel.wait_until_written(0.0):
+                await asyncio.to_thread(self._channel.wait_until_written, _LAST_LINE_SECONDS)
+
+    def _write_line(self, line: str) -> None:
+        self._context.run(self._write, line)

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from trainjob.client import LogChannel, LogLine, LogPositions
     from trainjob.lifecycle import JobReference, Listener
@@ -23,7 +23,8 @@ class TaskProgress:
     """Log of a TrainJob in its task's log, with a record of the newest phase and progress.
 
     Attributes:
-        on_change: called when phase or progress has changed enough to be logged; from several threads.
+        on_change: called when phase or progress has changed enough to be logged, and with each progress that an earlier
+            process has logged; from several threads.
         step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
     """
 
@@ -39,9 +40,8 @@ class TaskProgress:
         from trainjob.lifecycle import ProgressLog
 
         self._reference, self._log = reference, log
-        self.on_change: Callable[[], None] = lambda: None
-        self._progress_log = ProgressLog(reference, log.report, log=log)
-        self._change_log = ProgressLog(reference, lambda _: self.on_change())
+        self.on_change: Callable[[], None] = _do_nothing
+        self._progress_log = ProgressLog(reference, self._report, log=log)
         self._get_logs = get_logs
         self._verdict: Verdict | None = None
         self._progress: Progress | None = None
@@ -73,19 +73,21 @@ class TaskProgress:
         reason = (verdict.message or verdict.reason) if verdict else ""
         return _build_xcom_value(verdict.phase.value if verdict else "", reason, self._progress)
 
+    def _report(self, text: str) -> None:
+        self._log.report(text)
+        self.on_change()
+
     def _on_phase(self, verdict: Verdict) -> None:
         self._verdict = verdict
         self._progress_log.log_phase(verdict)
-        self._change_log.log_phase(verdict)
 
     def _on_progress(self, progress: Progress) -> None:
         self._progress = progress
         self._progress_log.log_progress(progress)
-        self._change_log.log_progress(progress)
 
     def _on_earlier_progress(self, progress: Progress) -> None:
         self._progress = progress
-        self._change_log.log_progress(progress)
+        self.on_change()
 
     def _on_log(self, line: LogLine) -> None:
         from trainjob.status import parse_step_result
@@ -93,6 +95,10 @@ class TaskProgress:
         self.step_result = parse_step_result(line.text) or self.step_result
         if self._get_logs:
             self._progress_log.log_line(line)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def final_xcom_value(outcome: Outcome) -> dict[str, Any]:
@@ -109,45 +115,61 @@ def _build_xcom_value(phase: str, reason: str, progress: Progress | None) -> dic
     return {**value, "metrics": numbers["metrics"]} if "metrics" in numbers else value
 
 
-@contextlib.asynccontextmanager
-async def publish_progress(task_instance: Any, progress: TaskProgress) -> AsyncIterator[None]:
-    """Keep the XCom `progress` of a deferred task up to date.
+class ProgressPublisher:
+    """Writer of the XCom `progress` of a deferred task.
 
-    Threads write the values, one at a time, so that a write does not block the triggerer's event loop. Each write
-    stores the newest value. A write that fails is skipped, so that it does not end the wait. No write is in progress
-    after the context has ended without an error.
-
-    Args:
-        task_instance: task instance of the trigger; None under `dag.test()`, where nothing is written.
-        progress: the progress to publish.
+    It is an asynchronous context manager. Threads write the values, one at a time, so that a write does not block the
+    triggerer's event loop. Each write stores the newest value. A write that fails is skipped, so that it does not end
+    the wait. No write is in progress after the context has ended without an error.
     """
-    if task_instance is None:
-        yield
-        return
-    loop, changed, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
-    def notify() -> None:
+    def __init__(self, task_instance: Any, progress: TaskProgress) -> None:
+        """Create the context.
+
+        Args:
+            task_instance: task instance of the trigger; None under `dag.test()`, where nothing is written.
+            progress: the progress to publish.
+        """
+        self._task_instance, self._progress = task_instance, progress
+        self._has_changed, self._has_ended = False, task_instance is None
+        self._end: asyncio.Event | None = None
+        self._writing: asyncio.Task[None] | None = None  # exists while values are written
+
+    async def __aenter__(self) -> None:
+        """Write the progress whenever it changes."""
+        self._loop = asyncio.get_running_loop()
+        if self._task_instance is not None:
+            self._progress.on_change = self._notify
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the writes."""
+        self._has_ended = True
+        if self._end is not None:
+            self._end.set()
+        if kind is None and self._writing is not None:
+            await self._writing
+
+    def _notify(self) -> None:
+        if self._has_changed:
+            return
+        self._has_changed = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
-            loop.call_soon_threadsafe(changed.set)
+            self._loop.call_soon_threadsafe(self._on_change)
 
-    async def write() -> None:
-        while not ended.is_set():
-            await changed.wait()
-            changed.clear()
-            if not ended.is_set():
-                await asyncio.to_thread(_write_xcom, task_instance, progress.xcom_value())
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(ended.wait(), _WRITE_INTERVAL_SECONDS)
+    def _on_change(self) -> None:
+        if self._writing is None and not self._has_ended:
+            self._end = asyncio.Event()
+            # A write in progress is never cancelled: its response would be taken for the response to another request.
+            self._writing = asyncio.create_task(self._write(self._end))
 
-    # A write in progress is never cancelled: its response would be taken for the response to another request.
-    writing = asyncio.create_task(write())
-    progress.on_change = notify
-    try:
-        yield
-    finally:
-        ended.set()
-        changed.set()
-    await writing
+    async def _write(self, end: asyncio.Event) -> None:
+        """Write the newest values until there are no changes for some seconds."""
+        while self._has_changed and not self._has_ended:
+            self._has_changed = False
+            await asyncio.to_thread(_write_xcom, self._task_instance, self._progress.xcom_value())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(end.wait(), _WRITE_INTERVAL_SECONDS)
+        self._writing = self._end = None
 
 
 def _write_xcom(task_instance: Any, value: dict[str, Any]) -> None:

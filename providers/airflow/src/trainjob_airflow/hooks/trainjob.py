@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 DEFAULT_CONNECTION = "kubernetes_default"
 # Earlier versions of the Kubernetes provider stored the form's fields with this prefix; old connections still have it.
 _LEGACY_PREFIX = "extra__kubernetes__"
+# Reads of connections that have not ended, by connection ID.
+_reads_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, asyncio.Task[Cluster]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class TrainJobHook(BaseHook):
@@ -74,7 +79,19 @@ class TrainJobHook(BaseHook):
         return True, f"{cluster.server} has Kubeflow Trainer, with {found} TrainJobs in namespace {cluster.namespace}"
 
     async def get_conn_async(self) -> Cluster:
-        """Return the same as [get_conn][], without blocking the event loop; for triggers."""
+        """Return the same as [get_conn][], without blocking the event loop; for triggers.
+
+        Calls for the same connection share a read that has not ended yet, because a triggerer may start thousands of
+        triggers at once. Later calls read the connection again, because its credentials may have changed.
+        """
+        reads = _reads_by_loop.setdefault(asyncio.get_running_loop(), {})
+        if self.kubernetes_conn_id not in reads:
+            read = asyncio.create_task(self._open_cluster())
+            reads[self.kubernetes_conn_id] = read
+            read.add_done_callback(lambda _: reads.pop(self.kubernetes_conn_id))
+        return await asyncio.shield(reads[self.kubernetes_conn_id])  # the others still need it after a cancellation
+
+    async def _open_cluster(self) -> Cluster:
         from trainjob.client import shared_cluster
 
         return await asyncio.to_thread(shared_cluster, await self.read_connection_async())

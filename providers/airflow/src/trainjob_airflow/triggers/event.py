@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -158,14 +157,13 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _watch_events(self, cluster: Cluster, fired: FiredEvents) -> AsyncGenerator[TriggerEvent, None]:
-        from trainjob.lifecycle.loop_batches import get_loop_batches
         from trainjob.lifecycle.queues import AsyncInbox
 
-        batches, events = get_loop_batches(), AsyncInbox["ObjectEvent"]()
+        events = AsyncInbox["ObjectEvent"]()
 
         def deliver(event: ObjectEvent) -> None:
             if event.error or self._completion_time(event.object):
-                batches.call_soon(partial(events.put, event))
+                events.put(event)
 
         informer = cluster.trainjob_informer(self.namespace or cluster.namespace, self.label_selector)
         with informer.add_event_handler(None, deliver):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,6 +17,16 @@ from trainjob_airflow.deferral import delay_event
 if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobReference, Limits
+
+
+@functools.cache
+def _shared_logger() -> Any:
+    """Return the logger of all triggers of this process.
+
+    A trigger's own logger consists of 11 objects, which make each garbage collection of the triggerer longer. The lines
+    get the trigger's task from the context in which they are written (`contextvars`).
+    """
+    return TrainJobTrigger.logger().bind()
 
 
 class TrainJobTrigger(BaseTrigger):
@@ -84,20 +95,20 @@ class TrainJobTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
-        from trainjob_airflow.log_positions import stored_positions
+        from trainjob_airflow.log_positions import StoredPositions
         from trainjob_airflow.task_errors import event_from_error
-        from trainjob_airflow.task_log import create_line_writer, triggerer_log
-        from trainjob_airflow.task_progress import TaskProgress, publish_progress
+        from trainjob_airflow.task_log import TriggererLog
+        from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
 
         try:
             cluster, reference = await self._cluster(), self._reference()
             async with (
-                stored_positions(self.task_instance if self.get_logs else None, reference) as positions,
-                triggerer_log(create_line_writer(self.log.info), positions) as log,
+                StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
+                TriggererLog(_shared_logger().info, positions) as log,
             ):
                 progress = TaskProgress(reference, log, get_logs=self.get_logs)
                 progress.report_resumption(positions)
-                async with publish_progress(self.task_instance, progress):
+                async with ProgressPublisher(self.task_instance, progress):
                     limits, listener = self._limits(), progress.listener
                     outcome = await wait_async(
                         cluster, reference, limits=limits, listener=listener, positions=positions

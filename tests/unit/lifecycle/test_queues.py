@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from trainjob.lifecycle.queues import get_async, get_with_timeout
+from trainjob.lifecycle.queues import AsyncInbox, get_with_timeout
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-6, 5e-6, 2e-5])
@@ -35,16 +35,17 @@ def test_an_item_is_returned_with_a_timeout_of_zero():
 @pytest.mark.parametrize("turns", range(6))
 def test_a_cancelled_task_is_cancelled_or_has_returned_the_item(turns):
     async def cancelled_after(turns: int) -> None:
-        inbox: asyncio.Queue[str] = asyncio.Queue()
-        task = asyncio.ensure_future(get_async(inbox, 60.0))
+        inbox = AsyncInbox[str]()
+        task = asyncio.ensure_future(inbox.get(60.0))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        inbox.put_nowait("changed")
+        inbox.put("changed")
         for _ in range(turns):
             await asyncio.sleep(0)
         if task.cancel():
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert await inbox.get(60.0) == "changed"
         else:
             assert await task == "changed"
 
@@ -53,10 +54,19 @@ def test_a_cancelled_task_is_cancelled_or_has_returned_the_item(turns):
 
 def test_no_item_is_lost_after_a_timeout():
     async def late() -> None:
-        inbox: asyncio.Queue[str] = asyncio.Queue()
-        with pytest.raises(asyncio.TimeoutError):
-            await get_async(inbox, 0.001)
-        inbox.put_nowait("changed")
-        assert await get_async(inbox, None) == "changed"
+        inbox = AsyncInbox[str]()
+        assert await inbox.get(0.001) is None
+        inbox.put("changed")
+        assert await inbox.get(None) == "changed"
 
     asyncio.run(late())
+
+
+def test_items_of_threads_arrive_in_order():
+    async def read() -> list[int]:
+        inbox = AsyncInbox[int]()
+        thread = threading.Thread(target=lambda: [inbox.put(n) for n in range(1000)])
+        thread.start()
+        return [await inbox.get(60.0) for _ in range(1000)]
+
+    assert asyncio.run(read()) == list(range(1000))
