@@ -23,6 +23,7 @@ import bench_imports
 import bench_laptop
 import bench_logs
 import bench_resumption
+import bench_start
 import bench_training
 import bench_waiting
 
@@ -30,6 +31,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
 _PARTS = {
     "waiting": bench_waiting,
+    "start": bench_start,
     "calls": bench_calls,
     "laptop": bench_laptop,
     "logs": bench_logs,

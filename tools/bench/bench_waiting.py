@@ -100,6 +100,7 @@ def _row(server, client, client_name, uids):
         server.send(("counts",))
         return server.recv()
 
+    client.recv()  # "starting"
     start = client.recv()
     at_start, _ = get_counts()
     server.send(("touch", PATCHED_EACH_SECOND, WINDOW))
@@ -124,8 +125,8 @@ def _row(server, client, client_name, uids):
         "requests": done / len(uids) / (WINDOW / 60),
         "at_end": at_end,
         "events": len(delays),
-        "p50_ms": _percentile(delays, 50),
-        "p99_ms": _percentile(delays, 99),
+        "p50_ms": percentile(delays, 50),
+        "p99_ms": percentile(delays, 99),
         "requests_at_start": dict(at_start),
         "most_watches": most,
     }
@@ -138,7 +139,8 @@ def _interval(client_name):
         return 0.0
 
 
-def _percentile(sorted_values, percent):
+def percentile(sorted_values, percent):
+    """Return a percentile in milliseconds of values in seconds; NaN if there are none."""
     if not sorted_values:
         return float("nan")
     return 1000 * sorted_values[min(len(sorted_values) - 1, len(sorted_values) * percent // 100)]
@@ -163,12 +165,7 @@ second, without a change of their phase. Then {finished} jobs end, {each} each s
 * Delay: the time from the write in the API server until the trigger fires.
 * Events: the number of triggers that fired within two poll intervals plus 10 s.
 
-{waiting}
-
-The next table shows the start of the triggers, with the imports and the first list. The stalls are caused by the
-import of the Kubernetes client and by full collections of Python's garbage collector.
-
-{start}"""
+{waiting}"""
 
 
 def section(rows):
@@ -188,24 +185,12 @@ def section(rows):
         for row in rows
     ]
     head = ("Jobs", "Client", "CPU s / 30 s", "Requests / job / min", "Longest stall", "Own stalls")
-    start = [
-        (
-            f"{row['jobs']:,}",
-            row["who"],
-            f"{row['start']['cpu']:.1f}",
-            row["start_requests"],
-            f"{row['start']['worst_ms']:,.0f} ms",
-            row["start"]["own_stalls"],
-        )
-        for row in _trainjob_rows(rows)
-    ]
     return _TEXT.format(
         most=_MAX_POLLED,
         touched=PATCHED_EACH_SECOND,
         finished=FINISHED,
         each=FINISHED_EACH_SECOND,
         waiting=table((*head, "Delay p50", "Delay p99", "Events"), waiting),
-        start=table(("Jobs", "Client", "CPU s", "Requests", *head[-2:]), start),
     )
 
 

@@ -28,10 +28,11 @@ def wait_for_jobs(connection, client, jobs):
     The orders are ("measure", seconds) and ("events",).
 
     Args:
-        connection: connection to the benchmark's process; the cost of the start is sent first.
+        connection: connection to the benchmark's process; "starting" and the cost of the start are sent first.
         client: a key of CLIENTS.
         jobs: UIDs by name.
     """
+    connection.send("starting")
     ended, used, began = {}, time.process_time(), time.monotonic()
     if client == "trainjob":
         threading.Thread(target=asyncio.run, args=(_wait_for_all(jobs, ended),), daemon=True).start()

@@ -81,6 +81,7 @@ class TrainJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, write log and XCom `progress` of the task, and yield the event."""
         started_at = time.monotonic()
+        self._log = self._log or _shared_logger()
         try:
             result = await self._wait()
         except Exception as error:
@@ -104,7 +105,7 @@ class TrainJobTrigger(BaseTrigger):
             cluster, reference = await self._cluster(), self._reference()
             async with (
                 StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
-                TriggererLog(_shared_logger().info, positions) as log,
+                TriggererLog(self.log.info, positions) as log,
             ):
                 progress = TaskProgress(reference, log, get_logs=self.get_logs)
                 progress.report_resumption(positions)
