@@ -30,6 +30,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         accepted_tokens: bearer tokens that the proxy accepts, and replaces by the administrator's. It responds 401 to
             other ones. If it is None, the proxy forwards each token.
         refusals: number of responses 401 of the proxy.
+        streams: the API server's responses to the watches that are open.
         url: where the proxy listens.
     """
 
@@ -43,8 +44,14 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.request_counts: Counter[str] = Counter()
         self.accepted_tokens: set[str] | None = None
         self.refusals = 0
+        self.streams: set[Any] = set()
         self.admin_token = json.loads(laptop.kubeconfig.read_text())["users"][0]["user"]["token"]
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def end_streams(self) -> None:
+        """End the watches that are open; an API server does so after some minutes, also if their token has expired."""
+        for stream in list(self.streams):
+            stream.shutdown()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -96,9 +103,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "application/json")
             self.send_header("Connection", "close")
             self.end_headers()
+            self.server.streams.add(response)
             with contextlib.suppress(OSError):
                 while piece := response.read1():
                     self.wfile.write(piece)
+            self.server.streams.discard(response)
 
     @contextlib.contextmanager
     def _open(self, body: bytes | None) -> Iterator[Any]:
