@@ -136,6 +136,24 @@ def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
     assert sum(slept) == pytest.approx((cost - 100) / 1000, rel=0.05)
 
 
+def test_the_lines_of_a_channel_that_finishes_do_not_wait_for_the_first_lines_of_others():
+    log, writer = BlockingLog(), LogWriter()
+    others, ending = [writer.open(log) for _ in range(200)], writer.open(log)
+    for channel in others:
+        channel.report("Running")
+    assert log.called.wait(SECONDS)  # the writer writes the line of one of them
+    ending.report("Complete")
+    thread = threading.Thread(target=ending.finish)
+    thread.start()
+    wait_until(lambda: ending in writer._finishing, SECONDS)
+    log.release()
+    thread.join(SECONDS)
+    for channel in others:
+        channel.finish()
+    assert log.lines.index("Complete") == 1
+    assert log.lines.count("Running") == 200
+
+
 class FakeClock:
     """Clock that moves only in `sleep`."""
 
