@@ -22,12 +22,12 @@ _CLIENTS = {
     "10": "poll, 10 s",
     "2": "poll, 2 s",
 }
-_THRESHOLDS = (10_000, 5, 1000)  # of how-to/platform.md
+_THRESHOLDS = (10_000, 5, 1000)  # of reference/airflow.md
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: the client, and the numbers of triggers and jobs.
+    """One measurement: the client, and the numbers of triggers and jobs.
 
     Attributes:
         client: a key of _CLIENTS.
@@ -109,10 +109,10 @@ def _measure_start(server, client, awaited):
 
 _TEXT = """## Starting to wait
 
-A triggerer starts many triggers at once after its own start, or when it takes over from another one. The API server and
-the jobs are the same as above. The start includes the import of the Kubernetes client and the first list, unless a
-trigger waits already ("informer is running"). While the triggers start, {ends} jobs end, {each} each second. In the
-last rows, 5,000 further TrainJobs have finished before, without triggers.
+A triggerer starts many triggers at once after its own start, or when it adopts those of another triggerer. The API
+server and the jobs are the same as above. The start includes the import of the Kubernetes client and the first list,
+unless a trigger waits already ("informer is running"). While the triggers start, {ends} jobs end, {each} each second.
+In the last rows, 5,000 further TrainJobs have finished before, without triggers.
 
 * A trigger that only waits shows what Python and Airflow's classes cost at least. It sends no request.
 * Collections: the part of the CPU time in Python's garbage collector. A full collection visits all objects of the
@@ -123,7 +123,7 @@ last rows, 5,000 further TrainJobs have finished before, without triggers.
 * Delay: the time from the end of a job, or from the start of its trigger if that is later, until the trigger fires. If
   the informer is not running, this includes the rest of the first list.
 * "collections are rare": `gc.set_threshold{thresholds}`, see
-  [Many deferred tasks](../how-to/platform.md#many-deferred-tasks).
+  [Thousands of deferred tasks](../reference/airflow.md#thousands-of-deferred-tasks).
 
 {rows}"""
 
@@ -139,7 +139,7 @@ def section(rows):
             row["requests"],
             f"{row['worst_ms']:,.0f} ms",
             f"{row['own_stalls']}, {row['collection_stalls']} by collections",
-            f"{row['worst_besides_ms']:,.0f} ms",
+            f"{max(0.0, row['worst_besides_ms']):,.0f} ms",
             *(f"{row[name]:,.0f} ms" if row["ends"] else "-" for name in ("p50_ms", "p99_ms")),
             row["ends"],
         )

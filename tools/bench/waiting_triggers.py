@@ -190,7 +190,7 @@ async def _run_triggers(connection, client, jobs, first):
 
 
 async def _import_modules_of_a_triggerer(client):
-    """Read the connection once: a triggerer has imported the modules that this needs, except the Kubernetes client."""
+    """Read the connection once, because a triggerer has imported the modules that this needs."""
     if client == "trainjob":
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 

@@ -27,7 +27,7 @@ SECONDS = 2.0  # instead of 60, for which a refused list is repeated
 
 @pytest.fixture
 def proxy(laptop, tmp_path, monkeypatch):
-    """Yield a proxy of the API server that is Airflow's default connection, with the token `old`."""
+    """Yield a proxy of the API server that is Airflow's default connection."""
     with ApiServerProxy(laptop) as server:
         server.accepted_tokens = {"old"}
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

@@ -49,7 +49,10 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def end_streams(self) -> None:
-        """End the watches that are open; an API server does so after some minutes, also if their token has expired."""
+        """End the open watches.
+
+        An API server does so after some minutes, also if their token has expired.
+        """
         for stream in list(self.streams):
             stream.shutdown()
 

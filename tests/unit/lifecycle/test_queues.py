@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from trainjob.lifecycle.queues import AsyncInbox, get_with_timeout
+from trainjob.lifecycle.async_inbox import AsyncInbox
+from trainjob.lifecycle.queues import get_with_timeout
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-6, 5e-6, 2e-5])

@@ -17,8 +17,8 @@ from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent, SharedInformer
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
+from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.queues import AsyncInbox
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster, LogPositions, ObjectEvent
+from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.loop_batches import get_loop_batches
-from trainjob.lifecycle.queues import AsyncInbox, get_with_timeout
+from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.status import Outcome

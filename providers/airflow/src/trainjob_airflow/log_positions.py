@@ -32,9 +32,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class StoredPositions:
-    """Positions of a task's log, which are read at the start of its trigger and stored while it writes the log.
+    """Positions of the log of a deferred task, and their storage as an XCom.
 
-    It is an asynchronous context manager. The positions are stored at the first line, then every 30 s if lines were
+    They are read at the start of the trigger. It is an asynchronous context manager. The positions are stored at the first line, then every 30 s if lines were
     written, and after a cancellation. The log must be closed by then. When the wait has ended, they are deleted. A
     request that fails is skipped.
     """

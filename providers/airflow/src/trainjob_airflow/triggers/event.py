@@ -157,7 +157,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _watch_events(self, cluster: Cluster, fired: FiredEvents) -> AsyncGenerator[TriggerEvent, None]:
-        from trainjob.lifecycle.queues import AsyncInbox
+        from trainjob.lifecycle.async_inbox import AsyncInbox
 
         events = AsyncInbox["ObjectEvent"]()
 
