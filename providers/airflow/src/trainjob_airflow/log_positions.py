@@ -34,9 +34,9 @@ _LOGGER = logging.getLogger(__name__)
 class StoredPositions:
     """Positions of the log of a deferred task, and their storage as an XCom.
 
-    They are read at the start of the trigger. It is an asynchronous context manager. The positions are stored at the first line, then every 30 s if lines were
-    written, and after a cancellation. The log must be closed by then. When the wait has ended, they are deleted. A
-    request that fails is skipped.
+    It is an asynchronous context manager of the trigger. The positions are read at its start. They are stored at the
+    first line, then every 30 s if lines were written, and after a cancellation. The log must be closed by then. When
+    the wait has ended, they are deleted. A request that fails is skipped.
     """
 
     def __init__(self, task_instance: Any, reference: JobReference) -> None:
