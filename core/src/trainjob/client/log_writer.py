@@ -72,7 +72,7 @@ class LogWriter:
                 self._changed.notify()
 
     def prioritize(self, channel: LogChannel) -> None:
-        """Give a channel that has begun to finish its turn before the others, if it has lines to write."""
+        """Move a channel that finishes before the others, if it has lines to write."""
         with self._changed:
             if channel in self._ready:
                 self._finishing[channel] = None

@@ -19,14 +19,14 @@ _BATCH = 50
 
 
 class LoopBatches:
-    """Calls from threads into an event loop, and short calls from the loop that run on a thread.
+    """Calls from threads into an event loop, and short calls from the loop to a thread.
 
     The loop runs at most 50 of them before it continues with other work. All waits on a loop share this object; see
     [get_loop_batches][].
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Create the batches of an event loop; it keeps no reference that would keep the loop alive."""
+        """Create the batches of an event loop; they hold only a weak reference to it."""
         self._loop = weakref.ref(loop)
         self._lock = threading.Lock()
         self._callbacks: deque[Callable[[], object]] = deque()
@@ -89,7 +89,7 @@ class LoopBatches:
         batch: Sequence[tuple[object, asyncio.Future[None]]],
         running: asyncio.Future[list[BaseException | None]],
     ) -> None:
-        """Pass the results on, and start the next batch after the coroutines that these results resume."""
+        """Set the results, and start the next batch after the coroutines that they resume."""
         errors = [asyncio.CancelledError()] * len(batch) if running.cancelled() else running.result()
         for (_, ended), error in zip(batch, errors, strict=True):
             if ended.done():  # it was cancelled

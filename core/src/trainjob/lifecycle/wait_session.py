@@ -196,7 +196,7 @@ class WaitSession:
 
     @property
     def _logs(self) -> LogFollower:
-        """The follower of the logs, created at the first pod: most of many thousand waits start without pods."""
+        """The follower of the logs, which is created at the first pod."""
         with _LOGS_LOCK:
             if self._log_follower is None:
                 self._log_parser = JobLogParser()
