@@ -6,6 +6,9 @@ kubernetes client, so that 100,000 calls take minutes.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import json
 import queue
 from collections import Counter
@@ -28,11 +31,14 @@ from trainjob.client.whole_log import read_log
 from trainjob.errors import TrainJobError
 from trainjob.inspection.check import check_namespace
 from trainjob.inspection.description import describe
+from trainjob.inspection.live_status import watch
 from trainjob.inspection.model_location import find_model
 from trainjob.inspection.summary import summarize
 from trainjob.lifecycle import (
     JobReference,
     JobSelector,
+    KillAction,
+    Limits,
     RunKey,
     apply_kill_action,
     cancel,
@@ -40,6 +46,8 @@ from trainjob.lifecycle import (
     check_external,
     set_suspended,
     submit,
+    wait_async,
+    wait_external,
 )
 from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.retention.sweeping import sweep
@@ -49,6 +57,7 @@ NAME, UID = TRAINJOB["metadata"]["name"], TRAINJOB["metadata"]["uid"]
 KEY, REFERENCE = RunKey(**json.loads(RUN_KEY)), JobReference(NAME, "team", UID)
 SELECTOR = JobSelector(namespace="team", run_key=KEY)
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+WAIT = timedelta(milliseconds=50)
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 
@@ -120,8 +129,24 @@ CALLS = {
         row.to_dict() for row in check_namespace(cluster.inspect_platform("team", "torch-distributed"), NOW)
     ],
 }
+
+
+def wait_for_reference(cluster):
+    limits = Limits(total=WAIT, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
+    return asyncio.run(wait_async(cluster, REFERENCE, limits=limits)).to_dict()
+
+
+def watch_status(cluster):
+    """Return the first status of a TrainJob."""
+    with contextlib.closing(watch(cluster, "team", [NAME])) as statuses:
+        return [status.to_dict() for status in itertools.islice(statuses, 1)]
+
+
 # They use threads and wait for them.
 WATCHES = {
+    "wait": wait_for_reference,
+    "wait external": lambda cluster: asyncio.run(wait_external(cluster, SELECTOR, timeout=WAIT)),
+    "watch status": watch_status,
     "watch TrainJobs": follow(lambda cluster: cluster.trainjob_informer("team")),
     "check external": lambda cluster: check_external(cluster, SELECTOR),
     "watch pods": follow(lambda cluster: cluster.pod_informer("team")),

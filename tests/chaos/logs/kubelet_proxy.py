@@ -42,10 +42,11 @@ class KubeletProxy:
         self._listener.close()
 
     def break_connections(self, random: Random, count: int, size: int) -> None:
-        """Break half of the next `count` connections, each after up to `size` bytes."""
-        for _ in range(count):
-            after = random.randrange(2000, 2000 + size) if random.random() < 0.5 else -1
-            self.cuts.append((after, random.random() < 0.5))
+        """Break each of the next `count` connections after up to `size` bytes.
+
+        An API server uses a connection for many requests, so one that never breaks could serve them all.
+        """
+        self.cuts += [(random.randrange(2000, 2000 + size), random.random() < 0.5) for _ in range(count)]
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
