@@ -78,7 +78,7 @@ def test_no_line_is_repeated_or_lost_silently(proxy, cluster, tmp_path, scenario
 def test_no_line_is_lost_silently_if_the_kubelets_connections_break(proxy, cluster, tmp_path, evidence):
     scenario, seed = Scenario("kubelet's connections break", exact=False), choose_seed()
     with proxied_kubelet(cluster) as kubelet:
-        kubelet.break_connections(Random(seed), 20 * KUBELET_WAITS, 20_000)  # noqa: S311 - reproducible
+        kubelet.break_connections(Random(seed), 20 * KUBELET_WAITS, 40_000)  # noqa: S311 - reproducible
         findings = run_process_waits(proxy, cluster, tmp_path, scenario, seed=seed, count=KUBELET_WAITS)
         assert kubelet.broken > KUBELET_WAITS / 8
     evidence("log waits", fault=scenario.name, cluster="controlplane-2.3", waits=KUBELET_WAITS, **findings.counts)

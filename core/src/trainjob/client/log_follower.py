@@ -21,7 +21,7 @@ from trainjob.client.log_position import LogTime
 from trainjob.client.log_reader import LogReader
 from trainjob.client.log_takeover import LogPositions
 from trainjob.client.whole_log import fetch_last_line
-from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied
+from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
 
@@ -231,6 +231,8 @@ class LogFollower:
                 self._runs.mark_deleted(task.key)
                 missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
                 break
+            except InvalidSpec:  # a proxy has changed the response with the pod
+                missing = "its pod's name is not a Kubernetes name"
             except ClusterError as error:
                 missing = self._explain_refusal(task, error, ended=ended)
                 self._pause(task.key, 0.0 if missing else backoff.next(error))

@@ -41,7 +41,24 @@ def prepare_for_create(resource: Resource, body: Mapping[str, Any], *, uid: str,
         prepared.pop("status", None)
         if resource.initial_status or not resource.custom:
             prepared["status"] = dict(resource.initial_status)
+    if resource.plural == "pods" and (prepared.get("spec") or {}).get("schedulingGates"):
+        prepared["status"]["conditions"] = [_build_gated_condition(now)]
     return prepared
+
+
+def _build_gated_condition(now: str) -> Json:
+    """Return the condition of a pod with scheduling gates, which the scheduler ignores.
+
+    Source: Kubernetes 1.36 `pkg/registry/core/pod/strategy.go`, applySchedulingGatedCondition.
+    """
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+    }
 
 
 def prepare_for_update(resource: Resource, old: Mapping[str, Any], body: Mapping[str, Any], *, status: bool) -> Json:

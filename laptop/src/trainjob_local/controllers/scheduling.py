@@ -87,10 +87,10 @@ def unschedulable_reason(
     return _unschedulable_message(reasons, _PREEMPTION_UNHELPFUL if never else _NO_VICTIMS)
 
 
-def unschedulable_status(pod: Json, reason: str, message: str, now: datetime) -> Json:
+def unschedulable_status(pod: Json, message: str, now: datetime) -> Json:
     """Return the status of a pod that stays unscheduled."""
     conditions = (pod.get("status") or {}).get("conditions") or []
-    condition = {**build_condition("PodScheduled", False, reason, message), "lastProbeTime": None}
+    condition = {**build_condition("PodScheduled", False, "Unschedulable", message), "lastProbeTime": None}
     return {"conditions": with_condition(conditions, condition, now), "qosClass": qos_class(pod["spec"])}
 
 

@@ -18,7 +18,6 @@ from trainjob_local.objects import Json
 __all__ = ["ClaimReconciler", "Scheduler"]
 
 _SCHEDULER = "default-scheduler"
-_GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Scheduler:
@@ -46,16 +45,15 @@ class Scheduler:
         bound: set[str] = set()
         for pod in sorted(waiting, key=_creation_order):
             problem = self._find_problem(pod, ready, scheduled)
-            if problem is None:
+            if not problem:
                 writes += [*self._bind_claims(pod, bound), Bind(pod, self._node), _scheduled_event(pod, self._node)]
                 scheduled.append(pod)
             else:
-                writes += _report_unschedulable(pod, *problem, now)
+                writes += _report_unschedulable(pod, problem, now)
         return Decision(writes)
 
-    def _find_problem(self, pod: Json, node: Json | None, scheduled: Sequence[Json]) -> tuple[str, str] | None:
-        if pod["spec"].get("schedulingGates"):
-            return "SchedulingGated", _GATED
+    def _find_problem(self, pod: Json, node: Json | None, scheduled: Sequence[Json]) -> str:
+        """Return why a pod can't be scheduled; empty if it can."""
         namespace = pod["metadata"]["namespace"]
 
         def claim(name: str) -> Json | None:
@@ -65,7 +63,7 @@ class Scheduler:
         why = scheduling.unschedulable_reason(pod, node, scheduled, claim)
         if not all(map(volumes.is_provisionable, claims)):
             why = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
-        return ("Unschedulable", why) if why else None
+        return why
 
     def _bind_claims(self, pod: Json, bound: set[str]) -> list[Write]:
         writes: list[Write] = []
@@ -132,7 +130,8 @@ class ClaimReconciler:
 
 def _needs_scheduling(pod: Json) -> bool:
     ours = not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName", _SCHEDULER) == _SCHEDULER
-    return ours and not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+    may_start = not pod["spec"].get("schedulingGates") and "deletionTimestamp" not in pod["metadata"]
+    return ours and may_start and not has_ended(pod)
 
 
 def _creation_order(pod: Json) -> tuple[str, str]:
@@ -145,16 +144,14 @@ def _scheduled_event(pod: Json, node: str) -> EventWrite:
     return EventWrite("pods", pod, "Normal", "Scheduled", text, _SCHEDULER, "Binding")
 
 
-def _report_unschedulable(pod: Json, reason: str, message: str, now: datetime) -> list[Write]:
+def _report_unschedulable(pod: Json, message: str, now: datetime) -> list[Write]:
     """Report why a pod is not scheduled, once for each reason."""
     condition = find_condition((pod.get("status") or {}).get("conditions") or [], "PodScheduled") or {}
     if condition.get("message") == message:
         return []
-    change = {"status": scheduling.unschedulable_status(pod, reason, message, now)}
-    writes: list[Write] = [Patch("pods", pod, change, subresource="status")]
-    if reason == "Unschedulable":
-        writes.append(EventWrite("pods", pod, "Warning", "FailedScheduling", message, _SCHEDULER, "Scheduling"))
-    return writes
+    change = {"status": scheduling.unschedulable_status(pod, message, now)}
+    event = EventWrite("pods", pod, "Warning", "FailedScheduling", message, _SCHEDULER, "Scheduling")
+    return [Patch("pods", pod, change, subresource="status"), event]
 
 
 def _complete_binding(claim: Json, volume: Json) -> list[Write]:
