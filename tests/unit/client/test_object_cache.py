@@ -66,7 +66,7 @@ class ObjectCacheModel(RuleBasedStateMachine):
 
     def add_handler(self, key, action):
         recorder = RecordingHandler(self, key, action)
-        handler = EventHandler(key, recorder, recorder.on_missing, self.cache)
+        handler = EventHandler(key, recorder, recorder.on_missing, self.cache.remove_handler)
         self.cache.add_handler(handler)
         recorder.handler = handler
         self.active_handlers.append(recorder)

@@ -109,13 +109,17 @@ def _find_definitions(text: str) -> list[_Definition]:
 
 @functools.cache
 def _remove_imports(text: str) -> str:
-    """Return a module's source without names that it imports from modules and does not use."""
+    """Return a module's source without the modules and names that it imports and does not use."""
     lines, counts = text.splitlines(keepends=True), _count_words(text)
-    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(imports, key=lambda node: node.lineno, reverse=True):
-        used = [alias for alias in node.names if counts[alias.asname or alias.name] > 1]
-        if node.module == "__future__" or used == node.names:
+        used = [alias for alias in node.names if "." in alias.name or counts[alias.asname or alias.name] > 1]
+        if used == node.names or getattr(node, "module", "") == "__future__":
             continue
-        statement = ast.unparse(ast.ImportFrom(node.module, used, node.level)) if used else "pass"
-        lines[node.lineno - 1 : node.end_lineno] = [f"{' ' * node.col_offset}{statement}\n"]
+        first, end = node.lineno - 1, node.end_lineno
+        if used:
+            node.names = used
+            lines[first:end] = [f"{' ' * node.col_offset}{ast.unparse(node)}\n"]
+        else:  # a block must keep a statement
+            lines[first:end] = [f"{' ' * node.col_offset}pass\n"] if node.col_offset else []
     return "".join(lines)

@@ -127,7 +127,7 @@ class SharedInformer:
             on_missing: called once if the cache has no object with this key. The object may have been deleted before
                 the handler was added, which no event reports. It may also be so new that its event has not arrived.
         """
-        handler = EventHandler(key, on_event, on_missing, self)
+        handler = EventHandler(key, on_event, on_missing, self._remove)
         with self._lock:
             if self._closed:
                 on_event(ObjectEvent(error=self._closed_error()))
@@ -159,8 +159,7 @@ class SharedInformer:
         self._resource_version = self._failed_resource_version = ""
         self._backoff, self._refused_since = self._timings.backoff(), 0.0
 
-    def remove_handler(self, handler: EventHandler) -> None:
-        """Stop all deliveries to a handler; the watch ends with the last handler."""
+    def _remove(self, handler: EventHandler) -> None:
         with self._lock:
             self._cache.remove_handler(handler)
             if not self._cache:

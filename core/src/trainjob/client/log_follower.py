@@ -231,9 +231,7 @@ class LogFollower:
                 self._runs.mark_deleted(task.key)
                 missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
                 break
-            except InvalidSpec:  # a proxy has changed the response with the pod
-                missing = "its pod's name is not a Kubernetes name"
-            except ClusterError as error:
+            except (ClusterError, InvalidSpec) as error:
                 missing = self._explain_refusal(task, error, ended=ended)
                 self._pause(task.key, 0.0 if missing else backoff.next(error))
         self._emit_lines(task.source, task.reader.flush())
@@ -270,11 +268,13 @@ class LogFollower:
         written_part = self._positions.find_written_part(task)
         return LogReader(task.source, command, task, written_part, container=container)
 
-    def _explain_refusal(self, task: _ReadTask, error: ClusterError, *, ended: bool) -> str:
+    def _explain_refusal(self, task: _ReadTask, error: ClusterError | InvalidSpec, *, ended: bool) -> str:
         """Return why the log can't be read, now or later; empty if another attempt may succeed.
 
         A missing permission is also reported while the container runs, because it may run for days.
         """
+        if isinstance(error, InvalidSpec):  # a proxy has changed the pod in a response
+            return f"its pod can't be requested: {error}"
         task.error = error.message
         refused = f"its log can't be read: {error.message}"
         task.refusals += isinstance(error, AdmissionRefused | PermissionDenied)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from trainjob.errors import ClusterError, ClusterUnreachable
 
@@ -31,23 +31,18 @@ OnEvent = Callable[[ObjectEvent], None]
 OnMissing = Callable[[], None]
 
 
-class HandlerRegistry(Protocol):
-    """Interface of the object that an event handler is removed from."""
-
-    def remove_handler(self, handler: EventHandler) -> None:
-        """Stop all deliveries to a handler."""
-
-
 class EventHandler:
     """Callbacks of one waiter for an informer's events; close it when the wait is over."""
 
-    def __init__(self, key: str | None, on_event: OnEvent, on_missing: OnMissing, registry: HandlerRegistry) -> None:
-        self.key, self.on_event, self.on_missing, self._registry = key, on_event, on_missing, registry
+    def __init__(
+        self, key: str | None, on_event: OnEvent, on_missing: OnMissing, remove: Callable[[EventHandler], None]
+    ) -> None:
+        self.key, self.on_event, self.on_missing, self._remove = key, on_event, on_missing, remove
         self.removed = False
 
     def close(self) -> None:
         """Stop the delivery of events; a callback may call this, too."""
-        self._registry.remove_handler(self)
+        self._remove(self)
 
     def __enter__(self) -> EventHandler:
         return self

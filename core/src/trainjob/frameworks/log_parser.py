@@ -10,8 +10,8 @@ from trainjob.status import FetchLogParser, LogParser, Progress
 class JobLogParser:
     """Parser of one job's log with the parsers of all frameworks; feed the lines in order.
 
-    A job that another user or tool created does not name its framework. Its log identifies the framework, because each
-    format differs.
+    A job that another user or tool created does not name its framework. The first progress of a training identifies the
+    framework, because each format differs.
     """
 
     def __init__(self) -> None:
@@ -22,5 +22,7 @@ class JobLogParser:
         """Return the progress that a line reports, or None if it reports nothing new."""
         for parser in self._parsers:
             if progress := parser.feed(line):
+                if progress.unit == "step":  # another parser could report an earlier step
+                    self._parsers = (parser,)
                 return progress
         return None
