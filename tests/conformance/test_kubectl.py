@@ -76,7 +76,8 @@ def test_tables_of_built_in_kinds(client, namespace):
     columns = strings("Name Type Data Age")
     assert request_table(client, "Secret", namespace, "a") == (columns, [["a", "Opaque", 1]])
     gated = {"schedulingGates": [{"name": "example.org/x"}], "containers": [{"name": "c", "image": "busybox"}]}
-    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": gated}, namespace)
+    pod = client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": gated}, namespace)
+    assert [one["reason"] for one in pod["status"]["conditions"]] == ["SchedulingGated"]  # already in the response
     columns, cells = request_table(client, "Pod", namespace)
     wide = [(name, "string", 1) for name in ("IP", "Node", "Nominated Node", "Readiness Gates")]
     assert columns == [*strings("Name Ready Status Restarts Age"), *wide]
