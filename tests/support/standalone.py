@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -63,7 +64,8 @@ class Standalone:
     """
 
     def __init__(self, home: Path, dags: Path, **environment: str) -> None:
-        self.log, self._host = home / "standalone.log", f"127.0.0.1:{_free_port()}"
+        self.log, self._database = home / "standalone.log", home / "airflow.db"
+        self._host = f"127.0.0.1:{_free_port()}"
         self._environment = {
             **os.environ,
             "PATH": f"{_AIRFLOW.parent}{os.pathsep}{os.environ['PATH']}",
@@ -133,6 +135,30 @@ class Standalone:
         process.terminate()
         assert process.wait(60) in (0, -signal.SIGTERM)
         self.kill_component(name)
+
+    def suspend_component(self, name: str) -> list[int]:
+        """Suspend the processes of a component, and return their IDs.
+
+        A process that is suspended within a transaction would block all of Airflow, because SQLite has one lock. Such
+        processes are resumed and suspended again.
+        """
+        pids = list(self.list_processes(name))
+
+        def is_suspended() -> bool:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            with contextlib.closing(sqlite3.connect(self._database, timeout=5.0, isolation_level=None)) as database:
+                try:
+                    database.execute("BEGIN EXCLUSIVE")
+                    database.execute("ROLLBACK")
+                except sqlite3.OperationalError:
+                    for pid in pids:
+                        os.kill(pid, signal.SIGCONT)
+                    return False
+            return True
+
+        wait_for_airflow(is_suspended, 120)
+        return pids
 
     def kill_main_process(self, name: str) -> None:
         """Kill only the component's process; the processes that it has started continue."""

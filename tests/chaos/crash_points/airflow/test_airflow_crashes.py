@@ -193,9 +193,7 @@ def test_a_triggerer_that_lost_its_triggers_does_not_end_their_trainjobs(crash_r
     Airflow 3.3 then cancels the triggers of the first one as if users had decided about all of their tasks.
     """
     run, tasks = hold_triggers(crash_runs)
-    first = list(airflow.list_processes("triggerer"))
-    for pid in first:
-        os.kill(pid, signal.SIGSTOP)
+    first = airflow.suspend_component("triggerer")
     airflow.start_component("triggerer")
     before = trigger_owners(crash_runs, run)
     wait_for_airflow(lambda: not trigger_owners(crash_runs, run).items() & before.items(), SECONDS)
