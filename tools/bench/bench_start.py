@@ -27,7 +27,7 @@ _THRESHOLDS = (10_000, 5, 1000)  # of reference/airflow.md
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement: the client, and the numbers of triggers and jobs.
+    """Measurement of one start: the client, and the numbers of triggers and jobs.
 
     Attributes:
         client: a key of _CLIENTS.
