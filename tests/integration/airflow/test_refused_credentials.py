@@ -19,6 +19,7 @@ from tests.integration.airflow.test_errors_after_creation import (
 )
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
 from tests.support.polling import wait_until
+from tests.support.replaced_credentials import Credentials
 from trainjob.client import backoff, informer
 from trainjob.errors import Unauthorized
 
@@ -26,28 +27,21 @@ SECONDS = 2.0  # instead of 60, for which a refused list is repeated
 
 
 @pytest.fixture
-def proxy(laptop, tmp_path, monkeypatch):
-    """Yield a proxy of the API server that is Airflow's default connection."""
+def proxy(laptop):
     with ApiServerProxy(laptop) as server:
         server.accepted_tokens = {"old"}
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        write_kubeconfig(tmp_path, server, "old")
-        extra = {"kube_config_path": str(tmp_path / "kubeconfig"), "namespace": "default"}
-        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
         yield server
         server.shutdown()
 
 
-def write_kubeconfig(folder, server, token):
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-    }
-    new = folder / "kubeconfig.new"
-    new.write_text(json.dumps(content))
-    new.replace(folder / "kubeconfig")
+@pytest.fixture
+def credentials(proxy, tmp_path, monkeypatch):
+    """Return the credentials of Airflow's default connection, which leads to the proxy."""
+    found = Credentials("kubeconfig", tmp_path, proxy.url)
+    extra = {"kube_config_path": str(found.kubeconfig), "namespace": "default"}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+    return found
 
 
 async def first_event(trigger, when_waiting):
@@ -57,7 +51,7 @@ async def first_event(trigger, when_waiting):
 
 
 @pytest.mark.usefixtures("airflow_environment")
-def test_the_task_is_retried_and_the_next_try_adopts_the_trainjob(cluster, proxy, unique, tmp_path, monkeypatch):
+def test_the_task_is_retried_and_the_next_try_adopts_the_trainjob(cluster, proxy, credentials, unique, monkeypatch):
     timings = functools.partial(backoff.InformerTimings, refusal_timeout=SECONDS)
     monkeypatch.setattr(informer, "InformerTimings", timings)
     task = operator()
@@ -76,6 +70,6 @@ def test_the_task_is_retried_and_the_next_try_adopts_the_trainjob(cluster, proxy
     with pytest.raises(Unauthorized):  # not AirflowFailException, so that Airflow retries the task
         task.resume_execution("execute_complete", {"event": event}, context)
     assert active_uids(cluster, context) == [uid]
-    write_kubeconfig(tmp_path, proxy, "new")
+    credentials.replace("new")
     assert adopt_in_next_try(task, unique) == uid
     delete_trainjobs(cluster, context)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import shlex
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +16,9 @@ import pytest
 
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
 from tests.support.polling import wait_until
+from tests.support.replaced_credentials import Credentials
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.client import Cluster, Connection
+from trainjob.client import Cluster
 from trainjob.client.whole_log import read_log
 from trainjob.errors import PermissionDenied, Unauthorized
 from trainjob.lifecycle import RunKey, apply_kill_action, submit, wait, wait_async
@@ -38,46 +37,6 @@ def proxy(laptop):
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
         server.shutdown()
-
-
-class Credentials:
-    """A token that a client reads from a file, a kubeconfig or a credential plugin."""
-
-    def __init__(self, kind, folder, server):
-        self._token, self._kubeconfig, self.plugin_runs = folder / "token", folder / "kubeconfig", folder / "runs"
-        self._kind, self._server = kind, server
-        self.replace("old")
-
-    def replace(self, token):
-        """Write another token, in the way that Kubernetes and kubectl do."""
-        self._write(self._token, token)
-        user = {"token": token} if self._kind == "kubeconfig" else {"exec": self._plugin()}
-        content = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
-            "clusters": [{"name": "c", "cluster": {"server": self._server}}],
-            "users": [{"name": "u", "user": user}],
-        }
-        self._write(self._kubeconfig, json.dumps(content))
-
-    def connection(self):
-        if self._kind == "token file":
-            return Connection(server=self._server, token_file=str(self._token), namespace="default")
-        return Connection(kubeconfig=str(self._kubeconfig))
-
-    def _plugin(self):
-        version = "client.authentication.k8s.io/v1"
-        response = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "TOKEN"}}
-        before, _, after = json.dumps(response).partition("TOKEN")
-        token, runs = shlex.quote(str(self._token)), shlex.quote(str(self.plugin_runs))
-        script = f"echo >> {runs}; printf '%s%s%s' {shlex.quote(before)} \"$(cat {token})\" {shlex.quote(after)}"
-        return {"apiVersion": version, "command": "sh", "args": ["-c", script]}
-
-    @staticmethod
-    def _write(path, content):
-        new = path.with_suffix(".new")
-        new.write_text(content)
-        new.replace(path)
 
 
 @pytest.fixture

@@ -90,14 +90,17 @@ class LoopBatches:
         running: asyncio.Future[list[BaseException | None]],
     ) -> None:
         """Set the results, and start the next batch after the coroutines that they resume."""
-        errors = [None] * len(batch) if running.cancelled() else running.result()
-        for (_, ended), error in zip(batch, errors, strict=True):
-            if running.cancelled():  # the loop ends
+        if running.cancelled():  # the loop ends
+            for _, ended in batch:
                 ended.cancel()
-            elif error is not None and not ended.done():
-                ended.set_exception(error)
-            elif not ended.done():  # else it was cancelled
+            return
+        for (_, ended), error in zip(batch, running.result(), strict=True):
+            if ended.done():  # it was cancelled
+                continue
+            if error is None:
                 ended.set_result(None)
+            else:
+                ended.set_exception(error)
         loop.call_soon(self._start_thread, loop)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ class StoredPositions:
             reference: the TrainJob.
         """
         self._task_instance, self._reference = task_instance, reference
-        self._changed = self._are_stored = False
+        self._changed = self._are_stored = self._has_ended = False
         self._wake: asyncio.Event | None = None
         self._storing: asyncio.Task[None] | None = None  # exists after the first change
         self._request: asyncio.Future[Any] | None = None
@@ -55,6 +56,7 @@ class StoredPositions:
     async def __aenter__(self) -> LogPositions:
         """Return the positions that an earlier process has stored, or new ones."""
         from trainjob.client import LogPositions
+        from trainjob.lifecycle.loop_batches import get_loop_batches
 
         if self._task_instance is None:
             return LogPositions("")
@@ -63,15 +65,14 @@ class StoredPositions:
         self._positions = LogPositions.from_dict(values, log_id, time.time())
         self._are_stored = values is not None
         self._first_values = self._positions.to_dict(is_exact=False)
-        self._loop = asyncio.get_running_loop()
-        self._positions.on_change = self._notify
+        self._positions.on_change = functools.partial(get_loop_batches().call_soon, self._on_change)
         return self._positions
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Store the positions after a cancellation, and delete them after the wait."""
         if self._task_instance is None:
             return
-        self._positions.on_change = _do_nothing
+        self._has_ended = True
         if self._storing is not None:
             self._storing.cancel()
         if kind is not None and issubclass(kind, asyncio.CancelledError):
@@ -80,15 +81,11 @@ class StoredPositions:
             await self._wait_for_request()
             await asyncio.to_thread(_request_xcom, "delete", self._task_instance)
 
-    def _notify(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
-            self._loop.call_soon_threadsafe(self._on_change)
-
     def _on_change(self) -> None:
         self._changed = True
         if self._wake is not None:
             self._wake.set()
-        elif self._positions.on_change == self._notify:  # else the context has ended
+        elif not self._has_ended:
             self._wake = asyncio.Event()
             self._storing = asyncio.create_task(self._store_repeatedly(self._wake))
 
@@ -131,10 +128,6 @@ class StoredPositions:
                 await asyncio.wait_for(request, _SECONDS_BEFORE_EXIT)
         except Exception:
             _LOGGER.debug("The XCom %r could not be written", XCOM_KEY, exc_info=True)
-
-
-def _do_nothing() -> None:
-    pass
 
 
 class _Responses:

@@ -137,7 +137,9 @@ class ProgressPublisher:
 
     async def __aenter__(self) -> None:
         """Write the progress whenever it changes."""
-        self._loop = asyncio.get_running_loop()
+        from trainjob.lifecycle.loop_batches import get_loop_batches
+
+        self._batches = get_loop_batches()
         if self._task_instance is not None:
             self._progress.on_change = self._notify
 
@@ -150,11 +152,9 @@ class ProgressPublisher:
             await self._writing
 
     def _notify(self) -> None:
-        if self._has_changed:
-            return
-        self._has_changed = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the triggerer stops
-            self._loop.call_soon_threadsafe(self._on_change)
+        if not self._has_changed:
+            self._has_changed = True
+            self._batches.call_soon(self._on_change)
 
     def _on_change(self) -> None:
         if self._writing is None and not self._has_ended:
