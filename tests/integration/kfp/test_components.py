@@ -185,15 +185,15 @@ def test_an_environment_variable_selects_the_image_at_compile_time():
     assert run_python(code, TRAINJOB_KFP_IMAGE="mirror.example/launcher:1") == "mirror.example/launcher:1"
 
 
-@pytest.mark.parametrize("embed", ["false", "true"])
-def test_writing_a_pipeline_loads_no_kubernetes_and_no_pydantic(embed):
+@pytest.mark.parametrize("source", ["image", "configmap"])
+def test_writing_a_pipeline_loads_no_kubernetes_and_no_pydantic(source):
     """kfp itself may load both; this test compares the modules before and after the import of the components."""
     code = (
         "import sys, kfp, kfp.dsl; before = set(sys.modules)\n"
         "import trainjob_kfp; trainjob_kfp.fine_tune, trainjob_kfp.export_model\n"
         "print([name for name in set(sys.modules) - before if name.partition('.')[0] in ('kubernetes', 'pydantic')])"
     )
-    assert run_python(code, TRAINJOB_KFP_EMBED=embed) == "[]"
+    assert run_python(code, TRAINJOB_KFP_CODE=source) == "[]"
 
 
 def test_the_launcher_does_not_need_kfp():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable
 from importlib.metadata import requires
@@ -10,14 +11,17 @@ from typing import Any
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob_kfp.embedding import build_unpacking_program, remove_docstring
+from trainjob_kfp.code_configmap import loading_program
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
 
-EMBED_VARIABLE = "TRAINJOB_KFP_EMBED"
-"""Environment variable that embeds our sources in the components' YAML, if it is `true` while a pipeline is compiled.
+CODE_VARIABLE = "TRAINJOB_KFP_CODE"
+"""Environment variable that says where the steps get our code from; read when a pipeline is compiled.
 
-Such components do not need our image.
+`image`, the default: from our image. `configmap`: from a ConfigMap in the namespace of the run
+([trainjob_kfp.code_configmap][]), and the image needs only the packages that our code imports.
 """
+_CODE_SOURCES = ("image", "configmap")
+_FORMER_VARIABLE = "TRAINJOB_KFP_EMBED"
 
 _PYTHON_IMAGE = "python:3.12-slim"
 
@@ -37,18 +41,38 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     """Return a KFP component for a function; the decorator of all components here.
 
     Raises:
-        InvalidSpec: `TRAINJOB_KFP_EMBED` is neither true nor false.
+        InvalidSpec: `TRAINJOB_KFP_CODE` has another value than `image` and `configmap`, or its predecessor is set.
     """
-    if not _is_embedding_enabled():
-        return _make_component(function, image=BASE_IMAGE)
-    if image := os.environ.get(IMAGE_VARIABLE):
+    if _FORMER_VARIABLE in os.environ:
+        rule = f"set {CODE_VARIABLE}=configmap, and create the ConfigMap of trainjob_kfp.code_configmap"
+        raise InvalidSpec(Problem(_FORMER_VARIABLE, repr(os.environ[_FORMER_VARIABLE]), rule))
+    source, image = os.environ.get(CODE_VARIABLE) or "image", os.environ.get(IMAGE_VARIABLE)
+    if source not in _CODE_SOURCES:
+        raise InvalidSpec(Problem(CODE_VARIABLE, repr(source), f"allowed are {', '.join(_CODE_SOURCES)}"))
+    if source == "image":
+        component = _make_component(function, image=BASE_IMAGE)
+    elif image:
         component = _make_component(function, image=image)
     else:
         component = _make_component(function, image=_PYTHON_IMAGE, packages=_core_requirements())
     command = component.component_spec.implementation.container.command
     # The last word of the command is the source that kfp's executor imports.
-    command[-1] = build_unpacking_program(function) + remove_docstring(command[-1])
+    command[-1] = (loading_program() if source == "configmap" else "") + remove_docstring(command[-1])
     return component
+
+
+def remove_docstring(source: str) -> str:
+    """Return a component's source without the function's docstring.
+
+    kfp has copied the docstring to the component's description, and Argo stores the source about ten times in each
+    Workflow. Annotations stay, because kfp's executor evaluates them.
+    """
+    *_, function = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    match function:
+        case ast.FunctionDef(body=[ast.Expr(value=ast.Constant(value=str())) as docstring, _, *_]):
+            del lines[docstring.lineno - 1 : docstring.end_lineno]
+    return "".join(lines)
 
 
 def _make_component(function: Callable[..., Any], *, image: str, packages: list[str] | None = None) -> Any:
@@ -61,13 +85,6 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
         if dsl.TaskConfig in function.__annotations__.values()
         else None,
     )
-
-
-def _is_embedding_enabled() -> bool:
-    value = os.environ.get(EMBED_VARIABLE, "").lower()
-    if value not in ("", "0", "false", "1", "true"):
-        raise InvalidSpec(Problem(EMBED_VARIABLE, value, "true or false"))
-    return value in ("1", "true")
 
 
 def _core_requirements() -> list[str]:

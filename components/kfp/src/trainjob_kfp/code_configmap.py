@@ -1,0 +1,113 @@
+"""ConfigMap with the code of the components, for pipelines whose steps run in an image without our packages.
+
+Argo stores a step's command about ten times in the run's Workflow, which may have 1 MiB (KFP 2.17, Argo 4.0). Therefore
+the command has only a short program, which loads the code from this ConfigMap. One ConfigMap in the namespace of the
+runs serves all pipelines that were compiled with the same code:
+
+    python -m trainjob_kfp.code_configmap | kubectl apply -n NAMESPACE -f -
+
+Its name contains a hash of the code. So ConfigMaps of several versions can exist at the same time, and a pipeline runs
+with the code that it was compiled with.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import inspect
+import lzma
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from importlib.abc import Traversable
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+
+from trainjob.errors import TrainJobError
+from trainjob.minify import minify
+from trainjob.packing import create_zip
+from trainjob_kfp import code_loading
+
+KEY = "code.zip.xz"
+"""Key of the code in the ConfigMap: a zip file of Python modules, compressed with xz."""
+
+# `kubectl apply` also stores the whole object in an annotation, and annotations may have 256 KiB (Kubernetes 1.36,
+# apimachinery/pkg/api/validation/objectmeta.go). A ConfigMap itself may have 1 MiB.
+_MAX_BYTES = 256 * 1024
+
+# Packages and modules that only authors, terminals and laptops use.
+_LEFT_OUT = (
+    "trainjob/cli/",
+    "trainjob_kfp/code_configmap.py",
+    "trainjob_kfp/component_readme.py",
+    "trainjob_kfp/components/",
+    "trainjob_kfp/packaging.py",
+)
+
+
+def build_code_configmap() -> dict[str, Any]:
+    """Return the ConfigMap with the code of these versions of `trainjob` and `trainjob_kfp`.
+
+    Raises:
+        TrainJobError: the code is too large for a ConfigMap that `kubectl apply` creates.
+    """
+    text = base64.b64encode(lzma.compress(pack_code())).decode()
+    if len(text) > _MAX_BYTES:
+        raise TrainJobError(f"the code has {len(text)} bytes in base64, and `kubectl apply` accepts {_MAX_BYTES}")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": configmap_name(),
+            "labels": {"app.kubernetes.io/part-of": "trainjob", "app.kubernetes.io/version": version("kfp-trainjob")},
+        },
+        "binaryData": {KEY: text},
+    }
+
+
+@functools.cache
+def configmap_name() -> str:
+    """Return the name of the ConfigMap, which contains a hash of the code.
+
+    The same sources have the same name on every machine, because the name is part of a step's command and thereby of
+    Kubeflow Pipelines' cache key.
+    """
+    return f"kfp-trainjob-{hashlib.sha256(pack_code()).hexdigest()[:12]}"
+
+
+@functools.cache
+def pack_code() -> bytes:
+    """Return the code as a zip file of Python modules, without docstrings and comments."""
+    return create_zip(
+        {
+            path: minify(text)
+            for package in ("trainjob", "trainjob_kfp")
+            for path, text in sorted(_read_modules(resources.files(package), package))
+            if not path.startswith(_LEFT_OUT)
+        }
+    )
+
+
+def loading_program() -> str:
+    """Return the program that makes the code importable, to run before a component.
+
+    It is the function [trainjob_kfp.code_loading.load_code][] with a call of it.
+    """
+    function = minify(inspect.getsource(code_loading.load_code))
+    return f'{function}load_code("{configmap_name()}", "{KEY}")  # kfp-trainjob {version("kfp-trainjob")}\n'
+
+
+def _read_modules(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+    for item in folder.iterdir():
+        below = f"{path}/{item.name}"
+        if item.is_dir():
+            yield from _read_modules(item, below)
+        elif item.name.endswith(".py"):
+            yield below, item.read_text("utf-8")
+
+
+if __name__ == "__main__":
+    yaml.safe_dump(build_code_configmap(), sys.stdout, sort_keys=False)
