@@ -65,21 +65,36 @@ def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
 def test_metrics_are_those_of_the_training():
     metrics = dsl.Metrics()
     log_training_metrics(replace(COMPLETE, progress=POINTS[-1]), make_log_summary(points=POINTS), metrics)
-    assert metrics.metadata == {"loss": 0.5, "first_loss": 3.0, "steps": 8.0, "epochs": 2.0, "seconds": 90.0}
+    assert metrics.metadata == {
+        "loss": 0.5,
+        "first_loss": 3.0,
+        "steps": 8.0,
+        "epochs": 2.0,
+        "seconds": 90.0,
+        "attempts": 1.0,
+    }
 
 
 def test_the_trainers_other_metrics_have_valid_names():
     metrics, reported = dsl.Metrics(), {"rewards/chosen": 0.5, "eval_loss": 0.25, "steps": 99.0, "x" * 100: 1.0}
     last = Progress(step=8, loss=0.5, metrics=reported)
     log_training_metrics(replace(COMPLETE, progress=last), make_log_summary(points=[last]), metrics)
-    own = {"loss": 0.5, "first_loss": 0.5, "steps": 8.0, "seconds": 90.0}
+    own = {"loss": 0.5, "first_loss": 0.5, "steps": 8.0, "seconds": 90.0, "attempts": 1.0}
     assert metrics.metadata == {**own, "rewards_chosen": 0.5, "eval_loss": 0.25, "x" * 64: 1.0}
 
 
-def test_a_training_without_progress_has_no_metrics():
+def test_a_training_without_progress_has_only_its_attempts():
     metrics = dsl.Metrics()
     log_training_metrics(replace(COMPLETE, finished=""), make_log_summary(), metrics)
-    assert metrics.metadata == {}
+    assert metrics.metadata == {"attempts": 1.0}
+
+
+def test_metrics_have_the_number_of_the_last_attempt_and_only_its_result():
+    metrics, summary = dsl.Metrics(), make_log_summary('trainjob result: {"exact_match": 0.1}')
+    summary.start_attempt(2)
+    assert summary.result_json == ""
+    log_training_metrics(replace(COMPLETE, finished=""), summary, metrics)
+    assert metrics.metadata == {"attempts": 2.0}
 
 
 def test_a_result_is_json_text():
@@ -105,7 +120,7 @@ def test_a_score_is_compared_with_the_minimum(minimum, passed):
     metrics = dsl.Metrics()
     summary = make_log_summary('trainjob result: {"exact_match": 0.98, "total": 60, "model": "tuned", "sure": true}')
     assert log_scores(summary, "exact_match", minimum, metrics) == (0.98, passed)
-    assert metrics.metadata == {"exact_match": 0.98, "total": 60.0}
+    assert metrics.metadata == {"attempts": 1.0, "exact_match": 0.98, "total": 60.0}
 
 
 @pytest.mark.parametrize(
