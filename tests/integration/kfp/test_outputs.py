@@ -12,7 +12,7 @@ from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec
 from trainjob.spec import Workspace
 from trainjob.status import Category, Outcome, Phase, Progress
-from trainjob_kfp.model_location import artifact_uri, choose_destination, update_artifact
+from trainjob_kfp.model_location import choose_destination, find_uri, update_artifact
 from trainjob_kfp.outputs import LogSummary, build_outputs, log_scores, log_training_metrics, write_loss_curve
 
 COMPLETE = Outcome(
@@ -170,23 +170,24 @@ def test_an_export_without_a_possible_destination_is_an_error(uri, field):
     ("uri", "destination", "expected"),
     [
         (ARTIFACT_URI, ARTIFACT_URI, ARTIFACT_URI),
-        (ARTIFACT_URI, "hf://acme/tickets", "hf://acme/tickets"),
+        (ARTIFACT_URI, "hf://acme/tickets", ""),
         (ARTIFACT_URI, f"s3://bucket/{ROOT}/mine", f"s3://bucket/{ROOT}/mine"),
         (ARTIFACT_URI.replace("s3:", "minio:"), f"s3://bucket/{ROOT}/mine", f"minio://bucket/{ROOT}/mine"),
         (ARTIFACT_URI.replace("s3:", "gs:"), f"gs://bucket/{ROOT}/mine", f"gs://bucket/{ROOT}/mine"),
-        (ARTIFACT_URI, f"gs://bucket/{ROOT}/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, "s3://bucket/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, f"s3://other/{ROOT}/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, "/workspace/export", ARTIFACT_URI),
-        ("/tmp/outputs/model", "s3://bucket/mine", "/tmp/outputs/model"),
+        (ARTIFACT_URI, f"gs://bucket/{ROOT}/mine", ""),
+        (ARTIFACT_URI, "s3://bucket/mine", ""),
+        (ARTIFACT_URI, f"s3://other/{ROOT}/mine", ""),
+        (ARTIFACT_URI, "/workspace/export", ""),
+        ("/tmp/outputs/model", "s3://bucket/mine", ""),
     ],
 )
-def test_the_artifact_has_the_destination_if_kfp_can_record_it(uri, destination, expected):
-    assert artifact_uri(uri, destination) == expected
+def test_the_artifact_has_the_destination_if_it_is_below_the_root_of_the_run(uri, destination, expected):
+    assert find_uri(uri, destination) == expected
 
 
-def test_the_artifact_has_the_metadata_of_the_model():
+def test_the_artifact_has_the_metadata_of_the_model(tmp_path):
     model = dsl.Model(uri=ARTIFACT_URI, metadata={"framework": "pytorch"})
+    model.custom_path = str(tmp_path / "model")
     update_artifact(model, COMPLETE, "s3://models/tickets", RECEIPT)
     assert model.uri == ARTIFACT_URI
     assert model.metadata == {
@@ -200,3 +201,20 @@ def test_the_artifact_has_the_metadata_of_the_model():
         "files": 7,
         "bytes": 42,
     }
+
+
+@pytest.mark.parametrize("destination", ["s3://models/tickets", "hf://acme/tickets", "/workspace/export"])
+def test_the_artifact_of_a_model_elsewhere_is_a_file_with_its_location(tmp_path, destination):
+    model = dsl.Model(uri=ARTIFACT_URI)
+    model.custom_path = str(tmp_path / "model")
+    update_artifact(model, COMPLETE, destination, RECEIPT)
+    written = json.loads((tmp_path / "model").read_text())
+    assert (model.uri, written["location"], written["digest"]) == (ARTIFACT_URI, destination, "sha256:ab12")
+
+
+def test_the_artifact_of_a_model_below_the_root_of_the_run_has_no_file(tmp_path):
+    model = dsl.Model(uri=ARTIFACT_URI)
+    model.custom_path = str(tmp_path / "model")
+    update_artifact(model, COMPLETE, f"s3://bucket/{ROOT}/mine", RECEIPT)
+    assert model.uri == f"s3://bucket/{ROOT}/mine"
+    assert not (tmp_path / "model").exists()
