@@ -66,6 +66,24 @@ def test_a_failed_trainjob_ends_with_exit_code_3(laptop_environment):
     assert "Traceback" not in done.stderr
 
 
+def test_the_reason_of_a_failure_is_the_end_of_the_output(laptop_environment):
+    """KFP's launcher gives both streams the same pipe (Go's os/exec, backend/src/v2/component/launcher_v2.go)."""
+    code = LAUNCHER_PROGRAM.format(
+        arguments={"image": "busybox", "command": ["sh", "-c", "echo epoch 1; echo no space left; exit 7"]},
+        options={},
+        before="",
+    )
+    environment = {**os.environ, "TRAINJOB_RUN_ID": "", **laptop_environment}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log, reason = done.stdout.split("The step failed:\n")
+    assert "[node-0] no space left" in log
+    assert "exit code 7" in reason.splitlines()[0]
+    assert "  log: no space left" in reason
+    assert "[node-0]" not in reason
+    assert reason.splitlines()[-1].startswith("  -> ")
+
+
 def test_control_characters_of_a_log_are_shown_as_text(laptop_environment):
     done = run_launcher(laptop_environment, command=["sh", "-c", r"printf '\033]52;c;aGk=\a\033[2J'; exit 7"])
     assert "[node-0] ^[]52;c;aGk=^G^[[2J\n" in done.stdout
