@@ -100,6 +100,12 @@ LAUNCHER_POINTS = (
     *WAIT_POINTS,
     CrashPoint("outcome reported", "after", "kfp.dsl.executor:Executor.write_executor_output"),
 )
+BEFORE_PAUSE = CrashPoint(
+    "failed, another attempt follows",
+    "before",
+    "trainjob_kfp.termination:Terminator.pause_before_submission",
+    fails_first=True,
+)
 # A launcher that receives SIGTERM cleans up immediately.
 
 

@@ -26,9 +26,19 @@ def evict(cluster: Cluster, selector: str, *, namespace: str = "default", earlie
     return uid
 
 
+def end_running_pod(cluster: Cluster, selector: str, fault: str, *, namespace: str = "default") -> None:
+    """Wait for a running pod of a TrainJob, and inject a fault, such as `OOMKilled`."""
+    _, pod_name = wait_until(lambda: _find_running(cluster, selector, namespace, ()))
+    _inject_fault(cluster, namespace, pod_name, fault)
+
+
 def _evict_pod(cluster: Cluster, namespace: str, pod_name: str) -> None:
-    body = {"metadata": {"annotations": {FAULT_ANNOTATION: "Evicted"}}}
-    cluster._http.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{pod_name}", doing="evict a pod", body=body)
+    _inject_fault(cluster, namespace, pod_name, "Evicted")
+
+
+def _inject_fault(cluster: Cluster, namespace: str, pod_name: str, fault: str) -> None:
+    body = {"metadata": {"annotations": {FAULT_ANNOTATION: fault}}}
+    cluster._http.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{pod_name}", doing="end a pod", body=body)
 
 
 def _find_running(cluster: Cluster, selector: str, namespace: str, earlier: Collection[str]) -> tuple[str, str] | None:

@@ -29,6 +29,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
 
 __all__ = [
     "INSTALLATION_FAILED",
+    "NO_CREDENTIALS",
     "AdmissionRefused",
     "ClusterError",
     "ClusterUnreachable",
@@ -63,6 +64,8 @@ __all__ = [
 
 INSTALLATION_FAILED = "packages could not be installed"
 """Start of the message of an `InstallationFailed`, by which it is recognized in the log of a pod."""
+NO_CREDENTIALS = "the pod has no credentials of the Secret"
+"""Start of the message about a missing Secret, by which it is recognized in the log of a pod."""
 
 
 class ExitCode(IntEnum):
@@ -413,8 +416,8 @@ class NeverStarted(JobFailed):
 
     An object that the step's pods need is missing, wrong or refused.
 
-    Cause: A Secret, a claim, a queue or a service account is missing, the command is not in the image, or a policy
-    refuses the pods.
+    Cause: A Secret, a key of it, a claim, a queue or a service account is missing, the command is not in the image, or
+    a policy refuses the pods.
 
     Remedy: Create or correct what the message names. `trainjob.status.Category` lists the reasons.
     """

@@ -19,7 +19,7 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob_kfp.component_readme import component_folder, render_readme
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.outputs import Outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -35,12 +36,13 @@ def workspace(tmp_path):
 
 
 @pytest.fixture
-def export(laptop, monkeypatch, unique, store, workspace):
+def export(laptop, monkeypatch, unique, store, workspace, tmp_path):
     """Return a function that runs the component, and returns its outputs and artifact."""
     monkeypatch.setenv("KUBECONFIG", str(laptop.kubeconfig))
 
     def run(uri, **arguments):
         model = dsl.Model(uri=uri)
+        model.custom_path = str(tmp_path / "artifact")
         outputs = export_model.python_func(
             workspace=workspace, output_path="try", model=model, secret=unique, endpoint=store.url, **arguments
         )
@@ -60,11 +62,12 @@ def test_without_a_destination_the_model_is_written_to_the_artifacts_location(ex
     assert model.metadata["files"] == 7
 
 
-def test_with_a_destination_nothing_is_written_to_the_artifacts_location(export, store):
+def test_with_a_destination_the_artifact_is_a_file_with_the_location(export, store):
     outputs, model = export(f"s3://{ARTIFACT_PATH}", destination="s3://models/tickets")
     assert "manifest.json" in store.read_prefix("models/tickets")
     assert store.read_prefix(ARTIFACT_PATH) == {}
-    assert model.uri == f"s3://{ARTIFACT_PATH}"
+    assert model.uri == f"s3://{ARTIFACT_PATH}"  # KFP's launcher uploads the file to it
+    assert json.loads(Path(model.path).read_text())["location"] == "s3://models/tickets"
     assert outputs["output_path"] == model.metadata["location"] == "s3://models/tickets"
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.support.interruptions import evict, evictions
+from tests.support.interruptions import end_running_pod, evict, evictions
 from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
@@ -64,6 +64,24 @@ def test_a_failed_trainjob_ends_with_exit_code_3(laptop_environment):
     assert "The step failed:" in done.stderr
     assert "exit code 7" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_reason_of_a_failure_is_the_end_of_the_output(laptop_environment):
+    """KFP's launcher gives both streams the same pipe (Go's os/exec, backend/src/v2/component/launcher_v2.go)."""
+    code = LAUNCHER_PROGRAM.format(
+        arguments={"image": "busybox", "command": ["sh", "-c", "echo epoch 1; echo no space left; exit 7"]},
+        options={},
+        before="",
+    )
+    environment = {**os.environ, "TRAINJOB_RUN_ID": "", **laptop_environment}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log, reason = done.stdout.split("The step failed:\n")
+    assert "[node-0] no space left" in log
+    assert "exit code 7" in reason.splitlines()[0]
+    assert "  log: no space left" in reason
+    assert "[node-0]" not in reason
+    assert reason.splitlines()[-1].startswith("  -> ")
 
 
 def test_control_characters_of_a_log_are_shown_as_text(laptop_environment):
@@ -318,3 +336,90 @@ def test_the_budget_for_interruptions_is_checked(laptop_environment, budget):
     done = run_launcher(laptop_environment, {"interruption_retries": budget})
     assert done.returncode == 2
     assert "interruption_retries" in done.stderr
+
+
+LONG_PAUSES = "from trainjob.lifecycle import resubmission; resubmission._FIRST_PAUSE = 300.0"
+SHORT_PAUSES = """
+from pathlib import Path
+from trainjob.lifecycle import resubmission
+from trainjob_kfp import launcher as tested
+
+def plan(*arguments):
+    planned = resubmission.plan_resubmission(*arguments)
+    if planned and planned.failures == {failures}:
+        Path({gate!r}).touch()
+    return planned
+
+resubmission._FIRST_PAUSE = 0.01
+tested.plan_resubmission = plan
+"""
+
+
+def short_pauses(gate, failures):
+    """Return code that shortens the pauses of a launcher.
+
+    It also creates the file `gate` before the attempt that follows this number of failures.
+    """
+    return SHORT_PAUSES.format(gate=str(gate), failures=failures)
+
+
+def test_a_failed_trainjob_is_followed_by_further_attempts(laptop_environment, cluster, own_pod, tmp_path):
+    environment, gate = {**laptop_environment, "KFP_POD_NAME": own_pod}, tmp_path / "gate"
+    command = ["sh", "-c", f"test -e {gate} || exit 7"]
+    process = start_launcher(environment, {"attempts": 3}, short_pauses(gate, 2), command=command)
+    output, errors_output = process.communicate()
+    assert process.returncode == 0, errors_output
+    assert re.findall(r"failed \(.*\); (attempt \d of \d) starts in", output) == ["attempt 2 of 3", "attempt 3 of 3"]
+    [complete] = [job for job in list_trainjobs(cluster, own_pod) if labels.get_failures(job) == 2]
+    assert f"created, uid {complete['metadata']['uid']}" in output
+
+
+def test_the_last_failed_attempt_fails_the_step(laptop_environment, tmp_path):
+    pauses = short_pauses(tmp_path / "gate", 1)
+    process = start_launcher(laptop_environment, {"attempts": 2}, pauses, command=["sh", "-c", "exit 7"])
+    output, errors_output = process.communicate()
+    assert process.returncode == 3
+    assert output.count(": created, uid") == 2
+    assert "exit code 7" in errors_output
+
+
+def test_a_launcher_that_adopts_a_further_attempt_continues_the_count(laptop_environment, cluster, own_pod, tmp_path):
+    environment, gate = {**laptop_environment, "KFP_POD_NAME": own_pod}, tmp_path / "gate"
+    command, pauses = ["sh", "-c", f"test -e {gate} || exit 7; sleep 600"], short_pauses(gate, 1)
+    first = start_launcher(environment, {"attempts": 2}, pauses, command=command)
+    read_until(first, "attempt 2 of 2")
+    read_until(first, ": created, uid")
+    first.kill()
+    first.communicate()
+    [uid] = [job["metadata"]["uid"] for job in list_trainjobs(cluster, own_pod) if labels.get_failures(job) == 1]
+    second = start_launcher(environment, {"attempts": 2}, pauses, command=command)
+    assert uid in read_until(second, ": adopted, uid")
+    end_running_pod(cluster, f"{labels.RUN}=run-{own_pod}", "OOMKilled")
+    output, errors_output = second.communicate()
+    assert second.returncode == 3
+    assert ": created" not in output
+    assert "OOMKilled" in errors_output
+
+
+def test_an_image_that_does_not_exist_is_not_tried_again(laptop_environment):
+    done = run_launcher(laptop_environment, {"attempts": 3}, image="UPPER CASE")
+    assert done.returncode == 3
+    assert done.stdout.count(": created, uid") == 1
+    assert "starts in" not in done.stdout
+
+
+def test_a_termination_before_another_attempt_ends_the_launcher_at_once(laptop_environment, cluster, own_pod):
+    environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
+    process = start_launcher(environment, {"attempts": 2}, LONG_PAUSES, command=["sh", "-c", "exit 7"])
+    output = read_until(process, "attempt 2 of 2 starts in 300 s")
+    assert "no further TrainJob was created" in terminate(process)
+    assert process.returncode == 143
+    assert output.count(": created, uid") == 1
+    assert not [job for job in list_trainjobs(cluster, own_pod) if labels.get_failures(job)]
+
+
+@pytest.mark.parametrize("attempts", [0, 1.5])
+def test_the_number_of_attempts_is_checked(laptop_environment, attempts):
+    done = run_launcher(laptop_environment, {"attempts": attempts})
+    assert done.returncode == 2
+    assert "attempts" in done.stderr

@@ -12,7 +12,7 @@ from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec
 from trainjob.spec import Workspace
 from trainjob.status import Category, Outcome, Phase, Progress
-from trainjob_kfp.model_location import artifact_uri, choose_destination, update_artifact
+from trainjob_kfp.model_location import choose_destination, find_uri, update_artifact
 from trainjob_kfp.outputs import LogSummary, build_outputs, log_scores, log_training_metrics, write_loss_curve
 
 COMPLETE = Outcome(
@@ -65,21 +65,36 @@ def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
 def test_metrics_are_those_of_the_training():
     metrics = dsl.Metrics()
     log_training_metrics(replace(COMPLETE, progress=POINTS[-1]), make_log_summary(points=POINTS), metrics)
-    assert metrics.metadata == {"loss": 0.5, "first_loss": 3.0, "steps": 8.0, "epochs": 2.0, "seconds": 90.0}
+    assert metrics.metadata == {
+        "loss": 0.5,
+        "first_loss": 3.0,
+        "steps": 8.0,
+        "epochs": 2.0,
+        "seconds": 90.0,
+        "attempts": 1.0,
+    }
 
 
 def test_the_trainers_other_metrics_have_valid_names():
     metrics, reported = dsl.Metrics(), {"rewards/chosen": 0.5, "eval_loss": 0.25, "steps": 99.0, "x" * 100: 1.0}
     last = Progress(step=8, loss=0.5, metrics=reported)
     log_training_metrics(replace(COMPLETE, progress=last), make_log_summary(points=[last]), metrics)
-    own = {"loss": 0.5, "first_loss": 0.5, "steps": 8.0, "seconds": 90.0}
+    own = {"loss": 0.5, "first_loss": 0.5, "steps": 8.0, "seconds": 90.0, "attempts": 1.0}
     assert metrics.metadata == {**own, "rewards_chosen": 0.5, "eval_loss": 0.25, "x" * 64: 1.0}
 
 
-def test_a_training_without_progress_has_no_metrics():
+def test_a_training_without_progress_has_only_its_attempts():
     metrics = dsl.Metrics()
     log_training_metrics(replace(COMPLETE, finished=""), make_log_summary(), metrics)
-    assert metrics.metadata == {}
+    assert metrics.metadata == {"attempts": 1.0}
+
+
+def test_metrics_have_the_number_of_the_last_attempt_and_only_its_result():
+    metrics, summary = dsl.Metrics(), make_log_summary('trainjob result: {"exact_match": 0.1}')
+    summary.start_attempt(2)
+    assert summary.result_json == ""
+    log_training_metrics(replace(COMPLETE, finished=""), summary, metrics)
+    assert metrics.metadata == {"attempts": 2.0}
 
 
 def test_a_result_is_json_text():
@@ -105,7 +120,7 @@ def test_a_score_is_compared_with_the_minimum(minimum, passed):
     metrics = dsl.Metrics()
     summary = make_log_summary('trainjob result: {"exact_match": 0.98, "total": 60, "model": "tuned", "sure": true}')
     assert log_scores(summary, "exact_match", minimum, metrics) == (0.98, passed)
-    assert metrics.metadata == {"exact_match": 0.98, "total": 60.0}
+    assert metrics.metadata == {"attempts": 1.0, "exact_match": 0.98, "total": 60.0}
 
 
 @pytest.mark.parametrize(
@@ -155,23 +170,24 @@ def test_an_export_without_a_possible_destination_is_an_error(uri, field):
     ("uri", "destination", "expected"),
     [
         (ARTIFACT_URI, ARTIFACT_URI, ARTIFACT_URI),
-        (ARTIFACT_URI, "hf://acme/tickets", "hf://acme/tickets"),
+        (ARTIFACT_URI, "hf://acme/tickets", ""),
         (ARTIFACT_URI, f"s3://bucket/{ROOT}/mine", f"s3://bucket/{ROOT}/mine"),
         (ARTIFACT_URI.replace("s3:", "minio:"), f"s3://bucket/{ROOT}/mine", f"minio://bucket/{ROOT}/mine"),
         (ARTIFACT_URI.replace("s3:", "gs:"), f"gs://bucket/{ROOT}/mine", f"gs://bucket/{ROOT}/mine"),
-        (ARTIFACT_URI, f"gs://bucket/{ROOT}/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, "s3://bucket/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, f"s3://other/{ROOT}/mine", ARTIFACT_URI),
-        (ARTIFACT_URI, "/workspace/export", ARTIFACT_URI),
-        ("/tmp/outputs/model", "s3://bucket/mine", "/tmp/outputs/model"),
+        (ARTIFACT_URI, f"gs://bucket/{ROOT}/mine", ""),
+        (ARTIFACT_URI, "s3://bucket/mine", ""),
+        (ARTIFACT_URI, f"s3://other/{ROOT}/mine", ""),
+        (ARTIFACT_URI, "/workspace/export", ""),
+        ("/tmp/outputs/model", "s3://bucket/mine", ""),
     ],
 )
-def test_the_artifact_has_the_destination_if_kfp_can_record_it(uri, destination, expected):
-    assert artifact_uri(uri, destination) == expected
+def test_the_artifact_has_the_destination_if_it_is_below_the_root_of_the_run(uri, destination, expected):
+    assert find_uri(uri, destination) == expected
 
 
-def test_the_artifact_has_the_metadata_of_the_model():
+def test_the_artifact_has_the_metadata_of_the_model(tmp_path):
     model = dsl.Model(uri=ARTIFACT_URI, metadata={"framework": "pytorch"})
+    model.custom_path = str(tmp_path / "model")
     update_artifact(model, COMPLETE, "s3://models/tickets", RECEIPT)
     assert model.uri == ARTIFACT_URI
     assert model.metadata == {
@@ -185,3 +201,20 @@ def test_the_artifact_has_the_metadata_of_the_model():
         "files": 7,
         "bytes": 42,
     }
+
+
+@pytest.mark.parametrize("destination", ["s3://models/tickets", "hf://acme/tickets", "/workspace/export"])
+def test_the_artifact_of_a_model_elsewhere_is_a_file_with_its_location(tmp_path, destination):
+    model = dsl.Model(uri=ARTIFACT_URI)
+    model.custom_path = str(tmp_path / "model")
+    update_artifact(model, COMPLETE, destination, RECEIPT)
+    written = json.loads((tmp_path / "model").read_text())
+    assert (model.uri, written["location"], written["digest"]) == (ARTIFACT_URI, destination, "sha256:ab12")
+
+
+def test_the_artifact_of_a_model_below_the_root_of_the_run_has_no_file(tmp_path):
+    model = dsl.Model(uri=ARTIFACT_URI)
+    model.custom_path = str(tmp_path / "model")
+    update_artifact(model, COMPLETE, f"s3://bucket/{ROOT}/mine", RECEIPT)
+    assert model.uri == f"s3://bucket/{ROOT}/mine"
+    assert not (tmp_path / "model").exists()

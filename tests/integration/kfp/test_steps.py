@@ -124,6 +124,35 @@ def test_an_argument_overrides_the_tasks_environment():
     assert steps.fine_tune({**FINE_TUNE, "env": {"MODE": "slow"}}, TASK).env["MODE"] == "slow"
 
 
+PLATFORM = dsl.TaskConfig(
+    env=[
+        {"name": "https_proxy", "value": "http://proxy:3128"},
+        {"name": "NO_PROXY", "value": "localhost"},
+        {"name": "MLFLOW_TRACKING_TOKEN", "valueFrom": {"secretKeyRef": {"name": "mlflow", "key": "token"}}},
+        {"name": "MODE", "value": "fast"},
+    ]
+)
+
+
+def test_variables_that_the_platform_adds_to_the_task_are_left_out_with_a_notice(capsys):
+    assert steps.fine_tune(FINE_TUNE, PLATFORM).env == {"MODE": "fast"}
+    assert capsys.readouterr().out == (
+        "The TrainJob's pods do not get the task's MLFLOW_TRACKING_TOKEN, NO_PROXY, https_proxy. "
+        "To set them there, use the component's `env`.\n"
+    )
+    assert (
+        "env"
+        not in steps.train({"manifest": MANIFEST}, dsl.TaskConfig(env=PLATFORM.env[:3])).manifest["spec"]["trainer"]
+    )
+
+
+def test_variables_of_the_platform_in_the_components_environment_are_passed_on(capsys):
+    given = {"NO_PROXY": "internal", "https_proxy": "http://own:3128"}
+    env = steps.fine_tune({**FINE_TUNE, "env": given}, PLATFORM).env
+    assert env == {"MODE": "fast", **given}
+    assert "do not get the task's MLFLOW_TRACKING_TOKEN." in capsys.readouterr().out
+
+
 def test_a_secret_in_the_environment_stays_a_reference():
     reference = {"name": "wandb", "key": "key"}
     assert steps.fine_tune({**FINE_TUNE, "env": {"WANDB_API_KEY": reference}}, None).env == {
@@ -327,11 +356,11 @@ MANIFEST = {
 
 
 def test_only_plain_environment_variables_are_added_to_a_manifest():
-    proxy = dsl.TaskConfig(env=[{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}])
-    job = steps.train({"manifest": MANIFEST, "runtime": "torch-distributed", "num_nodes": 1, "max_restarts": 2}, proxy)
+    task = dsl.TaskConfig(env=[{"name": "MODE", "value": "fast"}])
+    job = steps.train({"manifest": MANIFEST, "runtime": "torch-distributed", "num_nodes": 1, "max_restarts": 2}, task)
     assert isinstance(job, TrainJobManifest)
     assert job.max_restarts == 2
-    assert job.manifest["spec"]["trainer"]["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    assert job.manifest["spec"]["trainer"]["env"] == [{"name": "MODE", "value": "fast"}]
 
 
 def test_arguments_that_belong_into_a_manifest_are_refused_with_it():

@@ -297,6 +297,21 @@ def test_before_another_attempt_exists_a_signal_creates_none_and_retains_the_int
     assert "SIGTERM: no TrainJob was created" in output
 
 
+def test_a_signal_before_the_next_attempt_ends_the_process_at_once(api):
+    after = f"{AFTER_AN_INTERRUPTION}print_line('ready'); terminator.pause_before_submission(600); {CREATE}"
+    code, output = terminate(start_launcher(api.url, after=after))
+    assert code == 143
+    assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
+    assert "SIGTERM: no further TrainJob was created" in output
+
+
+def test_a_signal_just_before_the_pause_ends_the_process_at_once(api):
+    after = f"terminator.begin_submission(); {SIGNAL}; terminator.pause_before_submission(600)"
+    code, output = terminate(start_launcher(api.url, after=after, ready=False), None)
+    assert code == 143
+    assert "SIGTERM: no further TrainJob was created" in output
+
+
 def test_after_an_interruption_the_newest_trainjob_is_deleted(api):
     newest = 'terminator.set_reference(JobReference("tune-2", "ml", "uid-2"))'
     code, output = terminate(start_launcher(api.url, after=AFTER_AN_INTERRUPTION + newest))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.errors import Interrupted, InvalidSpec
+from trainjob.errors import Interrupted, InvalidSpec, NeverStarted
 from trainjob.lifecycle import JobReference, RunKey, plan_resubmission, reference_to
 from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import build_trainjob, labels
 from trainjob.spec import CustomTrainerContainer, TrainJob
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
 from trainjob.status import Category, Outcome, Phase
 from trainjob.status.failure_rules import RULES
 
@@ -94,3 +96,68 @@ def test_an_invalid_budget_is_refused(value):
 def test_a_valid_budget_becomes_an_integer(value, budget):
     parsed = parse_interruption_retries(value)
     assert (parsed, type(parsed)) == (budget, int)
+
+
+def failure(category=Category.APPLICATION, phase=Phase.FAILED):
+    return outcome(category, phase, "the container failed with exit code 3")
+
+
+def test_a_failure_starts_another_attempt_after_a_pause_and_is_counted():
+    planned = plan_resubmission(replace(reference(2), failures=1), failure(), 3, attempts=4)
+    assert (planned.failures, planned.interruptions, planned.pause) == (2, 2, 20.0)
+    assert planned.notice == (
+        "TrainJob ml/tune-1 failed (the container failed with exit code 3); attempt 3 of 4 starts in 20 s"
+    )
+
+
+def test_the_last_failure_ends_the_step():
+    assert plan_resubmission(replace(reference(), failures=1), failure(), 3, attempts=3) is not None
+    assert plan_resubmission(replace(reference(), failures=2), failure(), 3, attempts=3) is None
+    assert plan_resubmission(reference(), failure(), 3) is None
+
+
+def test_the_pause_doubles_up_to_five_minutes():
+    planned = [
+        plan_resubmission(replace(reference(), failures=n), failure(), 0, attempts=5000) for n in (*range(7), 2000)
+    ]
+    assert [one.pause for one in planned] == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+
+
+@pytest.mark.parametrize("category", [one for one in Category if issubclass(RULES[one].error, NeverStarted)])
+def test_another_attempt_follows_a_start_problem_only_if_it_may_help(category):
+    assert bool(plan_resubmission(reference(), failure(category), 3, attempts=2)) == RULES[category].retryable
+
+
+@pytest.mark.parametrize(
+    "category",
+    [Category.APPLICATION, Category.INITIALIZER, Category.OUT_OF_MEMORY, Category.DEADLINE, Category.UNKNOWN],
+)
+def test_another_attempt_follows_a_trainjob_that_ran_and_failed(category):
+    assert plan_resubmission(reference(), failure(category), 3, attempts=2).failures == 1
+
+
+def test_a_deletion_by_another_user_is_not_repeated():
+    assert plan_resubmission(reference(), failure(Category.DELETED, Phase.DELETED), 3, attempts=2) is None
+
+
+def test_interruptions_do_not_use_up_the_attempts():
+    planned = plan_resubmission(replace(reference(0), failures=1), outcome(), 3, attempts=2)
+    assert (planned.interruptions, planned.failures, planned.pause) == (1, 1, 0.0)
+    assert plan_resubmission(replace(reference(3), failures=0), outcome(), 3, attempts=2) is None
+
+
+def test_the_number_of_failures_is_read_from_the_manifest():
+    metadata = prepare_job(REQUEST, KEY, "ml", failures=2).build_metadata(3)
+    job = build_trainjob(REQUEST, **metadata)
+    job["metadata"]["uid"] = "uid-3"
+    assert reference_to(job, adopted=True).failures == 2
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "3", True, None])
+def test_an_invalid_number_of_attempts_is_refused(value):
+    with pytest.raises(InvalidSpec, match="attempts"):
+        parse_attempts(value)
+
+
+def test_a_valid_number_of_attempts_becomes_an_integer():
+    assert [parse_attempts(value) for value in (1, 2.0)] == [1, 2]

@@ -22,6 +22,7 @@ from trainjob.lifecycle import (
     Limits,
     Listener,
     ProgressLog,
+    Resubmission,
     RunKey,
     plan_resubmission,
     run_key_of,
@@ -31,7 +32,7 @@ from trainjob.lifecycle import (
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import labels, to_trainjob
 from trainjob.spec import Step, TrainJob, TrainJobManifest
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key, workflow_owner_reference
@@ -57,10 +58,12 @@ def launch(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
+    attempts: int = 1,
     connection: Connection | None = None,
     key: RunKey | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_line: Callable[[LogLine], None] = lambda _: None,
+    on_attempt: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Submit or adopt the TrainJob of this pipeline task, and follow it to its end.
 
@@ -86,10 +89,14 @@ def launch(
             then.
         interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob,
             for example by an eviction, a preemption or a drain. These attempts do not count as retries of the task.
+        attempts: how many TrainJobs may fail before the step fails; see [trainjob.lifecycle.plan_resubmission][]. A
+            launcher that adopts a TrainJob continues its count; one that creates its first TrainJob starts a new count.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.
         key: run key of the task; by default read from the launcher's pod or the input of KFP's executor.
         on_progress: called after each progress of the training, on another thread.
         on_line: called with each log line of the containers, on other threads, one call at a time.
+        on_attempt: called with the number of each attempt, from 1, before its log is read. An attempt after an
+            interruption has the number of the interrupted one.
 
     Returns:
         The outcome of the TrainJob, which is always a success.
@@ -100,7 +107,7 @@ def launch(
         JobFailed: the TrainJob failed, or was deleted.
         ClusterError: the cluster cannot be reached.
     """
-    interruption_retries = parse_interruption_retries(interruption_retries)
+    interruption_retries, attempts = parse_interruption_retries(interruption_retries), parse_attempts(attempts)
     if on_kill not in get_args(OnKill):
         raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
     if on_kill == "keep":
@@ -127,7 +134,7 @@ def launch(
                 terminator.note_creation(name, namespace)
                 guard.record_creation(name, namespace)
 
-            def attempt(interruptions: int = 0) -> tuple[JobReference, Outcome]:
+            def attempt(earlier: Resubmission | None = None) -> tuple[JobReference, Outcome]:
                 terminator.begin_submission()
                 with guard.guard_submission():
                     reference = guard.reference = submit(
@@ -135,13 +142,15 @@ def launch(
                         request,
                         context.key,
                         namespace=namespace,
-                        interruptions=interruptions,
+                        interruptions=earlier.interruptions if earlier else 0,
+                        failures=earlier.failures if earlier else 0,
                         before_create=note_creation,
                         owner=owner,
                     )
                 terminator.set_reference(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
+                on_attempt(reference.failures + 1)
                 positions = load_positions(context.own_cluster, context.pod, context.key, reference)
                 with (
                     guard.guard_wait(),
@@ -157,9 +166,10 @@ def launch(
             terminator.set_keep_condition(keep)
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
                 reference, outcome = attempt()
-                while resubmission := plan_resubmission(reference, outcome, interruption_retries):
+                while resubmission := plan_resubmission(reference, outcome, interruption_retries, attempts):
                     print_line(resubmission.notice)
-                    reference, outcome = attempt(resubmission.interruptions)
+                    terminator.pause_before_submission(resubmission.pause)
+                    reference, outcome = attempt(resubmission)
     outcome.raise_for_failure()
     return outcome
 

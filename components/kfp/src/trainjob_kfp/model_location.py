@@ -1,14 +1,19 @@
 """Default destination of an export, and the URI of the pipeline's model artifact.
 
-The export's TrainJob writes the model directly to the artifact's location, so that nothing is copied. KFP's launcher
-uploads an artifact only if there is a local file, and records it in any case. It fails a step whose artifact is in an
-object store but not below the root of the run there (KFP 2.17, backend/src/v2/component/launcher_v2.go,
-uploadOutputArtifacts; backend/src/v2/objectstore/config.go, KeyFromURI).
+The export's TrainJob writes the model directly to the artifact's location, so that nothing is copied. If the model is
+elsewhere, the artifact is a small file that names its location.
+
+The artifact's URI can't name another store. KFP's launcher fails a step if an artifact of it is in an object store but
+not below the root of the run. It would record a URI of another scheme, such as hf://, but it fails each later step that
+has such an input (KFP 2.17, backend/src/v2/component/launcher_v2.go, uploadOutputArtifacts and fetchNonDefaultBuckets;
+backend/src/v2/objectstore/config.go, KeyFromURI and ParseBucketConfigForArtifactURI).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
@@ -23,6 +28,7 @@ class Artifact(Protocol):
     """The part of a `kfp.dsl.Model` that is used here."""
 
     uri: str
+    path: str
     metadata: dict[str, Any]
 
 
@@ -52,28 +58,26 @@ def choose_destination(uri: str, destination: str, endpoint: str) -> str:
     raise InvalidSpec(Problem("destination", "''", rule))
 
 
-def artifact_uri(uri: str, destination: str) -> str:
-    """Return the URI of the artifact after the export.
-
-    It is the destination if KFP can record that; otherwise the artifact keeps its URI.
+def find_uri(uri: str, destination: str) -> str:
+    """Return the URI of a model below the root of the run; empty if it is elsewhere.
 
     Args:
         uri: URI of the artifact: root of the run, task, a random word and the artifact's name.
         destination: destination of the export.
     """
-    if destination.startswith("hf://"):
-        return destination
     scheme = uri.partition("://")[0]
     store, _, place = destination.partition("://")
-    if _STORE_SCHEMES.get(scheme) == store:
-        wanted = f"{scheme}://{place}"
-        root = uri.rsplit("/", 3)[0]
-        return wanted if wanted.startswith(f"{root}/") and "://" in root else uri
-    return uri
+    root = uri.rsplit("/", 3)[0]
+    wanted = f"{scheme}://{place}"
+    is_below_root = "://" in root and wanted.startswith(f"{root}/")
+    return wanted if _STORE_SCHEMES.get(scheme) == store and is_below_root else ""
 
 
 def update_artifact(model: Artifact, outcome: Outcome, destination: str, receipt: Mapping[str, Any]) -> None:
     """Set the artifact's URI and metadata to those of the exported model.
+
+    If the model is not below the root of the run, the metadata is written to the artifact's file. KFP's launcher
+    uploads it, so that the artifact's URI names a file that names the model's location.
 
     Args:
         model: the artifact.
@@ -81,6 +85,14 @@ def update_artifact(model: Artifact, outcome: Outcome, destination: str, receipt
         destination: destination of the export.
         receipt: the export's receipt in its log; empty if the log is not available any more.
     """
-    model.uri = artifact_uri(model.uri, destination)
-    model.metadata.update({"location": destination, "job": outcome.job, "namespace": outcome.namespace})
-    model.metadata.update(get_model_facts(receipt))
+    facts = {
+        "location": destination,
+        "job": outcome.job,
+        "namespace": outcome.namespace,
+        **get_model_facts(receipt),
+    }
+    model.metadata.update(facts)
+    if uri := find_uri(model.uri, destination):
+        model.uri = uri
+    else:
+        Path(model.path).write_text(f"{json.dumps(facts, indent=2)}\n", encoding="utf-8")

@@ -56,12 +56,19 @@ class LogSummary:
         points: loss and other curves of the training; `points.append` adds a progress.
         step_result: receipt of an export, or `{"result": value}` with the value that a function returned; empty if the
             log has neither.
+        attempt: number of the attempt whose log is read, from 1.
     """
 
     def __init__(self) -> None:
         """Create an empty record."""
         self.points = Curves()
         self.step_result: dict[str, Any] = {}
+        self.attempt = 1
+
+    def start_attempt(self, attempt: int) -> None:
+        """Record that the log of this attempt follows, without the result of an earlier one."""
+        self.step_result = {}
+        self.attempt = attempt
 
     def read_line(self, line: LogLine) -> None:
         """Read one line of the log, and keep the receipt or result in it."""
@@ -80,9 +87,10 @@ def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace 
 
 
 def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Metrics) -> None:
-    """Record steps, epochs, losses, duration and other metrics of a training.
+    """Record steps, epochs, losses, duration, attempts and other metrics of a training.
 
-    The losses are the first and the last one. The duration is in seconds and covers the whole TrainJob. Values that are
+    The losses are the first and the last one. The duration is in seconds and covers the whole last TrainJob. `attempts`
+    is 1 more than the number of TrainJobs that failed before, in the same try of the step. Values that are
     not known are left out. The names of the trainer's metrics have `_` in place of other characters than letters,
     digits, `_` and `-`: `rewards/chosen` becomes `rewards_chosen`.
     """
@@ -94,6 +102,7 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
         "steps": last.step or None if last else None,
         "epochs": last.epoch if last else None,
         "seconds": outcome.seconds,
+        "attempts": log_summary.attempt,
     }
     for name, value in known.items():
         if value is not None:
@@ -125,7 +134,7 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
         log_summary: record of the evaluation's log.
         metric: name of the number to check.
         minimum: smallest value that is good enough.
-        metrics: artifact that receives all numbers.
+        metrics: artifact that receives all numbers, and the number of `attempts`.
 
     Returns:
         The number, and whether it is at least the minimum.
@@ -145,6 +154,7 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
         )
         rule = f"the function must return it as JSON, such as {{{metric!r}: 0.98}}; {found}"
         raise InvalidSpec(Problem("metric", repr(metric), rule))
+    metrics.log_metric("attempts", float(log_summary.attempt))
     for name, value in scores.items():
         metrics.log_metric(name, float(value))
     return float(scores[metric]), scores[metric] >= minimum

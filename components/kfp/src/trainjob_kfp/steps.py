@@ -35,6 +35,7 @@ from trainjob_kfp.framework_config import (
 )
 from trainjob_kfp.function_text import convert_arguments, parse_reward_functions
 from trainjob_kfp.identity import POD_VARIABLE
+from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.task_settings import TaskConfig
 
 OUTPUT_FOLDER = "/workspace/output"
@@ -159,7 +160,7 @@ def _check_one_program(is_function: bool, arguments: Mapping[str, Any]) -> None:
 def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
     """Return the TrainJob of a given manifest.
 
-    Only plain environment variables of the task, such as those for a proxy, are added to it.
+    Only plain environment variables of the task are added to it.
 
     Raises:
         InvalidSpec: further arguments or task settings are given, which belong in the manifest.
@@ -167,7 +168,7 @@ def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig |
     own = ("manifest", "max_restarts")
     beside = {name: value for name, value in arguments.items() if value and value != _TRAIN_DEFAULTS.get(name)}
     problems = [Problem(name, "given", "write it into the manifest") for name in beside if name not in own]
-    variables = task_settings.environment(task_config)
+    variables = _merge_environment(task_config, {})
     plain = {name: value for name, value in variables.items() if isinstance(value, str)}
     on_task = {
         "resources": task_settings.resources(task_config),
@@ -197,7 +198,7 @@ def _collect_fields(
         keep_mount: whether the volume of the workspace is also mounted at its own path, which the command may use.
     """
     given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
-    if environment := {**task_settings.environment(task_config), **given.get("env", {})}:
+    if environment := _merge_environment(task_config, given.get("env", {})):
         given["env"] = environment
     if placement := task_settings.placement(task_config):
         given["placement"] = placement
@@ -210,6 +211,14 @@ def _collect_fields(
     if "output_path" in given:  # may be the output of a fine-tuning, which has the whole path
         given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT_FOLDER}/")
     return given | _workspace_and_volumes(given.get("workspace", ""), task_config, keep_mount)
+
+
+def _merge_environment(task_config: TaskConfig | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task's environment with the component's `env`, which has precedence."""
+    if omitted := sorted(task_settings.platform_variables(task_config) - own.keys()):
+        names = ", ".join(omitted)
+        print_line(f"The TrainJob's pods do not get the task's {names}. To set them there, use the component's `env`.")
+    return {**task_settings.environment(task_config), **own}
 
 
 def _workspace_and_volumes(workspace: str, task_config: TaskConfig | None, keep_mount: bool) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Terminator:
     * It is known ([set_reference][]): it is deleted by its uid.
     * It has ended ([mark_finished][]): it is retained as a record of what happened, and for a later try to adopt.
     * Another attempt follows it ([begin_submission][]): as before the first request.
+    * The next attempt has to wait ([pause_before_submission][]): the process ends at once.
 
     Enter it on the main thread, because only the main thread may set signal handlers.
     """
@@ -60,7 +61,7 @@ class Terminator:
         self._uid: str | None = None
         self._pending_signal: int | None = None
         self._previous_handlers: dict[int, Any] = {}
-        self._may_have_ended = self._has_ended = False
+        self._may_have_ended = self._has_ended = self._is_paused = False
 
     def __enter__(self) -> Terminator:
         """Set the signal handlers, and open connections in the background."""
@@ -92,6 +93,18 @@ class Terminator:
         """Remove the record of the last attempt's TrainJob, which has ended and is retained."""
         self._name = self._namespace = ""
         self._uid, self._may_have_ended, self._has_ended = None, False, False
+
+    def pause_before_submission(self, seconds: float) -> None:
+        """Sleep before another attempt, and end the process at once on a signal.
+
+        The last attempt's TrainJob has ended and is retained.
+        """
+        self.begin_submission()
+        self._is_paused = True
+        if self._pending_signal is not None:
+            self._exit("no further TrainJob was created")
+        time.sleep(seconds)
+        self._is_paused = False
 
     def note_creation(self, name: str, namespace: str) -> None:
         """Record that a TrainJob of this name may exist from now on.
@@ -126,6 +139,8 @@ class Terminator:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._pending_signal = number
+        if self._is_paused:
+            self._exit("no further TrainJob was created")
         if self._name:
             for known in _SIGNALS:
                 signal.signal(known, signal.SIG_IGN)

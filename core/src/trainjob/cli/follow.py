@@ -19,7 +19,7 @@ from trainjob.lifecycle import JobReference, KillAction, Limits, plan_resubmissi
 from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import to_trainjob
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 
 

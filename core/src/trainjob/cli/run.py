@@ -11,7 +11,7 @@ from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests, print_manifests
 from trainjob.manifest import Dialect
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 
 __all__ = ["run"]

@@ -87,6 +87,7 @@ class JobReference:
         adopted: whether it existed before this process submitted it.
         adopted_at: time of this adoption, which distinguishes it from later adoptions; empty for a created TrainJob.
         interruptions: number of attempts before it that the infrastructure interrupted, and that this one continues.
+        failures: number of attempts before it that failed in the same try of the step.
     """
 
     name: str
@@ -96,6 +97,7 @@ class JobReference:
     adopted: bool = False
     adopted_at: str = ""
     interruptions: int = 0
+    failures: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""

@@ -39,6 +39,7 @@ class PreparedJob:
         name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
         interruptions: number of attempts that the infrastructure interrupted before the next one.
+        failures: number of attempts that failed before the next one.
     """
 
     job: TrainJob | TrainJobManifest
@@ -48,10 +49,16 @@ class PreparedJob:
     name_prefix: str = ""
     renewal: str = ""
     interruptions: int = 0
+    failures: int = 0
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
-        key, given = self.key, {labels.RENEWAL: self.renewal, labels.INTERRUPTIONS: str(self.interruptions or "")}
+        key = self.key
+        given = {
+            labels.RENEWAL: self.renewal,
+            labels.INTERRUPTIONS: str(self.interruptions or ""),
+            labels.FAILURES: str(self.failures or ""),
+        }
         return {
             "name": job_name(self.job.name or self.name_prefix or key.task, key.digest, attempt),
             "namespace": self.namespace,
@@ -74,6 +81,7 @@ def prepare_job(
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
     interruptions: int = 0,
+    failures: int = 0,
 ) -> PreparedJob:
     """Prepare a request without access to the cluster.
 
@@ -88,6 +96,7 @@ def prepare_job(
         variables: environment variables for the trainer that are not part of the request.
         renewal: changes whenever a user requests that the work is done again.
         interruptions: number of attempts that the infrastructure interrupted before this submission.
+        failures: number of attempts that failed before this submission.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
@@ -95,7 +104,7 @@ def prepare_job(
     request_hash = spec_hash(request)
     job = add_env(to_trainjob(request, run=f"{key.digest}-{request_hash}"), variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
-    return PreparedJob(job, key, request_hash, selected_namespace, name_prefix, renewal, interruptions)
+    return PreparedJob(job, key, request_hash, selected_namespace, name_prefix, renewal, interruptions, failures)
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:

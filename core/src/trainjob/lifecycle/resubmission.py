@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from trainjob.lifecycle.identity import JobReference
 from trainjob.status import Category, Outcome, Phase
+from trainjob.status.failure_rules import RULES
+
+_FIRST_PAUSE, _MAX_PAUSE = 10.0, 300.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -15,43 +18,68 @@ class Resubmission:
     Attributes:
         notice: log line that says what happened to the last TrainJob.
         interruptions: argument of `trainjob.lifecycle.submit` for the next attempt.
+        failures: argument of `trainjob.lifecycle.submit` for the next attempt.
+        pause: seconds to wait before the submission.
     """
 
     notice: str
     interruptions: int
+    failures: int = 0
+    pause: float = 0.0
 
 
-def plan_resubmission(reference: JobReference, outcome: Outcome, interruption_retries: int) -> Resubmission | None:
+def plan_resubmission(
+    reference: JobReference, outcome: Outcome, interruption_retries: int, attempts: int = 1
+) -> Resubmission | None:
     """Decide whether to submit another attempt of a step whose TrainJob has ended.
 
-    An interruption by the infrastructure, such as an eviction, starts another attempt until the budget is used up. A
-    failure of the code ends the step.
+    An interruption by the infrastructure, such as an eviction, starts another attempt until the budget is used up.
 
-    The deletion of an adopted TrainJob also starts another attempt, and does not use up the budget. An earlier try may
+    A failure starts another attempt until `attempts` TrainJobs have failed. The first of these attempts starts after
+    10 s, and each further one after twice the time, at most 300 s. No attempt follows a failure that ends the retries
+    of a workflow engine, too: an image, Secret or other object is missing or wrong ([trainjob.errors.NeverStarted][]).
+
+    The deletion of an adopted TrainJob also starts another attempt, and does not use up a budget. An earlier try may
     delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that is cleared. If this
     caller created the TrainJob itself, another user or process deleted it, and the step has failed.
 
-    The budget counts the interruptions since a try of the step created a TrainJob. Each TrainJob has the number of
-    interruptions before it as an annotation, so the count survives the loss of the process that waits. A new try that
-    creates its own TrainJob starts with 0.
+    The budgets count the interruptions and failures since a try of the step created a TrainJob. Each TrainJob has the
+    numbers before it as annotations, so the counts survive the loss of the process that waits. A new try that creates
+    its own TrainJob starts with 0.
 
     Args:
         reference: the TrainJob that has ended.
         outcome: its outcome.
-        interruption_retries: the budget; 0 starts no attempt after an interruption.
+        interruption_retries: the budget for interruptions; 0 starts no attempt after an interruption.
+        attempts: number of TrainJobs of a try that may fail; with 1, a failure ends the step.
 
     Returns:
         None if the outcome is the result of the step.
     """
+    interruptions, failures = reference.interruptions, reference.failures
     if outcome.phase is Phase.DELETED and reference.adopted:
         notice = f"TrainJob {reference} was deleted after it was adopted; starting another attempt"
-        return Resubmission(notice, reference.interruptions)
-    if outcome.category is not Category.INFRASTRUCTURE or reference.interruptions >= interruption_retries:
-        return None
-    interruptions = reference.interruptions + 1
+        return Resubmission(notice, interruptions, failures)
     reason = next(iter((outcome.message or outcome.reason).splitlines()), "")
+    if outcome.category is Category.INFRASTRUCTURE:
+        if interruptions >= interruption_retries:
+            return None
+        notice = (
+            f"TrainJob {reference} was interrupted by the infrastructure ({reason}); "
+            f"starting another attempt, interruption {interruptions + 1} of {interruption_retries}"
+        )
+        return Resubmission(notice, interruptions + 1, failures)
+    if outcome.phase is not Phase.FAILED or not _may_help(outcome) or failures + 1 >= attempts:
+        return None
+    pause = min(_FIRST_PAUSE * 2.0 ** min(failures, 10), _MAX_PAUSE)
     notice = (
-        f"TrainJob {reference} was interrupted by the infrastructure ({reason}); "
-        f"starting another attempt, interruption {interruptions} of {interruption_retries}"
+        f"TrainJob {reference} failed ({reason or outcome.category.value}); "
+        f"attempt {failures + 2} of {attempts} starts in {pause:.0f} s"
     )
-    return Resubmission(notice, interruptions)
+    return Resubmission(notice, interruptions, failures + 1, pause)
+
+
+def _may_help(outcome: Outcome) -> bool:
+    """Return whether another attempt may help, as for the retries of a workflow engine."""
+    rule = RULES[outcome.category]
+    return rule.error.was_tried or rule.retryable

@@ -49,6 +49,7 @@ def submit(
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
     interruptions: int = 0,
+    failures: int = 0,
     known: JobReference | None = None,
     timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
@@ -72,6 +73,8 @@ def submit(
         interruptions: number of attempts that the infrastructure interrupted before this submission, as
             [plan_resubmission][] returns it; 0 for a new try. A created TrainJob carries it as an annotation. An
             adopted one keeps its own.
+        failures: number of attempts that failed in this try of the step, as [plan_resubmission][] returns it; recorded
+            like `interruptions`.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then.
         timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted, in addition
@@ -105,6 +108,7 @@ def submit(
         variables=variables,
         renewal=renewal,
         interruptions=interruptions,
+        failures=failures,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
     timer, own_label = _RetryTimer(timeout + _get_grace_period(job)), f"{labels.RUN_KEY}={key.digest}"
@@ -128,7 +132,7 @@ def submit(
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
-            if interruptions:
+            if interruptions or failures:
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
@@ -277,8 +281,10 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
     """
     meta = job["metadata"]
     attempt, adopted_at = max(attempt_of(job), 1), labels.get_adoption_time(job) if adopted else ""
-    interruptions = labels.get_interruptions(job)
-    return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at, interruptions)
+    interruptions, failures = labels.get_interruptions(job), labels.get_failures(job)
+    return JobReference(
+        meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at, interruptions, failures
+    )
 
 
 def _to_api_time(moment: datetime | None) -> str:

@@ -28,15 +28,22 @@ def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:
 def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[str, EnvValue]:
     """Return the environment variables that refer to the keys of a Secret.
 
-    `spec.trainer` has no envFrom, so each known key is referenced by name. These references are optional: a step
-    without its credentials then fails at once with an error about them. If a required key were missing, the pod would
-    wait forever.
+    `spec.trainer` has no envFrom, so each known key is referenced by name. These references are optional, because a
+    store accepts alternatives. A program of this project that finds none of them fails ([secret_arguments][]).
     """
     if secret is None:
         return {}
     if secret.keys:
         return {name: SecretKeyReference(name=secret.name, key=key) for name, key in secret.keys.items()}
     return {key: SecretKeyReference(name=secret.name, key=key, optional=True) for key in keys}
+
+
+def secret_arguments(secret: SecretReference | None, keys: tuple[str, ...]) -> list[str]:
+    """Return the arguments by which a program of this project checks that its Secret exists.
+
+    They are empty if the kubelet does it, because the reference names its keys and is not optional.
+    """
+    return ["--secret", secret.name, *keys] if secret and keys and not secret.keys else []
 
 
 def get_credential_keys(uri: str) -> tuple[str, ...]:

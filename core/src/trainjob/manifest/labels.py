@@ -34,6 +34,11 @@ INTERRUPTIONS = f"{PREFIX}/interruptions"
 
 See `trainjob.lifecycle.plan_resubmission`.
 """
+FAILURES = f"{PREFIX}/failures"
+"""Annotation: number of attempts before this one that failed in the same try of a step; missing means 0.
+
+See `trainjob.lifecycle.plan_resubmission`.
+"""
 SUSPENDED = f"{PREFIX}/suspended"
 """Annotation: this project suspended the TrainJob because nothing waited for it any more. An adoption resumes it."""
 EXPORTS, EXPORTED = f"{PREFIX}/exports", f"{PREFIX}/exported"
@@ -80,7 +85,19 @@ def get_interruptions(job: Mapping[str, Any]) -> int:
 
     The number is 0 if the annotation is missing or is not a number, because users can edit it.
     """
-    text = get_annotation(job, INTERRUPTIONS)
+    return _get_number(job, INTERRUPTIONS)
+
+
+def get_failures(job: Mapping[str, Any]) -> int:
+    """Return the number of failed attempts before a TrainJob.
+
+    The number is 0 if the annotation is missing or is not a number, because users can edit it.
+    """
+    return _get_number(job, FAILURES)
+
+
+def _get_number(job: Mapping[str, Any], annotation: str) -> int:
+    text = get_annotation(job, annotation)
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 

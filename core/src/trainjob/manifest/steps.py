@@ -10,7 +10,7 @@ from typing import Any
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
-from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_env
+from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_arguments, secret_env
 from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
@@ -70,12 +70,13 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
         "ROLE_ARN": step.role_arn,
         "REVISION": step.revision,
     }
+    keys = get_credential_keys(step.storage_uri)
     return _single_node_job(
         step,
         image=step.image or trainer_image(f"{kind}-initializer"),
         command=tuple(program_command("programs.fetch", "errors", source=step.program)),
-        args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}"),
-        env={**variables, **secret_env(step.secret, get_credential_keys(step.storage_uri))},
+        args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
+        env={**variables, **secret_env(step.secret, keys)},
     )
 
 
@@ -95,15 +96,14 @@ def _export(step: ExportModel) -> TrainJob:
     arguments = [
         word for option, value in options.items() if value is not None for word in (option, escape_expansion(value))
     ]
+    keys, registry_secret = get_credential_keys(step.destination), step.registry.secret if step.registry else None
+    arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, REGISTRY_KEYS)
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
         command=tuple(program_command("programs.export", "programs.fetch", "errors", source=step.program)),
         args=tuple(arguments),
-        env={
-            **secret_env(step.secret, get_credential_keys(step.destination)),
-            **secret_env(step.registry.secret if step.registry else None, REGISTRY_KEYS),
-        },
+        env={**secret_env(step.secret, keys), **secret_env(registry_secret, REGISTRY_KEYS)},
     )
     return job.model_copy(update={"annotations": {labels.MODEL: step.destination, **_exported_job_annotation(step)}})
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import INSTALLATION_FAILED, InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, NO_CREDENTIALS, InvalidSpec, Problem
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
@@ -225,6 +225,8 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
     if any(f": failed: {INSTALLATION_FAILED}" in line for line in log_tail):
         step_category = Category.INSTALLATION
+    elif any(f": failed: {NO_CREDENTIALS}" in line for line in log_tail):
+        step_category = Category.CONFIGURATION
     elif any(_NO_PROGRAM.search(line) for line in log_tail):
         step_category = Category.PROGRAM
     return find_category(first.reason, first.message) or known or step_category

@@ -15,6 +15,7 @@ import pytest
 from tests.support.crash_points import (
     ADOPTION_POINTS,
     BEFORE_CLEANUP,
+    BEFORE_PAUSE,
     CREATION_POINTS,
     FIRST_ACTOR_POINTS,
     LAUNCHER_POINTS,
@@ -52,13 +53,16 @@ class StepUnderTest:
         self._failing_command = f"test -e {folder}/mended || exit 3; " if fails_first else ""
         self._tries = 0
 
-    def start(self, launcher):
-        """Start a pod whose trap is in the folder of the launcher's name."""
+    def start(self, launcher, **options):
+        """Start a pod whose trap is in the folder of the launcher's name.
+
+        The options are further arguments of the component.
+        """
         folder = self.folder / launcher
         folder.mkdir(exist_ok=True)
         script = f"{self._failing_command}until test -e {self.folder}/go; do sleep 0.05; done"
         variables = {"CRASH_FOLDER": str(folder), "PYTHONPATH": PATH}
-        request = {"image": "busybox", "command": ["sh", "-c"], "args": [script]}
+        request = {"image": "busybox", "command": ["sh", "-c"], "args": [script], **options}
         self._tries += 1
         return self._pods.start(self.run, self._laptop.kubeconfig, self._tries - 1, variables=variables, **request)
 
@@ -139,6 +143,25 @@ def test_a_launcher_that_dies_after_an_interruption_leaves_one_trainjob(step, au
     assert labels.get_interruptions(job) == ("adopted" in step.read_output(second))
     step.finish_job()
     check_result(step, audit, evidence, point, "interrupted", step.run_to_end("first", second))
+
+
+@pytest.mark.parametrize("point", [BEFORE_PAUSE], ids=lambda point: point.slug)
+def test_a_launcher_that_dies_before_another_attempt_is_replaced_by_its_next_try(step, audit, evidence, cluster, point):
+    """The next try creates its first TrainJob, so that it starts a new count of failures."""
+    arm_trap(step.folder / "first", point)
+    step.finish_job()
+    first = step.start("first", attempts=2)
+    assert first.wait_for_end() == "Failed"
+    assert reached_by(step.folder / "first"), step.read_output(first)
+    (step.folder / "mended").touch()
+    ended = step.run_to_end("first")
+    [complete] = [
+        job
+        for job in cluster.list_trainjobs("default", f"{labels.RUN_KEY}={step.key.digest}")
+        if job["metadata"]["uid"] == ended.executor_output()["parameterValues"]["uid"]
+    ]
+    assert labels.get_failures(complete) == 0
+    check_result(step, audit, evidence, point, "alone", ended)
 
 
 def kill_first_launcher(step, point):

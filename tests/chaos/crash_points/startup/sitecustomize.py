@@ -10,4 +10,5 @@ if folder := os.environ.get("CRASH_FOLDER"):
     from tests.support import crash_points
 
     (Path(folder) / "pid").write_text(str(os.getpid()))
-    crash_points.install_traps((*crash_points.LAUNCHER_POINTS, *crash_points.TERMINATION_POINTS), Path(folder))
+    points = (*crash_points.LAUNCHER_POINTS, *crash_points.TERMINATION_POINTS, crash_points.BEFORE_PAUSE)
+    crash_points.install_traps(points, Path(folder))

@@ -281,6 +281,15 @@ def test_the_step_passes_a_reference_to_the_token_and_not_the_token() -> None:
     by_name = {variable["name"]: variable["valueFrom"]["secretKeyRef"] for variable in trainer["env"]}
     assert by_name["REGISTRY_TOKEN"] == {"name": "registry", "key": "token"}
     assert by_name["ACCESS_KEY_ID"]["name"] == "s3"
+    at = trainer["args"].index("--secret")
+    assert trainer["args"][at:] == ["--secret", "s3", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"]
+
+
+def test_each_secret_without_named_keys_is_checked() -> None:
+    registry = ModelRegistry(server="https://registry/", model="tickets", secret="registry")
+    trainer = build_trainer(ExportModel(workspace="w", destination="gs://b/x", secret="gcs", registry=registry))
+    at = trainer["args"].index("--secret")
+    assert trainer["args"][at:] == ["--secret", "gcs", "GOOGLE_CREDENTIALS", "--secret", "registry", "REGISTRY_TOKEN"]
 
 
 @pytest.mark.parametrize(

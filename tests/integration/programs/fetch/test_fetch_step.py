@@ -55,6 +55,19 @@ def test_a_store_gets_its_own_keys_of_the_secret_and_no_revision(scheme, known):
     assert keys == known
 
 
+def test_the_program_gets_the_name_of_the_secret_and_its_keys():
+    trainer = build_trainer(InitializeModel(storage_uri="hf://o/n", workspace="w", secret="hub"))
+    assert trainer["args"][-4:] == ["--secret", "hub", "ACCESS_TOKEN", "HF_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    "secret", [None, {"name": "hub", "keys": {"ACCESS_TOKEN": "token"}}], ids=["no Secret", "named keys"]
+)
+def test_the_program_checks_no_secret_that_the_kubelet_checks(secret):
+    trainer = build_trainer(InitializeModel(storage_uri="hf://o/n", workspace="w", secret=secret))
+    assert "--secret" not in trainer["args"]
+
+
 def test_the_content_of_a_key_file_is_refused_as_a_plain_value_and_its_path_is_accepted():
     with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS: \*\*\* is not allowed; a credential must be a ref"):
         InitializeDataset(storage_uri="gs://b/x", workspace="w", env={"GOOGLE_CREDENTIALS": "{}"})

@@ -13,9 +13,10 @@ from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server
+from trainjob.errors import NeverStarted
 from trainjob.lifecycle import Listener, RunKey, submit, wait
-from trainjob.spec import ExportModel, InitializeDataset, ModelRegistry, Workspace
-from trainjob.status import parse_step_result
+from trainjob.spec import ExportModel, InitializeDataset, InitializeModel, ModelRegistry, Workspace
+from trainjob.status import Category, parse_step_result
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -107,3 +108,28 @@ def test_a_model_is_registered_with_a_token_from_a_secret(run_step, create_secre
     assert registry.violations == []
     assert "registry-token" not in "".join(lines)
     evidence("features", row="model registry", cell="real run")
+
+
+def missing_secret_steps(workspace, name):
+    registry = ModelRegistry(server="http://127.0.0.1:9", model="tickets", secret=name)
+    return [
+        InitializeModel(storage_uri="hf://demo/public", secret=name, workspace=workspace),
+        ExportModel(destination="s3://models/v1", secret=name, workspace=workspace),
+        ExportModel(destination="/workspace/export", registry=registry, workspace=workspace),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3), ids=["model", "export", "registry"])
+@pytest.mark.parametrize("exists", [False, True], ids=["no Secret", "other keys"])
+def test_a_step_without_the_keys_of_its_secret_fails(cluster, create_secret, unique, tmp_path, number, exists):
+    if exists:
+        create_secret(unique, other="value")
+    step = missing_secret_steps(Workspace(node_path=str(tmp_path)), unique)[number]
+    outcome = wait(cluster, submit(cluster, step, RunKey("test", "secrets", unique, "run")))
+    assert outcome.category is Category.CONFIGURATION
+    with pytest.raises(NeverStarted) as failed:
+        outcome.raise_for_failure()
+    assert f"the pod has no credentials of the Secret {unique}: it does not exist, or has none of the keys" in str(
+        failed.value
+    )
+    assert failed.value.permanent

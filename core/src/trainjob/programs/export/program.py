@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.errors import ExportError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.destinations import Access, Target, create_target
@@ -25,7 +25,8 @@ from trainjob.programs.export.layout import check_sources, is_trained_on, plan_f
 from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
-from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, redact_credentials
+from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, check_secrets, redact_credentials
+from trainjob.programs.fetch.program import CREDENTIALS_HELP
 from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
 from trainjob.version import check_version
@@ -173,7 +174,10 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
     parser.add_argument(
         "--registry", default="{}", help="JSON object with server, model and uri, and optionally version and author"
     )
+    names = ("SECRET", "VARIABLE")
+    parser.add_argument("--secret", action="append", default=[], nargs="+", metavar=names, help=CREDENTIALS_HELP)
     given = parser.parse_args(arguments)
+    check_secrets(given.secret, os.environ, ExportError)
     access = Access(given.endpoint, given.region, dict(os.environ))
     metadata, registry = _json_object("manifest", given.manifest), _json_object("registry", given.registry)
     return Export(

@@ -5,15 +5,39 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import NO_CREDENTIALS, InvalidSpec, Problem, TrainJobError
 
-__all__ = ["CREDENTIAL_NAMES", "google_options", "redact_credentials", "s3_options"]
+__all__ = ["CREDENTIAL_NAMES", "check_secrets", "google_options", "redact_credentials", "s3_options"]
 
 GOOGLE = "GOOGLE_CREDENTIALS"
 CREDENTIAL_NAMES = ("ACCESS_TOKEN", "HF_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", GOOGLE)
 _SHORTEST_SECRET = 6  # characters; a shorter value would also redact ordinary words
+
+
+def check_secrets(
+    secrets: Iterable[Sequence[str]], environment: Mapping[str, str], error_class: type[TrainJobError]
+) -> None:
+    """Raise an error for the first Secret of which the pod has no variable.
+
+    The references to its keys are optional, because a store accepts alternatives. Therefore the kubelet starts the pod
+    even if the Secret does not exist. The pod can't distinguish a missing Secret from one without these keys.
+
+    Args:
+        secrets: the name of each Secret, followed by the variables that may come from it.
+        environment: variables of the pod.
+        error_class: class of the error.
+
+    Raises:
+        TrainJobError: the pod has none of the variables of a Secret.
+    """
+    for name, *variables in secrets:
+        if not any(variable in environment for variable in variables):
+            raise error_class(
+                f"{NO_CREDENTIALS} {name}: it does not exist, or has none of the keys {', '.join(variables)}",
+                hint="create it in the namespace of the TrainJob, correct its name or keys, or name no Secret",
+            )
 
 
 def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> dict[str, str]:

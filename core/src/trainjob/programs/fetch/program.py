@@ -20,7 +20,7 @@ from typing import Any
 
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
-from trainjob.programs.fetch.credentials import redact_credentials
+from trainjob.programs.fetch.credentials import check_secrets, redact_credentials
 from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.hub import HubSource
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
@@ -30,9 +30,10 @@ from trainjob.programs.fetch.progress import FetchProgress, format_size, print_l
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 from trainjob.version import check_version
 
-__all__ = ["Fetch", "fetch", "main"]
+__all__ = ["CREDENTIALS_HELP", "Fetch", "fetch", "main"]
 
 _WORKERS = 4
+CREDENTIALS_HELP = "name of a Secret, and the variables of which the pod must have at least one"
 _PARTIAL_FILES = f"{RECORD_FOLDER}/parts"  # incomplete files, each named after its key and content
 
 Source = HubSource | ObjectSource
@@ -228,7 +229,10 @@ def _parse_arguments(arguments: Sequence[str]) -> Fetch:
     )
     parser.add_argument("--kind", required=True, choices=("dataset", "model"), help="what to fetch")
     parser.add_argument("--folder", required=True, type=Path, help="target folder")
+    names = ("SECRET", "VARIABLE")
+    parser.add_argument("--secret", action="append", default=[], nargs="+", metavar=names, help=CREDENTIALS_HELP)
     given = parser.parse_args(arguments)
+    check_secrets(given.secret, os.environ, FetchError)
     patterns = (pattern.strip() for pattern in os.environ.get("IGNORE_PATTERNS", "").split(","))
     return Fetch(
         given.kind,

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import (
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec.interruption_retries import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS

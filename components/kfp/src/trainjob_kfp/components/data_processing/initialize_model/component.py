@@ -35,6 +35,7 @@ def initialize_model(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = 3,
+    attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -68,6 +69,7 @@ def initialize_model(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -107,5 +109,6 @@ def initialize_model(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             interruption_retries=interruption_retries,
+            attempts=attempts,
         )
         return outputs.build_outputs(outcome, "/workspace/model", step.workspace)

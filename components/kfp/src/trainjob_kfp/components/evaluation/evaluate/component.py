@@ -39,6 +39,7 @@ def evaluate(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = 3,
+    attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -69,7 +70,7 @@ def evaluate(
         function: Text of a function that returns a dict of scores, from `trainjob_kfp.source(function)`.
         metric: Name of the score to compare.
         minimum: Smallest value of the score that is good enough.
-        metrics: All scores that the function returned.
+        metrics: All scores that the function returned, and `attempts`.
         function_args: Arguments of the function, by name.
         packages_to_install: Packages that pip installs before the function runs.
         pip_index_urls: URLs of pip's package indexes; the first one is the main index.
@@ -89,6 +90,7 @@ def evaluate(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -132,6 +134,8 @@ def evaluate(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             interruption_retries=interruption_retries,
+            attempts=attempts,
+            on_attempt=log_summary.start_attempt,
             on_line=log_summary.read_line,
         )
         score, passed = outputs.log_scores(log_summary, metric, minimum, metrics)

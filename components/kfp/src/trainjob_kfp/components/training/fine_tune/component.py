@@ -44,6 +44,7 @@ def fine_tune(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = 3,
+    attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -61,7 +62,7 @@ def fine_tune(
     Args:
         model: Model whose recipe is used: llama3.2-1b, llama3.2-3b, llama3.3-70b or qwen2.5-1.5b.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        metrics: Last and first training loss (`loss`, `first_loss`), `steps`, `epochs`, and `seconds` of the TrainJob.
+        metrics: Last and first training loss (`loss`, `first_loss`), `steps`, `epochs`, `seconds` and `attempts`.
         loss_curve: HTML page with the loss by optimizer step.
         epochs: Number of passes over the dataset; 0 means the recipe's default.
         batch_size: Number of samples in a batch of one process; 0 means the recipe's default.
@@ -87,6 +88,7 @@ def fine_tune(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -134,6 +136,8 @@ def fine_tune(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             interruption_retries=interruption_retries,
+            attempts=attempts,
+            on_attempt=log_summary.start_attempt,
             on_progress=log_summary.points.append,
         )
         outputs.log_training_metrics(outcome, log_summary, metrics)

@@ -49,6 +49,7 @@ def fine_tune_trl(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = 3,
+    attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -69,7 +70,8 @@ def fine_tune_trl(
     Args:
         method: Method of TRL: sft, dpo, kto, reward, grpo, rloo or distillation.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs` and `seconds`.
+        metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs`,
+            `seconds` and `attempts`.
         loss_curve: HTML page with the loss by optimizer step, or the reward if the training reports it.
         model: Name of the model for the records of the training; the weights are those in `model_path`.
         epochs: Number of passes over the dataset, possibly a fraction; 0 means TRL's default.
@@ -100,6 +102,7 @@ def fine_tune_trl(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -152,6 +155,8 @@ def fine_tune_trl(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             interruption_retries=interruption_retries,
+            attempts=attempts,
+            on_attempt=log_summary.start_attempt,
             on_progress=log_summary.points.append,
         )
         outputs.log_training_metrics(outcome, log_summary, metrics)

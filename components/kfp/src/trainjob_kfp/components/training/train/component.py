@@ -41,6 +41,7 @@ def train(
     on_kill: str = "delete",
     delete_with_run: bool = False,
     interruption_retries: int = 3,
+    attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
@@ -63,7 +64,7 @@ def train(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        metrics: `seconds` of the TrainJob, and `loss`, `first_loss`, `steps` and `epochs` if the log contains them.
+        metrics: `seconds`, `attempts`, and `loss`, `first_loss`, `steps` and `epochs` if the log contains them.
         runtime: Name of the training runtime.
         runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
         image: Image of the training; by default the runtime's.
@@ -88,6 +89,7 @@ def train(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -134,6 +136,8 @@ def train(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             interruption_retries=interruption_retries,
+            attempts=attempts,
+            on_attempt=log_summary.start_attempt,
             on_progress=log_summary.points.append,
             on_line=log_summary.read_line,
         )
