@@ -37,7 +37,7 @@ from trainjob.status import derive_verdict
 
 pytestmark = pytest.mark.timeout(7200)
 
-RUNS, CONCURRENT_RUNS = int(os.environ.get("TERMINATIONS_RUNS", "100")), 5
+RUNS, CONCURRENT_RUNS = int(os.environ.get("TERMINATIONS_RUNS", "100")), 8
 ON_KILL = ("delete", "keep", "keep_on_drain")
 TTL_SECONDS = 20  # as dsl.PipelineConfig(ttl_seconds_after_failure=20) sets it
 SECONDS = 300.0
@@ -50,7 +50,7 @@ class Plan:
     Attributes:
         name: name of the run.
         on_kill: action of the launcher on SIGTERM.
-        moment: part of the time that a run needs from its creation until its training runs.
+        moment: moment of the disturbance, in a unit of the test.
         launcher_is_killed: whether the launcher gets SIGKILL before the termination.
     """
 
@@ -179,7 +179,7 @@ def wait_for_end(run: PipelineRun, created: CreatedTrainJobs) -> str:
 
 
 def pause() -> bool:
-    """Pause between two requests of a poll."""
+    """Sleep between two requests of a poll, and return False."""
     time.sleep(0.5)
     return False
 
@@ -207,7 +207,7 @@ def test_terminated_runs_leave_no_active_trainjob(plane, created, random_numbers
     seconds = measure_start(plane, tmp_path)
     print(f"a training runs after {seconds:.0f} s")
     plans = [
-        Plan(f"terminated-{number}", ON_KILL[number % 3], random_numbers.uniform(0.3, 1.3), number % 4 == 0)
+        Plan(f"terminated-{number}", ON_KILL[number % 3], random_numbers.uniform(0.6, 1.6), number % 4 == 0)
         for number in range(RUNS)
     ]
 

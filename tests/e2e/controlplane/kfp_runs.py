@@ -38,7 +38,8 @@ class PipelineRun:
         """Return the executor output of this node for KFP."""
         uid = self.list_launcher_pods()[node]["metadata"]["uid"]
         volume = self.control_plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.SCRATCH_VOLUME
-        return json.loads((volume / "executor_output.json").read_text())
+        found: dict[str, Any] = json.loads((volume / "executor_output.json").read_text())
+        return found
 
     def get_workflow(self) -> dict[str, Any]:
         return self.client.get("Workflow", NAMESPACE, self.name)
@@ -120,7 +121,10 @@ def shared_folder(control_plane: ControlPlane) -> Path:
 
 @contextlib.contextmanager
 def pipelines_plane(state: Path) -> Iterator[tuple[ControlPlane, Client]]:
-    """Start a control plane with Argo as KFP 2.17's manifests set it up; yield it with an administrator's client."""
+    """Start a control plane with Argo, and yield it with an administrator's client.
+
+    Argo has the settings of KFP 2.17's manifests.
+    """
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(state, argo=True))
         client = stack.enter_context(contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))))

@@ -279,9 +279,9 @@ _SCRATCH = {name: name for name in ("gcs", "s3", "minio")} | {
 
 
 def _implementation(task: Task) -> dict[str, Any]:
-    """Return the parameter with a component's container, which the driver patches into the pod's spec.
+    """Return the parameter with a component's container.
 
-    The variable PATH is that of the component's image.
+    The driver patches the container into the pod's spec. The variable PATH is that of the component's image.
     """
     path = {"name": "PATH", "value": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}"}
     container = {"image": "ghcr.io/trainjob/kfp-trainjob", **task.call.container, "env": [path]}

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -129,11 +130,16 @@ def test_terminating_a_run_deletes_its_job(run):
     assert run.list_trainjobs() == []
 
 
+RECENTLY_STARTED_SECONDS = 12
+"""Argo 4.0 creates a pod again, without another try, if it is lost within 10 s of its start."""
+
+
 @of_run("retried")
 def test_a_retry_adopts(run):
     """If Argo knows the outputs of a lost pod, it reports an error, and KFP 2.17 retries."""
     job = run.wait_for_training()
     run.wait_for_running(first_try_node(run))
+    wait_until(lambda: get_age(run, first_try_node(run)) > RECENTLY_STARTED_SECONDS, SECONDS)
     with lose_node(run):
         (wait,) = run.list_container_pids(first_try_node(run), "wait")
         os.kill(first_process(wait), signal.SIGTERM)
@@ -184,8 +190,17 @@ def lose_node(run: PipelineRun) -> Iterator[None]:
         os.kill(kubelet, signal.SIGCONT)
 
 
+def get_age(run: PipelineRun, node: str) -> float:
+    """Return the seconds since Argo started a node."""
+    started = datetime.fromisoformat(run.list_nodes()[node]["startedAt"].replace("Z", "+00:00"))
+    return (datetime.now(timezone.utc) - started).total_seconds()
+
+
 def are_outputs_reported(run: PipelineRun) -> bool:
-    """Return whether Argo's executor has reported all outputs of the launcher's pod, not only of the drivers' pods."""
+    """Return whether Argo's executor has reported all outputs of the launcher's pod.
+
+    The drivers' pods have reported theirs before.
+    """
     path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflowtaskresults"
     node = run.list_nodes()[first_try_node(run)]["id"]
     answer = run.client.request("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")

@@ -33,7 +33,10 @@ OWNER = {**WORKFLOW, "controller": False, "blockOwnerDeletion": False}
 
 
 def workflow_of(*containers):
-    """Return a Workflow with the containers of its components, as KFP 2.17's compiler writes them."""
+    """Return a Workflow with the containers of its components.
+
+    KFP 2.17's compiler writes them into parameters.
+    """
     values = [{"name": f"implementations-{number}", "value": json.dumps(one)} for number, one in enumerate(containers)]
     return {"spec": {"arguments": {"parameters": [{"name": "components-root", "value": "{}"}, *values]}}}
 
@@ -162,7 +165,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def owners(cluster, unique):
-    """Create two objects, and return ownerReferences to them: a placeholder of a Workflow, and another object."""
+    """Create a placeholder of a Workflow and another object, and return references."""
     names = {"Workflow": f"{unique}-workflow", "ConfigMap": f"{unique}-other"}
     made = {}
     for kind, name in names.items():

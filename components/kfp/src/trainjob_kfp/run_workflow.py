@@ -98,7 +98,7 @@ def _runs_cleanup(container: str) -> bool:
 
 
 def is_being_terminated(workflow: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether a Workflow is being terminated, by a user or because its deadline is over.
+    """Return whether a user or a deadline is terminating a Workflow.
 
     KFP 2.17 terminates a run with `activeDeadlineSeconds: 0`, Argo 4.0 itself with `shutdown`.
     """
@@ -174,7 +174,10 @@ class RunOwner:
         self._change(job, self._owners_at_adoption, "may continue after the run's Workflow is deleted")
 
     def remove_from(self, job: JobReference) -> None:
-        """Remove the owner from a TrainJob that has ended, unless it is deleted with the Workflow in any case."""
+        """Remove the owner from a TrainJob that has ended, so that it stays as a record.
+
+        With `after_end`, the owner remains.
+        """
         if not self._after_end:
             self._change(job, self._owners_after_end, "is deleted along with the run's Workflow")
 
