@@ -72,7 +72,7 @@ system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run
 conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
 
-kfp-terminations: .venv/core/.ready .venv/kfp/.ready ## terminate 100 pipeline runs, and lose 100 launchers' pods, at random times on the real Argo, and count the results in docs/evidence/reliability.md; takes an hour
+kfp-terminations: .venv/core/.ready .venv/kfp/.ready ## terminate 100 pipeline runs, and lose 100 launchers' pods, at random times on the real Argo, and count the results in docs/evidence/reliability.md; takes 30 minutes
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	rm -rf $(EVIDENCE)
 	$(call IN,core)/pytest -s tests/chaos/kfp_terminations --evidence $(EVIDENCE)
