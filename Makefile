@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean
+.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -71,6 +71,12 @@ system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run
 
 conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
+
+kfp-terminations: .venv/core/.ready .venv/kfp/.ready ## terminate 100 pipeline runs, and lose 100 launchers' pods, at random times on the real Argo, and count the results in docs/evidence/reliability.md; takes 30 minutes
+	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
+	rm -rf $(EVIDENCE)
+	$(call IN,core)/pytest -s tests/chaos/kfp_terminations --evidence $(EVIDENCE)
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours

@@ -131,7 +131,7 @@ def granted_permissions(manifest):
 
 def listed_permissions(text):
     """Return the resources and verbs in texts such as "`pods`: list, watch"."""
-    found = re.findall(r"`([a-z/]+)`(?: \(Kueue\))?: ([a-z]+(?:, (?!for )[a-z]+)*)", text)
+    found = re.findall(r"`([a-z/]+)`(?: \((?:Kueue|Argo)\))?: ([a-z]+(?:, (?!for )[a-z]+)*)", text)
     return {(resource, verb) for resource, verbs in found for verb in verbs.split(", ")}
 
 

@@ -23,6 +23,7 @@ _PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_=, ]+))?
 _COUNTS = frozenset(
     {
         *("runs", "kills", "executions", "values", "typed_errors", "unhandled"),
+        *("launcher", "cleanup", "owner", "ended", "none", "left"),
         *("waits", "lines", "lost", "repeated", "disordered", "reported", "unneeded", "marked"),
     }
 )

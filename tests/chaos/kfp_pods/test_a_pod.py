@@ -36,8 +36,7 @@ def test_a_terminated_pod_deletes_its_job(pods, cluster, kubeconfigs):
     process = pod.wait_for_process()
     wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
     os.kill(process, signal.SIGTERM)
-    assert pod.wait_for_end() == "Failed"
-    assert "was deleted" in pods.read_log(pod)
+    assert pod.wait_for_end() == "Failed"  # its log says nothing: KFP's launcher, which copies it, has ended first
     assert not list_trainjobs(cluster, run)
 
 

@@ -39,7 +39,7 @@ def terminate(process):
 def reported_result(log):
     """Return how a job ended, from the last lines of its launcher's log."""
     results = re.findall(_RESULTS, log)
-    return results[-1] if results else "complete" if "Complete" in log else "killed before it logged anything"
+    return results[-1] if results else "complete" if "Complete" in log else "no last message in the log"
 
 
 def find_orphans(cluster, tries):

@@ -1,10 +1,10 @@
-"""Workflows as Kubeflow Pipelines 2.17 compiles a pipeline, without its drivers.
+"""Workflows as Kubeflow Pipelines 2.17 compiles a pipeline, and the settings of Argo that its manifests contain.
 
 Source: backend/src/v2/compiler/argocompiler.
 
-A driver is a step that needs KFP's own server. It gives the next step a patch of the pod's spec; here this patch is a
-parameter of the Workflow. Everything else is the same: the nested DAGs and their names, the pods with KFP's init
-container, variables, labels and volumes, and the retries that KFP 2.17's manifests give to every template.
+The drivers and the launcher are stand-ins, because the real ones need KFP's own server. Everything else is the same:
+the nested DAGs and their names, a driver's pod before each task, the pods with KFP's init container, variables, labels
+and volumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,21 @@ ENVIRONMENT = ROOT / ".venv" / "kfp"
 SCRATCH_VOLUME = "minio-scratch"
 """The volume for the executor's output, which exists as long as the pod."""
 
-_LAUNCHER, _LAUNCH = ROOT / "tests" / "support" / "kfp_launcher.py", "/kfp-launcher/launch"
+WORKFLOW_DEFAULTS = """
+spec:
+  ttlStrategy:
+    secondsAfterCompletion: 3600
+    secondsAfterSuccess: 3600
+    secondsAfterFailure: 3600
+  templateDefaults:
+    retryStrategy:
+      limit: '2'
+      retryPolicy: OnError
+"""
+"""Settings of KFP 2.17's manifests (third-party/argo/base/workflow-controller-configmap-patch.yaml)."""
+
+_SUPPORT = ROOT / "tests" / "support"
+_DRIVER, _LAUNCHER, _LAUNCH = _SUPPORT / "kfp_driver.py", _SUPPORT / "kfp_launcher.py", "/kfp-launcher/launch"
 _COMPILE_SCRIPT = """
 import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
@@ -32,8 +46,27 @@ import trainjob_kfp
 from tests.support.kfp_pods import CompiledComponent
 calls, folder = json.load(sys.stdin), pathlib.Path(sys.argv[2])
 components = {name: CompiledComponent(getattr(trainjob_kfp, name), folder) for name, _ in calls}
-print(json.dumps([components[name].command_line("/minio", **arguments) for name, arguments in calls]))
+print(json.dumps([
+    {
+        "container": {"command": components[name].command, "args": components[name].args},
+        "executor_input": components[name].executor_input("/minio", **arguments),
+    }
+    for name, arguments in calls
+]))
 """
+
+
+@dataclass(frozen=True)
+class Call:
+    """A compiled component with arguments.
+
+    Attributes:
+        container: the component's command and arguments, with the placeholder of its input.
+        executor_input: the input that the driver fills in.
+    """
+
+    container: Mapping[str, Any]
+    executor_input: str
 
 
 @dataclass(frozen=True)
@@ -42,15 +75,15 @@ class Task:
 
     Attributes:
         name: its name in the pipeline.
-        command: the component's command, with the executor's input filled in.
+        call: its component and arguments.
     """
 
     name: str
-    command: Sequence[str]
+    call: Call
 
 
-def compile_commands(calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[list[str]]:
-    """Compile the components with kfp, and return the command line of each call.
+def compile_calls(calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[Call]:
+    """Compile the components with kfp, and return each call.
 
     Args:
         calls: pairs of a component's name in `trainjob_kfp` and its arguments.
@@ -64,30 +97,30 @@ def compile_commands(calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Pat
         timeout=120,
     )
     assert compiled.returncode == 0, compiled.stderr
-    found: list[list[str]] = json.loads(compiled.stdout)
-    return found
+    return [Call(**call) for call in json.loads(compiled.stdout)]
 
 
-def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) -> dict[str, Any]:
+def workflow(
+    name: str, task: Task, *, run: str, on_exit: Task | None = None, ttl_seconds_after_failure: int | None = None
+) -> dict[str, Any]:
     """Return the Workflow of a pipeline with one task.
 
-    If there is an exit task, the task is in a dsl.ExitHandler.
+    If there is an exit task, the task is in a dsl.ExitHandler. The TTL is that of a dsl.PipelineConfig.
     """
-    inner = [_step(task)]
-    root = inner if on_exit is None else [_exit_handler_task(on_exit)]
+    inner = _container_task(task)
+    handler = [] if on_exit is None else [_dag("comp-exit-handler-1", inner), _exit_hook(on_exit)]
     templates = [
-        _dag("entrypoint", [_dag_task("root", "root")], parameters=()),
-        _dag("root", root),
-        *(
-            []
-            if on_exit is None
-            else [_dag("comp-exit-handler-1", inner), _dag(_exit_hook_name(on_exit), [_step(on_exit)])]
-        ),
+        _dag("entrypoint", _dag_task("root", "root", root=True), parameters=()),
+        _dag("root", inner if on_exit is None else _exit_handler_task(on_exit)),
+        *handler,
+        _dag_driver(),
+        _container_driver(),
         _container_executor(),
         _container_implementation(),
     ]
     for template in templates:  # backend/src/common/util/workflow.go, SetLabelsToAllTemplates
         template["metadata"] = {"labels": {"pipeline/runid": run}}
+    ttl = {} if ttl_seconds_after_failure is None else {"secondsAfterFailure": ttl_seconds_after_failure}
     return {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
@@ -95,45 +128,114 @@ def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) ->
         "spec": {
             "entrypoint": "entrypoint",
             "serviceAccountName": "pipeline-runner",
-            "arguments": {"parameters": [_implementation_parameter(one) for one in filter(None, (task, on_exit))]},
+            "arguments": {"parameters": [_implementation(one) for one in filter(None, (task, on_exit))]},
             "podMetadata": {"labels": {"pipelines.kubeflow.org/v2_component": "true"}},
-            # manifests/kustomize, ConfigMap workflow-controller-configmap: workflowDefaults since 2.17.
-            "templateDefaults": {"retryStrategy": {"limit": "2", "retryPolicy": "OnError"}},
+            **({"ttlStrategy": ttl} if ttl else {}),
             "templates": templates,
         },
     }
 
 
-def _step(task: Task) -> dict[str, Any]:
-    """Return a task's step; in KFP it depends on a step with the name TASK-driver."""
-    patch = {"name": "pod-spec-patch", "value": f"{{{{workflow.parameters.implementations-{task.name}}}}}"}
-    return _dag_task(task.name, "system-container-executor", parameters=[patch])
+def _container_task(task: Task) -> list[dict[str, Any]]:
+    """Return the tasks of a driver and of the component that follows it."""
+    driver = _task(
+        f"{task.name}-driver",
+        "system-container-driver",
+        {
+            "task": task.call.executor_input,
+            "container": f"{{{{workflow.parameters.implementations-{task.name}}}}}",
+            "parent-dag-id": "{{inputs.parameters.parent-dag-id}}",
+        },
+    )
+    outputs = f"tasks.{task.name}-driver.outputs.parameters"
+    arguments = {name: f"{{{{{outputs}.{name}}}}}" for name in ("pod-spec-patch", "cached-decision")}
+    return [
+        driver,
+        {**_task(task.name, "system-container-executor", arguments), "depends": f"{driver['name']}.Succeeded"},
+    ]
 
 
-def _exit_handler_task(on_exit: Task) -> dict[str, Any]:
-    exit_hook = {"template": _exit_hook_name(on_exit), "arguments": {"parameters": [_PARENT_VALUE]}}
-    return {**_dag_task("exit-handler-1", "comp-exit-handler-1"), "hooks": {"exit": exit_hook}}
+def _dag_task(name: str, template: str, *, root: bool = False) -> list[dict[str, Any]]:
+    """Return the tasks of a driver and of the DAG that follows it."""
+    arguments = {"driver-type": "ROOT_DAG"} if root else {"parent-dag-id": "{{inputs.parameters.parent-dag-id}}"}
+    driver = _task(f"{name}-driver", "system-dag-driver", arguments)
+    outputs = f"tasks.{driver['name']}.outputs.parameters"
+    dag = _task(name, template, {"parent-dag-id": f"{{{{{outputs}.execution-id}}}}", "condition": ""})
+    return [driver, {**dag, "depends": f"{driver['name']}.Succeeded"}]
+
+
+def _exit_handler_task(on_exit: Task) -> list[dict[str, Any]]:
+    driver, handler = _dag_task("exit-handler-1", "comp-exit-handler-1")
+    arguments = {"parameters": [{"name": "parent-dag-id", "value": "{{inputs.parameters.parent-dag-id}}"}]}
+    exit_hook = {"template": _exit_hook_name(on_exit), "arguments": arguments}
+    return [driver, {**handler, "hooks": {"exit": exit_hook}}]
+
+
+def _exit_hook(on_exit: Task) -> dict[str, Any]:
+    return _dag(_exit_hook_name(on_exit), _container_task(on_exit))
 
 
 def _exit_hook_name(on_exit: Task) -> str:
     return f"exit-hook-root-{on_exit.name}"
 
 
-_PARENT_VALUE = {"name": "parent-dag-id", "value": "1"}
-
-
-def _dag_task(name: str, template: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"name": name, "template": template, "arguments": {"parameters": parameters or [_PARENT_VALUE]}}
+def _task(name: str, template: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+    parameters = [{"name": key, "value": value} for key, value in arguments.items()]
+    return {"name": name, "template": template, "arguments": {"parameters": parameters}}
 
 
 def _dag(name: str, tasks: list[dict[str, Any]], *, parameters: tuple[str, ...] = ("parent-dag-id",)) -> dict[str, Any]:
     return {"name": name, "inputs": {"parameters": [{"name": one} for one in parameters]}, "dag": {"tasks": tasks}}
 
 
+def _dag_driver() -> dict[str, Any]:
+    inputs = {"task": "", "parent-dag-id": "0", "driver-type": "DAG"}
+    outputs = {"execution-id": None, "iteration-count": "0", "condition": "true"}
+    return _driver("system-dag-driver", ["--type", "{{inputs.parameters.driver-type}}"], inputs, outputs)
+
+
+def _container_driver() -> dict[str, Any]:
+    inputs = dict.fromkeys(("task", "container", "parent-dag-id"))
+    outputs = {"pod-spec-patch": "", "cached-decision": "false", "condition": "true"}
+    given = ["--task", "{{inputs.parameters.task}}", "--container", "{{inputs.parameters.container}}"]
+    return _driver("system-container-driver", ["--type", "CONTAINER", *given], inputs, outputs)
+
+
+def _driver(
+    name: str, options: Sequence[str], inputs: Mapping[str, str | None], outputs: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the template of a driver; a parameter with the default None is required."""
+    paths = [
+        word
+        for output in outputs
+        for word in (f"--{output.replace('-', '_')}_path", f"{{{{outputs.parameters.{output}.path}}}}")
+    ]
+    return {
+        "name": name,
+        "inputs": {"parameters": [_with_default({"name": one}, default) for one, default in inputs.items()]},
+        "outputs": {
+            "parameters": [
+                {"name": one, "valueFrom": _with_default({"path": f"/tmp/outputs/{one}"}, default)}
+                for one, default in outputs.items()
+            ]
+        },
+        "container": {
+            "image": "ghcr.io/kubeflow/kfp-driver",
+            "command": ["python3", "-I", "-S", str(_DRIVER)],
+            "args": [*options, *paths],
+            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}},
+        },
+    }
+
+
+def _with_default(parameter: dict[str, str], default: str | None) -> dict[str, str]:
+    return parameter if default is None else {**parameter, "default": default}
+
+
 def _container_executor() -> dict[str, Any]:
-    patch = {"name": "pod-spec-patch", "value": "{{inputs.parameters.pod-spec-patch}}"}
+    patch = {"pod-spec-patch": "{{inputs.parameters.pod-spec-patch}}"}
     inner = {
-        **_dag_task("executor", "system-container-impl", [patch]),
+        **_task("executor", "system-container-impl", patch),
         "when": "{{inputs.parameters.cached-decision}} != true",
     }
     template = _dag("system-container-executor", [inner], parameters=("pod-spec-patch",))
@@ -176,16 +278,11 @@ _SCRATCH = {name: name for name in ("gcs", "s3", "minio")} | {
 }
 
 
-def _implementation_parameter(task: Task) -> dict[str, Any]:
-    """Return a driver's output: the pod's patch with command and arguments.
+def _implementation(task: Task) -> dict[str, Any]:
+    """Return the parameter with a component's container.
 
-    Source: backend/src/v2/driver/driver.go.
+    The driver patches the container into the pod's spec. The variable PATH is that of the component's image.
     """
-    main = {
-        "name": "main",
-        "image": "ghcr.io/trainjob/kfp-trainjob",
-        "command": ["python3", _LAUNCH, *task.command],
-        "env": [{"name": "PATH", "value": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}"}],  # the image's
-        "resources": {},
-    }
-    return {"name": f"implementations-{task.name}", "value": json.dumps({"containers": [main]})}
+    path = {"name": "PATH", "value": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}"}
+    container = {"image": "ghcr.io/trainjob/kfp-trainjob", **task.call.container, "env": [path]}
+    return {"name": f"implementations-{task.name}", "value": json.dumps(container)}

@@ -1,7 +1,8 @@
 """A step on the real Argo: pods of the compiled component that Argo creates, signals, loses and creates again.
 
-Argo's controller and executor are those of Kubeflow Pipelines 2.17. The launcher gets its cluster and its permissions
-as in production, from its service account and manifests/kfp.
+Argo's controller and executor are those of Kubeflow Pipelines 2.17, with the settings of its manifests and a driver's
+pod before each step. The launcher gets its cluster and its permissions as in production, from its service account and
+manifests/kfp.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -20,86 +20,21 @@ import pytest
 from control_plane import ControlPlane
 from process_kubelet.isolation import first_process
 from tests.e2e.controlplane import kfp_workflow
+from tests.e2e.controlplane.kfp_runs import (
+    EXIT_STATUS,
+    NAMESPACE,
+    SECONDS,
+    TRAINING,
+    PipelineRun,
+    pipelines_plane,
+    run_id,
+    terminate,
+    wait_command,
+)
 from tests.e2e.controlplane.kfp_workflow import Task
-from tests.support import shipped_manifests
-from tests.support.accounts import create_account, grant
-from tests.support.kubernetes_client import Client, path_of
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.timeout(400)
-
-NAMESPACE = "default"
-SECONDS = 150.0  # Argo checks a workflow every 10 s
-ACCOUNT = "pipeline-runner"
-ARGO_RULES = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
-
-
-@dataclass(frozen=True)
-class PipelineRun:
-    """One run of a pipeline, whose training runs until the test finishes it."""
-
-    name: str
-    client: Client
-    control_plane: ControlPlane
-
-    def finish_training(self) -> None:
-        """Let the training end."""
-        (shared_folder(self.control_plane) / self.name).touch()
-
-    def executor_output(self, node: str) -> dict[str, Any]:
-        """Return the executor output of this node for KFP."""
-        uid = self.list_launcher_pods()[node]["metadata"]["uid"]
-        volume = self.control_plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.SCRATCH_VOLUME
-        return json.loads((volume / "executor_output.json").read_text())
-
-    def get_workflow(self) -> dict[str, Any]:
-        return self.client.get("Workflow", NAMESPACE, self.name)
-
-    def list_nodes(self) -> dict[str, dict[str, Any]]:
-        """Return Argo's nodes by name."""
-        return {node["name"]: node for node in self.get_workflow().get("status", {}).get("nodes", {}).values()}
-
-    def wait_for_phase(self, *phases: str) -> dict[str, Any]:
-        def reached(workflow: dict[str, Any]) -> bool:
-            return workflow.get("status", {}).get("phase") in phases
-
-        return self.client.wait_for("Workflow", NAMESPACE, self.name, reached, seconds=SECONDS)
-
-    def wait_for_running(self, node: str) -> None:
-        """Wait until Argo has seen this node's pod run."""
-
-        def is_running(workflow: dict[str, Any]) -> bool:
-            nodes = workflow.get("status", {}).get("nodes", {}).values()
-            return any(one["name"] == node and one["phase"] == "Running" for one in nodes)
-
-        self.client.wait_for("Workflow", NAMESPACE, self.name, is_running, seconds=SECONDS)
-
-    def wait_for_training(self) -> dict[str, Any]:
-        """Wait until the TrainJob's pod runs, and return the TrainJob."""
-
-        def is_ready(job: dict[str, Any]) -> bool:
-            return any(one["ready"] for one in job.get("status", {}).get("jobsStatus", []))
-
-        return self.client.wait_for("TrainJob", NAMESPACE, "", is_ready, seconds=SECONDS, labelSelector=self._label)
-
-    def list_trainjobs(self) -> list[dict[str, Any]]:
-        return self.client.list("TrainJob", NAMESPACE, labelSelector=self._label)
-
-    def list_launcher_pods(self) -> dict[str, dict[str, Any]]:
-        """Return the launchers' pods by Argo's names of their nodes."""
-        found = self.client.list("Pod", NAMESPACE, labelSelector=f"workflows.argoproj.io/workflow={self.name}")
-        return {pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]: pod for pod in found}
-
-    def read_log(self, node: str) -> str:
-        """Return the log of this node's launcher; empty if it has not started."""
-        if (pod := self.list_launcher_pods().get(node)) is None:
-            return ""
-        answer = self.client.request("GET", path_of("Pod", NAMESPACE, pod["metadata"]["name"], "log"), container="main")
-        return str(answer.body) if answer.ok else ""
-
-    @property
-    def _label(self) -> str:
-        return f"trainjob.dev/run={run_id(self.name)}"
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +46,14 @@ def runs(request, tmp_path_factory) -> Iterator[dict[str, PipelineRun]]:
     cases = [item.callspec.params for item in request.session.items if item.module is request.module]
     names = [name for name in RUNS if {"run": name} in cases]
     calls = [("train", {**TRAINING, "command": wait_command(name), "on_kill": RUNS[name]}) for name in names]
-    *trainings, cleanup = kfp_workflow.compile_commands([*calls, ("cleanup", {"status": EXIT_STATUS})], folder)
-    with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(folder / "state", argo=True))
-        client = stack.enter_context(contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))))
-        create_account_and_claim(client, plane)
-        for name, command in zip(names, trainings, strict=True):
-            exit_task = Task("cleanup", cleanup) if name == "handled" else None
-            client.create(
-                kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=exit_task), NAMESPACE
+    *trainings, cleanup = kfp_workflow.compile_calls([*calls, ("cleanup", {"status": EXIT_STATUS})], folder)
+    with pipelines_plane(folder / "state") as (plane, client):
+        for name, call in zip(names, trainings, strict=True):
+            exit_task = Task("cleanup", cleanup) if name in HANDLED else None
+            workflow = kfp_workflow.workflow(
+                name, Task("train", call), run=run_id(name), on_exit=exit_task, ttl_seconds_after_failure=TTL.get(name)
             )
+            client.create(workflow, NAMESPACE)
         yield {name: PipelineRun(name, client, plane) for name in names}
 
 
@@ -135,65 +68,22 @@ def of_run(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("run", [name], indirect=True)
 
 
-RUNS = {"complete": "delete", "terminated": "delete", "retried": "delete", "lost": "delete", "handled": "keep"}
+RUNS = {
+    "complete": "delete",
+    "terminated": "delete",
+    "retried": "delete",
+    "lost": "delete",
+    "signalled": "keep",
+    "unscheduled": "keep",
+    "abandoned": "keep_on_drain",
+}
 """The runs, and the action of their launchers on the TrainJob after a signal."""
 
-TRAINING = {"image": "busybox", "workspace": "shared"}
+HANDLED = ("signalled", "unscheduled", "abandoned")
+"""The runs that have `cleanup` as exit task."""
 
-EXIT_STATUS = {
-    "state": "FAILED",
-    "pipelineTaskName": "exit-handler-1",
-    "pipelineJobResourceName": "handled",
-    "error": {},
-}
-"""The status that an exit task gets (backend/src/v2/driver/resolve.go)."""
-
-
-def wait_command(name: str) -> list[str]:
-    """Return a command that waits until the run is finished.
-
-    It handles SIGTERM, because the kernel ignores the signal for a process 1 without a handler.
-    """
-    return ["sh", "-c", f"trap 'exit 143' TERM; until [ -e /workspace/{name} ]; do sleep 0.1; done; echo trained"]
-
-
-def run_id(name: str) -> str:
-    return f"run-of-{name}"
-
-
-def shared_folder(control_plane: ControlPlane) -> Path:
-    """Return the folder that trainings see as their workspace."""
-    return control_plane.state / "shared"
-
-
-def create_account_and_claim(client: Client, control_plane: ControlPlane) -> None:
-    """Create the service account of pipeline runs, and their claim."""
-    create_account(client, NAMESPACE, ACCOUNT)
-    shipped_manifests.apply_roles(client, NAMESPACE, "kfp", ACCOUNT)
-    grant(client, NAMESPACE, ARGO_RULES, ACCOUNT)
-    shared_folder(control_plane).mkdir()
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "shared"},
-        "spec": {
-            **_CLAIM_SPEC,
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": str(shared_folder(control_plane))},
-        },
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "shared"},
-        "spec": {**_CLAIM_SPEC, "volumeName": "shared", "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    answer = client.request("POST", "/api/v1/persistentvolumes", volume)
-    assert answer.ok, answer.message
-    client.create(claim, NAMESPACE)
-
-
-_CLAIM_SPEC = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+TTL = {"abandoned": 5}
+"""Seconds after which Argo deletes the failed Workflow of a run; an hour for the others."""
 
 
 def first_try_node(run: PipelineRun) -> str:
@@ -206,10 +96,12 @@ def first_try_node(run: PipelineRun) -> str:
 
 @of_run("complete")
 def test_a_step_succeeds(run):
-    run.wait_for_training()
+    running = run.wait_for_training()
+    assert [owner["name"] for owner in running["metadata"]["ownerReferences"]] == [run.name]
     run.finish_training()
     run.wait_for_phase("Succeeded")
     (job,) = run.list_trainjobs()
+    assert "ownerReferences" not in job["metadata"]  # the record stays
     assert [one["type"] for one in job["status"]["conditions"] if one["status"] == "True"] == ["Complete"]
     assert (
         json.loads(job["metadata"]["annotations"]["trainjob.dev/run-key"]).items()
@@ -238,12 +130,8 @@ def test_terminating_a_run_deletes_its_job(run):
     assert run.list_trainjobs() == []
 
 
-def terminate(run: PipelineRun) -> None:
-    """Terminate a run as KFP's API server does.
-
-    Source: backend/src/apiserver/resource/resource_manager.go, TerminateWorkflow.
-    """
-    run.client.patch("Workflow", NAMESPACE, run.name, {"spec": {"activeDeadlineSeconds": 0}})
+RECENTLY_STARTED_SECONDS = 12
+"""Argo 4.0 creates a pod again, without another try, if it is lost within 10 s of its start."""
 
 
 @of_run("retried")
@@ -251,10 +139,11 @@ def test_a_retry_adopts(run):
     """If Argo knows the outputs of a lost pod, it reports an error, and KFP 2.17 retries."""
     job = run.wait_for_training()
     run.wait_for_running(first_try_node(run))
+    wait_until(lambda: get_age(run, first_try_node(run)) > RECENTLY_STARTED_SECONDS, SECONDS)
     with lose_node(run):
-        (wait,) = list_container_pids(run, "wait")
+        (wait,) = run.list_container_pids(first_try_node(run), "wait")
         os.kill(first_process(wait), signal.SIGTERM)
-        wait_until(lambda: "true" in read_output_reports(run), SECONDS)
+        wait_until(lambda: are_outputs_reported(run), SECONDS)
     second = first_try_node(run).removesuffix("(0)") + "(1)"
     wait_until(lambda: is_adopted(job, run.read_log(second)), SECONDS)
     run.finish_training()
@@ -292,7 +181,7 @@ def lose_node(run: PipelineRun) -> Iterator[None]:
     )
     os.kill(kubelet, signal.SIGSTOP)
     try:
-        (main,) = list_container_pids(run, "main")
+        (main,) = run.list_container_pids(first_try_node(run), "main")
         os.kill(main, signal.SIGKILL)
         run.client.delete("Pod", NAMESPACE, pod)  # as the taint manager does
         yield
@@ -301,29 +190,86 @@ def lose_node(run: PipelineRun) -> Iterator[None]:
         os.kill(kubelet, signal.SIGCONT)
 
 
-def list_container_pids(run: PipelineRun, container: str) -> list[int]:
-    """Return the PIDs that the kubelet started for this container.
+def get_age(run: PipelineRun, node: str) -> float:
+    """Return the seconds since Argo started a node."""
+    started = datetime.fromisoformat(run.list_nodes()[node]["startedAt"].replace("Z", "+00:00"))
+    return (datetime.now(timezone.utc) - started).total_seconds()
 
-    The whole container ends with them.
+
+def are_outputs_reported(run: PipelineRun) -> bool:
+    """Return whether Argo's executor has reported all outputs of the launcher's pod.
+
+    The drivers' pods have reported theirs before.
     """
-    statuses = run.list_launcher_pods()[first_try_node(run)]["status"]["containerStatuses"]
-    return [int(one["containerID"].removeprefix("process://")) for one in statuses if one["name"] == container]
-
-
-def read_output_reports(run: PipelineRun) -> list[str]:
-    """Return, for each report of Argo's executor, whether it has all outputs."""
     path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflowtaskresults"
+    node = run.list_nodes()[first_try_node(run)]["id"]
     answer = run.client.request("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")
-    return [one["metadata"]["labels"]["workflows.argoproj.io/report-outputs-completed"] for one in answer.body["items"]]
+    labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in answer.body["items"]}
+    return labels.get(node, {}).get("workflows.argoproj.io/report-outputs-completed") == "true"
 
 
-@of_run("handled")
-def test_an_exit_handler_cleans_up_after_terminate(run):
-    """The launcher keeps its TrainJob, so the exit handler deletes it."""
+def handled_node(run: PipelineRun) -> str:
+    """Return Argo's name of the first try of the step in an exit handler."""
+    return f"{run.name}(0).root(0).exit-handler-1(0).train(0).executor(0)"
+
+
+@of_run("signalled")
+def test_keep_outlives_its_step_and_cleanup_deletes_it(run):
+    """A signal without a termination keeps the TrainJob; the exit task deletes it at the end of the run."""
     job = run.wait_for_training()
-    terminate(run)
-    run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+    run.wait_for_running(handled_node(run))
+    (main,) = run.list_container_pids(handled_node(run), "main")
+    os.kill(first_process(main), signal.SIGTERM)
     run.wait_for_phase("Failed")
     (hook,) = (name for name in run.list_launcher_pods() if ".onExit" in name)
-    assert run.list_nodes()[hook]["phase"] == "Succeeded"
     assert run.executor_output(hook)["parameterValues"] == {"deleted": [job["metadata"]["name"]]}
+    assert run.list_trainjobs() == []
+
+
+@of_run("unscheduled")
+def test_keep_is_deleted_at_a_termination_without_the_exit_task(run):
+    """With `keep` and an exit task, the launcher deletes its TrainJob itself if the run is terminated."""
+    job = run.wait_for_training()
+    run.wait_for_running(handled_node(run))
+    with stopped_scheduler(run):
+        terminate(run)
+        run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+        run.wait_for_phase("Failed")
+    assert list_stopped_exit_nodes(run)
+
+
+@of_run("abandoned")
+def test_the_owner_deletes_what_neither_launcher_nor_exit_task_deletes(run):
+    """Argo stops the exit task, and the launcher is killed: the TrainJob is deleted with the run's Workflow."""
+    job = run.wait_for_training()
+    run.wait_for_running(handled_node(run))
+    assert [owner["name"] for owner in job["metadata"]["ownerReferences"]] == [run.name]
+    with stopped_scheduler(run):
+        (main,) = run.list_container_pids(handled_node(run), "main")
+        os.kill(main, signal.SIGKILL)
+        terminate(run)
+        run.wait_for_phase("Failed")
+        assert list_stopped_exit_nodes(run)
+        assert [one["metadata"]["uid"] for one in run.list_trainjobs()] == [job["metadata"]["uid"]]
+    run.client.wait_until_deleted("Workflow", NAMESPACE, run.name, seconds=SECONDS)
+    run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+
+
+def list_stopped_exit_nodes(run: PipelineRun) -> list[str]:
+    """Return Argo's nodes of the exit task that it ended because of the termination."""
+    return [
+        name
+        for name, node in run.list_nodes().items()
+        if ".onExit" in name and node["type"] == "Pod" and node.get("message") == "Step exceeded its deadline"
+    ]
+
+
+@contextlib.contextmanager
+def stopped_scheduler(run: PipelineRun) -> Iterator[None]:
+    """Stop the scheduler, so that new pods stay Pending, as while a cluster has no free node."""
+    scheduler = run.control_plane.info["pids"]["scheduler"]
+    os.kill(scheduler, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(scheduler, signal.SIGCONT)

@@ -21,6 +21,7 @@ from tests.support.polling import wait_until
 from tests.support.trainjobs import JOBSET, shell, train_job
 from trainjob import CustomTrainerContainer, Queue, RunKey, Runtime, TrainJob
 from trainjob.client import Cluster, Connection
+from trainjob.client.resources import Resource
 from trainjob.errors import InvalidSpec, WaitTimeout
 from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
@@ -198,9 +199,12 @@ def use_airflow(cluster, done):
 
 
 def use_launcher(cluster, done):
-    """Get a pod, as the launcher gets its own."""
+    """Get and annotate a pod, and get a Workflow, as the launcher does with its own."""
     (pod,) = cluster.list_pods(done.name, done.namespace)
-    assert cluster.get_pod(pod["metadata"]["name"], done.namespace)
+    meta = pod["metadata"]
+    assert cluster.get_pod(meta["name"], done.namespace)
+    cluster.annotate_pod(meta["name"], done.namespace, meta["uid"], {"example.org/position": "1"})
+    assert cluster.get_object(Resource("workflows", "/apis/argoproj.io/v1alpha1", ""), "run", done.namespace) is None
 
 
 def use_command_line(cluster, done):

@@ -235,6 +235,30 @@ def test_delete_with_run_makes_the_workflow_an_owner_of_the_trainjob(laptop_envi
     assert (owner["kind"], owner["controller"]) == ("Workflow", False)
 
 
+def test_the_workflow_owns_the_trainjob_until_it_has_ended(laptop_environment, cluster, own_pod, tmp_path):
+    command = ["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"]
+    process = start_launcher({**laptop_environment, "KFP_POD_NAME": own_pod}, {}, command=command)
+    read_until(process, "created")
+    [job] = list_trainjobs(cluster, own_pod)
+    assert [owner["kind"] for owner in job["metadata"]["ownerReferences"]] == ["Workflow"]
+    (tmp_path / "go").touch()
+    _, errors_output = process.communicate()
+    assert process.returncode == 0, errors_output
+    [job] = list_trainjobs(cluster, own_pod)
+    assert "ownerReferences" not in job["metadata"]
+
+
+def test_keep_without_the_exit_task_has_no_owner(laptop_environment, cluster, own_pod):
+    process = start_launcher(
+        {**laptop_environment, "KFP_POD_NAME": own_pod}, {"on_kill": "keep"}, command=["sleep", "60"]
+    )
+    read_until(process, "created")
+    [job] = list_trainjobs(cluster, own_pod)
+    assert "ownerReferences" not in job["metadata"]
+    assert "was retained" in terminate(process)
+    cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
+
+
 def test_delete_with_run_outside_of_a_pipeline_run_is_an_error(laptop_environment):
     done = run_launcher(laptop_environment, {"delete_with_run": True})
     assert done.returncode == 2

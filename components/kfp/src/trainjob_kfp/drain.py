@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from trainjob.client import Cluster, EventHandler, ObjectEvent
-from trainjob.errors import TrainJobError
 from trainjob_kfp.identity import WORKFLOW_LABEL
+from trainjob_kfp.signal_read import SignalRead
 from trainjob_kfp.standard_output import print_line
-
-# A small part of the second that remains when a run is terminated. An API server responds within a few milliseconds.
-_READ_TIMEOUT_SECONDS = 0.15
 
 
 class OwnPodWatch:
@@ -43,19 +37,18 @@ class OwnPodWatch:
         self._selector = f"{WORKFLOW_LABEL}={pod['metadata']['labels'][WORKFLOW_LABEL]}"
         self._being_removed = _is_being_removed(pod)
         self._event_handler: EventHandler | None = None
-        self._read_requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._read_done = threading.Event()
+        self._signal_read = SignalRead("own-pod", self._read_pod)
 
     def __enter__(self) -> OwnPodWatch:
         """Start to watch the pod."""
-        threading.Thread(target=self._read_pod_on_request, name="own-pod", daemon=True).start()
+        self._signal_read.start()
         informer = self._cluster.labelled_pod_informer(self._namespace, self._selector)
         self._event_handler = informer.add_event_handler(self._name, self._on_event)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop the watch."""
-        self._read_requests.put(False)
+        self._signal_read.close()
         if self._event_handler is not None:
             self._event_handler.close()
 
@@ -66,21 +59,12 @@ class OwnPodWatch:
         to call this method in a signal handler.
         """
         if not self._being_removed:
-            self._read_requests.put(True)
-            self._read_done.wait(_READ_TIMEOUT_SECONDS)
+            self._signal_read.run()
         return self._being_removed
 
-    def _read_pod_on_request(self) -> None:
-        """Read the pod once when [is_being_removed][] requests it.
-
-        This runs on a separate thread, because the signal may have interrupted the main thread while it used the
-        connection.
-        """
-        if self._read_requests.get():
-            with contextlib.suppress(TrainJobError):
-                pod = self._cluster.get_pod(self._name, self._namespace)
-                self._being_removed = self._being_removed or pod is None or _is_being_removed(pod)
-            self._read_done.set()
+    def _read_pod(self) -> None:
+        pod = self._cluster.get_pod(self._name, self._namespace)
+        self._being_removed = self._being_removed or pod is None or _is_being_removed(pod)
 
     def _on_event(self, event: ObjectEvent) -> None:
         being_removed = event.deleted or (event.object is not None and _is_being_removed(event.object))

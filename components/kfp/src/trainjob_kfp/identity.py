@@ -110,7 +110,7 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
             owner.
     """
     meta: Mapping[str, Any] = pod["metadata"] if pod else {}
-    found = next((owner for owner in meta.get("ownerReferences") or () if owner["kind"] == "Workflow"), None)
+    found = find_workflow(pod)
     if found is None:
         where = f"pod {meta['name']}" if meta else "a process that is not a pod of a pipeline's run"
         raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out"))
@@ -123,6 +123,12 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
         )
     kept = {name: found[name] for name in ("apiVersion", "kind", "name", "uid")}
     return {**kept, "controller": False, "blockOwnerDeletion": False}
+
+
+def find_workflow(pod: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the ownerReference of a pod to its Workflow; None if there is none."""
+    owners = (pod["metadata"].get("ownerReferences") if pod else None) or ()
+    return next((owner for owner in owners if owner["kind"] == "Workflow"), None)
 
 
 def run_key_of_pod(pod: Mapping[str, Any]) -> RunKey:

@@ -35,8 +35,9 @@ from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
-from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key, workflow_owner_reference
+from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key
 from trainjob_kfp.log_positions import PositionStore, load_positions
+from trainjob_kfp.run_workflow import RunOwner, TerminationCheck, choose_owner, read_has_cleanup
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
 
@@ -81,12 +82,14 @@ def launch(
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         namespace: namespace of the TrainJob; empty means the launcher's own.
         on_kill: action on SIGTERM and SIGINT, and after an unexpected error of the launcher. `delete`: the TrainJob is
-            deleted first, whatever the reason. `keep`: the TrainJob continues. `keep_on_drain`: the TrainJob continues
-            if the launcher's pod is being deleted or disrupted, for example by a node drain. Otherwise, for example if
-            the run is terminated, it is deleted, also after an unexpected error.
-        delete_with_run: whether the run's Workflow becomes the TrainJob's owner. The TrainJob is then deleted with the
-            Workflow, which KFP 2.17 does an hour after the run's end by default. Its result must be stored elsewhere by
-            then.
+            deleted first, whatever the reason. `keep`: the TrainJob continues; in a pipeline with the exit task
+            `cleanup`, it is deleted if the run is being terminated. `keep_on_drain`: the TrainJob continues if the
+            launcher's pod is being deleted or disrupted, for example by a node drain. Otherwise, for example if the run
+            is terminated, it is deleted, also after an unexpected error.
+        delete_with_run: whether a finished TrainJob, too, is deleted along with the run's Workflow, which KFP 2.17 does
+            an hour after the run's end by default. Its result must be stored elsewhere by then. An unfinished TrainJob
+            in the namespace of the run is deleted with the Workflow in any case, except with `keep` and without the
+            exit task `cleanup`.
         interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob,
             for example by an eviction, a preemption or a drain. These attempts do not count as retries of the task.
         attempts: how many TrainJobs may fail before the step fails; see [trainjob.lifecycle.plan_resubmission][]. A
@@ -115,7 +118,7 @@ def launch(
     connection = connection or Connection()
     job = to_trainjob(request)
     limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
-    needs_pod = delete_with_run or on_kill == "keep_on_drain"
+    needs_pod = delete_with_run or on_kill != "delete"
     task = type(request).__name__.lower()
     # Entered first: after a signal during the read of the pod, the TrainJob of an earlier try is still deleted.
     with (
@@ -124,10 +127,16 @@ def launch(
     ):
         cluster = context.cluster
         requested_namespace = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
-        owner = (
-            workflow_owner_reference(context.pod, requested_namespace or cluster.namespace) if delete_with_run else None
+        ends_with_run = on_kill != "keep" or read_has_cleanup(context.own_cluster, context.pod)
+        owner_reference = choose_owner(
+            context.pod,
+            requested_namespace or cluster.namespace,
+            same_cluster=context.own_cluster is cluster,
+            may_outlive_run=not ends_with_run,
+            delete_with_run=delete_with_run,
         )
-        with _keep_condition(on_kill, context) as keep:
+        owner = RunOwner(cluster, owner_reference, after_end=delete_with_run)
+        with _keep_condition(on_kill, context, ends_with_run=ends_with_run) as keep:
             guard, action = JobGuard(), "keep" if on_kill == "keep" else "delete"
 
             def note_creation(name: str, namespace: str) -> None:
@@ -145,9 +154,11 @@ def launch(
                         interruptions=earlier.interruptions if earlier else 0,
                         failures=earlier.failures if earlier else 0,
                         before_create=note_creation,
-                        owner=owner,
+                        owner=owner.reference,
                     )
                 terminator.set_reference(reference)
+                if reference.adopted:
+                    owner.add_to(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
                 on_attempt(reference.failures + 1)
@@ -161,7 +172,9 @@ def launch(
                     terminator.set_last_work(store.store_at_signal)
                     progress_log = ProgressLog(reference, log.report, log=log)
                     listener = _build_listener(progress_log.listener, terminator, on_progress, on_line)
-                    return reference, wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                owner.remove_from(reference)
+                return reference, outcome
 
             terminator.set_keep_condition(keep)
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
@@ -254,11 +267,14 @@ def _open_context(
 
 
 @contextlib.contextmanager
-def _keep_condition(on_kill: str, context: _LauncherContext) -> Iterator[Callable[[], bool]]:
+def _keep_condition(on_kill: str, context: _LauncherContext, *, ends_with_run: bool) -> Iterator[Callable[[], bool]]:
     """Yield a function for a signal, which returns whether to keep the TrainJob."""
     if on_kill == "keep_on_drain" and context.pod is not None:
         with OwnPodWatch(context.own_cluster, context.pod) as watched:
             yield watched.is_being_removed
+    elif on_kill == "keep" and ends_with_run and context.pod is not None:
+        with TerminationCheck(context.own_cluster, context.pod) as check:
+            yield lambda: not check.is_being_terminated()
     else:
         yield lambda: on_kill == "keep"
 

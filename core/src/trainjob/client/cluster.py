@@ -226,7 +226,8 @@ class Cluster:
             resource_version: resourceVersion of the TrainJob, if it must not have changed since it was read.
             suspend: True suspends the TrainJob (its pods are deleted, the TrainJob stays), False resumes it, None
                 changes neither.
-            **metadata_fields: `labels` and `annotations` to add; a value of None removes the label or annotation.
+            **metadata_fields: `labels` and `annotations` to add, where a value of None removes the label or annotation.
+                `ownerReferences` replaces the whole list, so give `resource_version` with it.
 
         Returns:
             The TrainJob after the change.
@@ -372,6 +373,20 @@ class Cluster:
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         path = replace(resource, namespaced=namespace is not None).path(namespace or "")
         return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
+
+    def get_object(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
+        """Return one object of a namespaced kind, or None if it does not exist.
+
+        Args:
+            resource: the kind, for example of a custom resource that only the caller knows.
+            name: name of the object.
+            namespace: namespace of the object.
+
+        Raises:
+            PermissionDenied: the permission to get the kind is missing.
+            ClusterError: the request failed.
+        """
+        return self._get(resource, name, namespace)
 
     def inspect_platform(self, namespace: str, runtime: str) -> PlatformFacts:
         """Return everything that a TrainJob needs from the cluster, as far as it can be read.

@@ -20,9 +20,10 @@ def cleanup(status: dsl.PipelineTaskFinalStatus, namespace: str = "", finished: 
 ):
     """Delete this run's active TrainJobs, as the exit task of a `dsl.ExitHandler`.
 
-    A step that is terminated deletes its TrainJob itself. This component deletes the other active ones: those of steps
-    whose pods were lost, or of steps with `on_kill="keep"`. It does not change TrainJobs of other runs, or TrainJobs
-    that other software created.
+    A step deletes its TrainJob itself if its run is terminated; in a pipeline with this exit task, also with
+    `on_kill="keep"`. This component deletes the other active ones, for example of steps whose pods were lost. Argo may
+    stop it after a termination. Kubernetes then deletes the TrainJobs along with the run's Workflow, if they are in the
+    namespace of the run. TrainJobs of other runs or of other software are not changed.
 
     Args:
         status: Final status of the tasks in the exit handler; Kubeflow Pipelines sets this value.

@@ -86,7 +86,7 @@ def fine_tune(
         resume: Whether a retry resumes after the last complete epoch that an earlier attempt saved in the workspace.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
-        delete_with_run: Whether the TrainJob is deleted along with the run's Workflow.
+        delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
         interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
         attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
