@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations
+.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,6 +52,12 @@ e2e: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runt
 	$(call IN,core)/pytest -n 2 tests/e2e/docs/test_page_commands.py tests/e2e/local
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
+
+e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_SOURCE=DIR is a checkout of kubeflow/pipelines; needs root, Go and Debian's package mariadb-server-core
+	@$(PYTHON) tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
+	@$(MAKE) --no-print-directory $(LAPTOP) .venv/kfp/.ready .venv/launcher/.ready .venv/metadata_store/.ready
+	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
+	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
 
 slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
@@ -124,7 +130,7 @@ lint: .venv/core/.ready ## check style, language, spelling and import contracts
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
                      $(addprefix tests/support/,api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
-KFP_HELPERS := $(filter tests/integration/kfp/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
+KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
 types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types with mypy (strict), in the environment of each engine
@@ -134,7 +140,7 @@ types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types wi
 	$(call IN,kfp)/mypy components/kfp/src
 	MYPYPATH=tests/controlplane $(call IN,core)/mypy --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
 	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
-	$(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
+	MYPYPATH=tests/controlplane $(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
 
 dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist
@@ -161,7 +167,7 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow.in|*/docs.in|*/trl.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow.in|*/docs.in|*/trl.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  case $$file in */launcher-kfp.in) more=--no-deps;; *) more=;; esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes $$more --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
@@ -190,6 +196,13 @@ clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	@echo "setting up .venv/launcher"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher
 	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher $^
+	@touch $@
+
+# The metadata store of Kubeflow Pipelines has packages for Python 3.11 and older only.
+.venv/metadata_store/.ready: requirements/metadata_store.txt | $(UV)
+	@echo "setting up .venv/metadata_store"
+	@$(UV) venv -q --allow-existing --python 3.11 .venv/metadata_store
+	@$(UV) pip sync -q --compile-bytecode --python .venv/metadata_store $<
 	@touch $@
 
 .venv/uv/bin/uv:

@@ -20,7 +20,7 @@ from process_kubelet.isolation import unavailable_reason as isolation_unavailabl
 from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 from trainjob.errors import ClusterError
 from trainjob_local.environments import stock_locks
-from trainjob_local.images import default_images, images_to_json
+from trainjob_local.images import Image, default_images, images_to_json
 
 __all__ = ["ControlPlane"]
 
@@ -43,7 +43,9 @@ class ControlPlane:
         trainer: the Trainer's version.
         environments: local environments that replace the Trainer's images, as for `LocalCluster`; this interpreter's
             environment replaces all other images, so that no test downloads packages.
+        images: local environments that replace other images; the first match applies, before `environments`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
+        hosts: addresses of host names in isolated containers, which have no cluster DNS; only with `argo`.
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
         argo: whether Argo Workflows runs. Its executor needs fixed paths, so containers are isolated; this needs root.
         kueue: whether Kueue runs, for TrainJobs, JobSets and Jobs that name a queue.
@@ -57,14 +59,16 @@ class ControlPlane:
         *,
         trainer: str = "2.3",
         environments: Mapping[str, Path] | None = None,
+        images: Sequence[Image] = (),
         pod_env: Mapping[str, str] | None = None,
+        hosts: Mapping[str, str] | None = None,
         apiserver_args: Sequence[str] = (),
         argo: bool = False,
         kueue: bool = False,
     ) -> None:
         self.state, self.trainer, self.argo, self.kueue = Path(state).absolute(), trainer, argo, kueue
         self._environments = {name: Path(folder).absolute() for name, folder in (environments or {}).items()}
-        self._pod_env = dict(pod_env or {})
+        self._images, self._pod_env, self._hosts = tuple(images), dict(pod_env or {}), dict(hosts or {})
         self._apiserver_args = tuple(apiserver_args)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -115,6 +119,7 @@ class ControlPlane:
             raise ClusterError(reason)
         self.state.mkdir(parents=True, exist_ok=True)
         self._write_images()
+        self._write_hosts()
         with (self.state / "controlplane.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -152,10 +157,10 @@ class ControlPlane:
 
     def _command(self) -> list[str]:
         folders = {"state": self.state, "kubernetes": KUBERNETES.folder, "trainer": TRAINERS[self.trainer].folder}
-        kubelet = [sys.executable, str(HERE / "run_kubelet.py"), f"--images={self._images}"]
+        kubelet = [sys.executable, str(HERE / "run_kubelet.py"), f"--images={self._images_file}"]
         if self.argo:
             folders["argo"] = ARGO.folder
-            kubelet += ["--isolate", f"--path={ARGO.folder}"]
+            kubelet += ["--isolate", f"--hosts={self._hosts_file}", f"--path={ARGO.folder}"]
         if self.kueue:
             folders["kueue"] = KUEUE.folder
         return [
@@ -169,8 +174,17 @@ class ControlPlane:
         ]
 
     @property
-    def _images(self) -> Path:
+    def _images_file(self) -> Path:
         return self.state / "images.json"
+
+    @property
+    def _hosts_file(self) -> Path:
+        return self.state / "hosts"
+
+    def _write_hosts(self) -> None:
+        """Write the `/etc/hosts` of isolated containers: this machine's, and the given names."""
+        lines = [Path("/etc/hosts").read_text(), *(f"{address} {name}\n" for name, address in self._hosts.items())]
+        self._hosts_file.write_text("".join(lines))
 
     def _write_images(self) -> None:
         """Write the kubelet's configuration of images: their local environments and variables.
@@ -181,9 +195,10 @@ class ControlPlane:
         if "torchtune" in self._environments:
             del own["trl"]  # images of PyTorch then run in the environment torchtune
         environments = {**own, **self._environments}
-        images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(environments)]
-        self._images.touch(mode=0o600)
-        self._images.write_text(images_to_json(images))
+        images = [*self._images, *default_images(environments)]
+        with_pod_env = [replace(image, env={**self._pod_env, **image.env}) for image in images]
+        self._images_file.touch(mode=0o600)
+        self._images_file.write_text(images_to_json(with_pod_env))
 
     def _log_tail(self) -> str:
         lines = (self.state / "controlplane.log").read_text(errors="replace").splitlines()

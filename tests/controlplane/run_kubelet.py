@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--path", action="append", default=[], help="folder that comes first in every pod's PATH")
     add("--pass-env", action="append", default=[], help="environment variable of this process that every pod gets")
     add("--isolate", action="store_true", help="give containers their own mounts and process IDs (Linux, as root)")
+    add("--hosts", type=Path, help="file that isolated containers see as /etc/hosts")
     add("--exec-socket", type=Path, help="socket of a program that runs commands in isolated containers")
     return parser
 
@@ -63,7 +64,7 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
         missing_image=options.missing_image,
         path=tuple(options.path),
         pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
-        isolation=Namespaces() if options.isolate else None,
+        isolation=Namespaces(hosts=options.hosts) if options.isolate else None,
     )
 
 

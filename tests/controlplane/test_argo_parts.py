@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from leftovers import (
 )
 from tests.support.kubernetes_client import Client, Object
 from tests.support.polling import wait_until
+from trainjob_local.images import Image
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +42,12 @@ def create_workflow(client: Client, script: str) -> None:
     workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "one"}}
     templates = [{"name": "main", "container": container}]
     client.create({**workflow, "spec": {"entrypoint": "main", "templates": templates}}, "default")
+
+
+def read_output(client: Client) -> list[str]:
+    """Return the lines of the Workflow's script, without those of Argo's executor."""
+    lines = client.log("default", "one", container="main").splitlines()
+    return [line for line in lines if not line.startswith("time=")]
 
 
 def is_main_running(pod: Object) -> bool:
@@ -70,14 +78,28 @@ def test_a_workflow_runs_isolated_and_leaves_nothing(tmp_path):
         ended = ("Succeeded", "Failed", "Error")
         one = client.wait_for("Workflow", "default", "one", lambda one: one.get("status", {}).get("phase") in ended)
         assert one["status"]["phase"] == "Succeeded", one["status"]
-        lines = client.log("default", "one", container="main").splitlines()
-        output = [line for line in lines if not line.startswith("time=")]
-        assert output == ["default", mark, "argoexec", "sh"]
+        assert read_output(client) == ["default", mark, "argoexec", "sh"]
         trail = list_processes_and_ports(cluster)
         assert "argo" in cluster.info["pids"]
     assert all_ended(*trail)
     assert list_mounts() == before
     assert not Path(mark).exists()
+
+
+def test_containers_have_the_given_images_and_host_names(tmp_path):
+    """A given image replaces a default one, and given host names resolve beside those of this machine."""
+    image = Image(match="busybox", environment=Path(sys.prefix), env={"REPLACED_BY": "the test"})
+    hosts = {"store.kubeflow": "127.9.9.9"}
+    with ControlPlane(tmp_path, argo=True, images=[image], hosts=hosts) as cluster, open_client(cluster) as client:
+        create_workflow(client, "echo $REPLACED_BY; getent hosts store.kubeflow; getent ahostsv4 localhost")
+        pod = client.wait_for(
+            "Pod", "default", "one", lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed")
+        )
+        assert pod["status"]["phase"] == "Succeeded", pod["status"]
+        environment, store, localhost, *_ = read_output(client)
+        assert environment == "the test"
+        assert store.split() == ["127.9.9.9", "store.kubeflow"]
+        assert localhost.split()[0] == "127.0.0.1"
 
 
 def test_a_command_runs_in_a_container(tmp_path):

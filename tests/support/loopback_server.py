@@ -16,14 +16,14 @@ class LoopbackServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        super().__init__(address, handler)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http://{self.server_address[0]!s}:{self.server_port}"
 
     def stop(self) -> None:
         self.shutdown()

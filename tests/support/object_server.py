@@ -42,6 +42,7 @@ class ObjectServer:
     scheme: ClassVar[str]
     handler: ClassVar[type[ObjectHandler]]
     buckets: tuple[str, ...] = ("models",)
+    address: tuple[str, int] = ("127.0.0.1", 0)
     hook: Callable[[str, str, bool], None] = lambda method, key, after: None
     objects: dict[str, StoredObject] = field(default_factory=dict)
     uploaded_parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class ObjectServer:
 
     def __enter__(self) -> Self:
         handler = type("Handler", (self.handler,), {"store": self})
-        self._server = LoopbackServer(handler)
+        self._server = LoopbackServer(handler, self.address)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -33,6 +33,10 @@ class _Handler(ObjectHandler):
         return None
 
     def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
+        if "/" not in key and "list-type" not in query:
+            return xml_response("LocationConstraint", "") if "location" in query else (200, b"", {})
+        if self.headers.get("X-Amz-Content-Sha256", "").startswith("STREAMING-"):
+            body = _decode_chunks(body)
         metadata = self.parse_metadata(_META)
         if response := self.handle_multipart_request(key, query, body, metadata):
             return response
@@ -74,6 +78,21 @@ class S3Server(ObjectServer):
     def credentials(self, *, valid: bool) -> dict[str, str]:
         key = self.access_key if valid else "another-key-of-the-test"
         return {"ACCESS_KEY_ID": key, "SECRET_ACCESS_KEY": "secret-key-of-the-test"}
+
+
+def _decode_chunks(body: bytes) -> bytes:
+    """Return the data of a body in signed chunks.
+
+    Before each chunk is a line with its size in hexadecimal.
+    """
+    data = b""
+    while body:
+        line, _, rest = body.partition(b"\r\n")
+        size = int(line.partition(b";")[0] or b"0", 16)
+        if not size:
+            break
+        data, body = data + rest[:size], rest[size + 2 :]
+    return data
 
 
 def _etag(stored: StoredObject) -> str:

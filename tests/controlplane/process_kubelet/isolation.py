@@ -40,12 +40,18 @@ class Namespaces:
     """Isolation of containers by Linux namespaces.
 
     See [trainjob_local.kubelet.isolation.Isolation][].
+
+    Args:
+        hosts: file that containers see as `/etc/hosts`; None for this machine's.
     """
+
+    def __init__(self, *, hosts: Path | None = None) -> None:
+        self._mounts = [Mount(hosts, "/etc/hosts", read_only=True)] if hosts else []
 
     def command(
         self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]
     ) -> list[str]:
-        return isolated_command(argv, folder=folder, mounts=mounts, cwd=cwd, programs=programs)
+        return isolated_command(argv, folder=folder, mounts=[*self._mounts, *mounts], cwd=cwd, programs=programs)
 
     def first_process(self, pid: int) -> int | None:
         return first_process(pid)
