@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.kfp_backend.backend import KfpBackend
 from tests.kfp_backend.pipeline_run import PipelineRun, start_run
-from tests.support.demo_chain import ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ENVIRONMENTS, example_workflow, make_demo_hub
 from trainjob_local.demo.hub import HubServer
 
 
@@ -56,9 +58,25 @@ def kfp_client(backend):
 
 @pytest.fixture
 def start(backend, kfp_client, tmp_path):
-    """Return a function that starts a run of a pipeline."""
+    """Return a function that compiles a pipeline and starts a run of it."""
 
     def start(pipeline, arguments=None, *, cache: bool = False) -> PipelineRun:
-        return start_run(backend, kfp_client, pipeline, tmp_path, arguments, cache=cache)
+        from kfp import compiler
+
+        package = tmp_path / f"{pipeline.name}.yaml"
+        compiler.Compiler().compile(pipeline, str(package))
+        return start_run(backend, kfp_client, package, arguments, cache=cache)
+
+    return start
+
+
+@pytest.fixture
+def start_example(backend, kfp_client, tmp_path):
+    """Return a function that compiles an example as its page says and starts a run of it."""
+
+    def start(name: str) -> PipelineRun:
+        package = tmp_path / f"{name}.yaml"
+        subprocess.run([sys.executable, example_workflow("kfp", name), "compile", package], check=True)
+        return start_run(backend, kfp_client, package)
 
     return start

@@ -11,7 +11,7 @@ from typing import Any
 from tests.kfp_backend.backend import KfpBackend
 from tests.support.polling import wait_until
 
-__all__ = ["PipelineRun", "start_run"]
+__all__ = ["PipelineRun", "start_run", "stored_size"]
 
 SECONDS = 240.0
 ENDED = ("Succeeded", "Failed", "Error")
@@ -90,19 +90,9 @@ class PipelineRun:
 
 
 def start_run(
-    backend: KfpBackend,
-    kfp: Any,
-    pipeline: Any,
-    folder: Path,
-    arguments: Mapping[str, Any] | None = None,
-    *,
-    cache: bool = False,
+    backend: KfpBackend, kfp: Any, package: Path, arguments: Mapping[str, Any] | None = None, *, cache: bool = False
 ) -> PipelineRun:
-    """Compile a pipeline, start a run of it and return the run."""
-    from kfp import compiler
-
-    package = folder / f"{pipeline.name}.yaml"
-    compiler.Compiler().compile(pipeline, str(package))
+    """Start a run of a compiled pipeline and return it."""
     created = kfp.create_run_from_pipeline_package(str(package), arguments=dict(arguments or {}), enable_caching=cache)
     return PipelineRun(backend, kfp, created.run_id)
 
