@@ -117,7 +117,6 @@ def launch(
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
     job = to_trainjob(request)
-    limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
     needs_pod = delete_with_run or on_kill != "delete"
     task = type(request).__name__.lower()
     # Entered first: after a signal during the read of the pod, the TrainJob of an earlier try is still deleted.
@@ -135,56 +134,99 @@ def launch(
             may_outlive_run=not ends_with_run,
             delete_with_run=delete_with_run,
         )
-        owner = RunOwner(cluster, owner_reference, after_end=delete_with_run)
         with _keep_condition(on_kill, context, ends_with_run=ends_with_run) as keep:
-            guard, action = JobGuard(), "keep" if on_kill == "keep" else "delete"
-
-            def note_creation(name: str, namespace: str) -> None:
-                terminator.note_creation(name, namespace)
-                guard.record_creation(name, namespace)
-
-            def attempt(earlier: Resubmission | None = None) -> tuple[JobReference, Outcome]:
-                terminator.begin_submission()
-                with guard.guard_submission():
-                    reference = guard.reference = submit(
-                        cluster,
-                        request,
-                        context.key,
-                        namespace=namespace,
-                        interruptions=earlier.interruptions if earlier else 0,
-                        failures=earlier.failures if earlier else 0,
-                        before_create=note_creation,
-                        owner=owner.reference,
-                    )
-                terminator.set_reference(reference)
-                if reference.adopted:
-                    owner.add_to(reference)
-                how = "adopted" if reference.adopted else "created"
-                print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
-                on_attempt(reference.failures + 1)
-                positions = load_positions(context.own_cluster, context.pod, context.key, reference)
-                with (
-                    guard.guard_wait(),
-                    PositionStore(context.own_cluster, context.pod, positions) as store,
-                    LogWriter().open(print_line, positions.record) as log,
-                ):
-                    store.set_log(log)
-                    terminator.set_last_work(store.store_at_signal)
-                    progress_log = ProgressLog(reference, log.report, log=log)
-                    listener = _build_listener(progress_log.listener, terminator, on_progress, on_line)
-                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
-                owner.remove_from(reference)
-                return reference, outcome
-
             terminator.set_keep_condition(keep)
+            guard, action = JobGuard(), "keep" if on_kill == "keep" else "delete"
+            step = _StepRun(
+                request,
+                context,
+                terminator,
+                guard,
+                RunOwner(cluster, owner_reference, after_end=delete_with_run),
+                namespace,
+                Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure)),
+                _Callbacks(on_progress, on_line, on_attempt),
+            )
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
-                reference, outcome = attempt()
+                reference, outcome = step.attempt()
                 while resubmission := plan_resubmission(reference, outcome, interruption_retries, attempts):
                     print_line(resubmission.notice)
                     terminator.pause_before_submission(resubmission.pause)
-                    reference, outcome = attempt(resubmission)
+                    reference, outcome = step.attempt(resubmission)
     outcome.raise_for_failure()
     return outcome
+
+
+@dataclass(frozen=True)
+class _Callbacks:
+    """Functions of the caller of [launch][]."""
+
+    on_progress: Callable[[Progress], None]
+    on_line: Callable[[LogLine], None]
+    on_attempt: Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class _StepRun:
+    """One run of a step, which consists of one or several attempts; see [launch][]."""
+
+    request: Step | TrainJob | TrainJobManifest
+    context: _LauncherContext
+    terminator: Terminator
+    guard: JobGuard
+    owner: RunOwner
+    namespace: str
+    limits: Limits
+    callbacks: _Callbacks
+
+    def attempt(self, earlier: Resubmission | None = None) -> tuple[JobReference, Outcome]:
+        """Submit or adopt a TrainJob, follow it to its end, and return its outcome.
+
+        Args:
+            earlier: counts of the earlier attempts; None for the first one.
+        """
+        reference = self._submit(earlier)
+        self.callbacks.on_attempt(reference.failures + 1)
+        outcome = self._follow(reference)
+        self.owner.remove_from(reference)
+        return reference, outcome
+
+    def _submit(self, earlier: Resubmission | None) -> JobReference:
+        self.terminator.begin_submission()
+        with self.guard.guard_submission():
+            reference = self.guard.reference = submit(
+                self.context.cluster,
+                self.request,
+                self.context.key,
+                namespace=self.namespace,
+                interruptions=earlier.interruptions if earlier else 0,
+                failures=earlier.failures if earlier else 0,
+                before_create=self._note_creation,
+                owner=self.owner.reference,
+            )
+        self.terminator.set_reference(reference)
+        if reference.adopted:
+            self.owner.add_to(reference)
+        print_line(f"TrainJob {reference}: {'adopted' if reference.adopted else 'created'}, uid {reference.uid}")
+        return reference
+
+    def _note_creation(self, name: str, namespace: str) -> None:
+        self.terminator.note_creation(name, namespace)
+        self.guard.record_creation(name, namespace)
+
+    def _follow(self, reference: JobReference) -> Outcome:
+        context = self.context
+        positions = load_positions(context.own_cluster, context.pod, context.key, reference)
+        with (
+            self.guard.guard_wait(),
+            PositionStore(context.own_cluster, context.pod, positions) as store,
+            LogWriter().open(print_line, positions.record) as log,
+        ):
+            store.set_log(log)
+            self.terminator.set_last_work(store.store_at_signal)
+            progress_log = ProgressLog(reference, log.report, log=log)
+            listener = _build_listener(progress_log.listener, self.terminator, self.callbacks)
+            return wait(context.cluster, reference, limits=self.limits, listener=listener, positions=positions)
 
 
 def clean_up(
@@ -279,12 +321,7 @@ def _keep_condition(on_kill: str, context: _LauncherContext, *, ends_with_run: b
         yield lambda: on_kill == "keep"
 
 
-def _build_listener(
-    listener: Listener,
-    terminator: Terminator,
-    on_progress: Callable[[Progress], None],
-    on_line: Callable[[LogLine], None],
-) -> Listener:
+def _build_listener(listener: Listener, terminator: Terminator, callbacks: _Callbacks) -> Listener:
     """Return a listener that notifies the progress log, the terminator and the caller.
 
     No signal deletes a finished TrainJob, because it is a record of what happened and a later try adopts it.
@@ -299,14 +336,14 @@ def _build_listener(
 
     def on_log(line: LogLine) -> None:
         if not line.frame:
-            on_line(line)
+            callbacks.on_line(line)
         listener.on_log(line)
 
     def report_progress(progress: Progress) -> None:
         listener.on_progress(progress)
-        on_progress(progress)
+        callbacks.on_progress(progress)
 
-    return Listener(on_phase, on_log, report_progress, listener.on_warning, on_earlier_progress=on_progress)
+    return Listener(on_phase, on_log, report_progress, listener.on_warning, on_earlier_progress=callbacks.on_progress)
 
 
 class ExitOnError:

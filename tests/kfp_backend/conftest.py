@@ -1,0 +1,82 @@
+"""The back end that all cases share, with the objects that their pipelines name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.kfp_backend.backend import KfpBackend
+from tests.kfp_backend.pipeline_run import PipelineRun, start_run
+from tests.support.demo_chain import ENVIRONMENTS, example_workflow, make_demo_hub
+from trainjob_local.demo.hub import HubServer
+
+
+@pytest.fixture(scope="session")
+def backend(tmp_path_factory):
+    """Start the back end once for all cases."""
+    source = os.environ.get("KFP_SOURCE", "")
+    if reason := KfpBackend.unavailable_reason(source):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("backend")
+    make_demo_hub(folder / "hub")
+    with contextlib.ExitStack() as stack:
+        hub = stack.enter_context(HubServer(folder / "hub"))
+        started = KfpBackend(
+            Path(source), folder / "state", environments=ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}
+        )
+        stack.enter_context(started)
+        create_named_objects(started)
+        yield started
+
+
+def create_named_objects(backend: KfpBackend) -> None:
+    """Create the claims, the Secret and the ConfigMap that the pipelines name."""
+    make = backend.cluster.create
+    for name in ("shared", "tickets"):
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+        make(claim, backend.namespace)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "extra"}}
+    make({**secret, "stringData": {"password": "password-of-the-test"}}, backend.namespace)
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    make({**settings, "data": {"a.txt": "hello"}}, backend.namespace)
+
+
+@pytest.fixture(scope="session")
+def kfp_client(backend):
+    """Return a client of the back end's API server."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # kfp 2.17 warns of servers older than 2.0
+        return backend.client()
+
+
+@pytest.fixture
+def start(backend, kfp_client, tmp_path):
+    """Return a function that compiles a pipeline and starts a run of it."""
+
+    def start(pipeline, arguments=None, *, cache: bool = False) -> PipelineRun:
+        from kfp import compiler
+
+        package = tmp_path / f"{pipeline.name}.yaml"
+        compiler.Compiler().compile(pipeline, str(package))
+        return start_run(backend, kfp_client, package, arguments, cache=cache)
+
+    return start
+
+
+@pytest.fixture
+def start_example(backend, kfp_client, tmp_path):
+    """Return a function that compiles an example as its page says and starts a run of it."""
+
+    def start(name: str) -> PipelineRun:
+        package = tmp_path / f"{name}.yaml"
+        subprocess.run([sys.executable, example_workflow("kfp", name), "compile", package], check=True)
+        return start_run(backend, kfp_client, package)
+
+    return start

@@ -1,0 +1,96 @@
+"""The pipelines that run on the back end: compiled in the environment kfp, with the components of this checkout."""
+
+# kfp reads the annotations immediately, so this file has no `from __future__ import annotations`.
+
+from kfp import dsl, kubernetes
+
+from trainjob_kfp import cleanup, initialize_model, train
+
+SHORT = {"image": "busybox", "command": ["true"]}
+WAITING = {"image": "busybox", "command": ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"]}
+WAIT_FOR_FILE = "trap 'exit 143' TERM; until [ -e /workspace/finish ]; do sleep 0.1; done; echo trained"
+
+
+@dsl.pipeline(name="short")
+def short():
+    train(**SHORT)
+
+
+@dsl.pipeline(name="one-second")
+def one_second():
+    train(image="busybox", command=["sleep", "1"])
+
+
+def _chain(length: int):
+    last = None
+    for _ in range(length):
+        step = train(**SHORT)
+        if last is not None:
+            step.after(last)
+        last = step
+    return last
+
+
+@dsl.pipeline(name="ten-steps")
+def ten_steps():
+    _chain(10)
+
+
+@dsl.pipeline(name="ten-steps-and-loop")
+def ten_steps_and_loop():
+    last = _chain(10)
+    with dsl.ParallelFor(items=list(range(20)), parallelism=4):
+        train(**SHORT).after(last)
+
+
+@dsl.pipeline(name="failing")
+def failing():
+    train(image="busybox", command=["sh", "-c", "echo the data has no column label >&2; exit 3"])
+
+
+@dsl.pipeline(name="absent-model")
+def absent_model():
+    initialize_model(storage_uri="hf://demo/absent", workspace="shared")
+
+
+@dsl.pipeline(name="absent-claim")
+def absent_claim():
+    train(**SHORT, workspace="absent")
+
+
+@dsl.pipeline(name="absent-namespace")
+def absent_namespace():
+    train(**SHORT, namespace="absent")
+
+
+@dsl.pipeline(name="lost")
+def lost():
+    train(image="busybox", command=["sh", "-c", WAIT_FOR_FILE], workspace="shared")
+
+
+@dsl.pipeline(name="terminated")
+def terminated():
+    train(**WAITING)
+
+
+@dsl.pipeline(name="terminated-with-cleanup")
+def terminated_with_cleanup():
+    with dsl.ExitHandler(cleanup()):
+        train(**WAITING)
+
+
+@dsl.pipeline(name="settings")
+def settings():
+    step = train(image="busybox", command=["sh", "-c", "echo $PASSWORD $PLAIN; cat /settings/a.txt; ls /shared"])
+    step.set_cpu_limit("2").set_memory_limit("1G").set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)
+    step.set_env_variable("PLAIN", "plain-value")
+    kubernetes.use_secret_as_env(step, "extra", {"password": "PASSWORD"})
+    kubernetes.use_config_map_as_volume(step, "settings", mount_path="/settings")
+    kubernetes.mount_pvc(step, pvc_name="shared", mount_path="/shared")
+    kubernetes.add_toleration(step, key="gpu", operator="Exists", effect="NoSchedule")
+    kubernetes.add_node_selector(step, "kubernetes.io/os", "linux")
+
+
+@dsl.pipeline(name="cached")
+def cached(word: str = "first"):
+    train(image="busybox", command=["echo"], args=[word])

@@ -1,0 +1,86 @@
+"""Runs that are terminated, whose pods are lost, or whose steps fail."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.kfp_backend import pipelines
+from tests.support.polling import wait_until
+
+pytestmark = pytest.mark.timeout(500)
+
+
+def is_training(job) -> bool:
+    return any(one["ready"] for one in job.get("status", {}).get("jobsStatus", []))
+
+
+@pytest.mark.parametrize(
+    "pipeline", [pipelines.terminated, pipelines.terminated_with_cleanup], ids=["plain", "cleanup"]
+)
+def test_terminating_a_run_deletes_its_trainjob(start, backend, evidence, pipeline):
+    run = start(pipeline)
+    job = run.wait_for_trainjob(is_training)
+    begin = time.monotonic()
+    run.kfp.terminate_run(run.run_id)
+    backend.cluster.wait_until_deleted("TrainJob", backend.namespace, job["metadata"]["name"], seconds=60)
+    seconds = time.monotonic() - begin
+    print(f"{pipeline.name}: the TrainJob was deleted after {seconds:.1f} s")
+    workflow = run.wait_until_ended()
+    hooks = [node["phase"] for node in workflow["status"]["nodes"].values() if "cleanup" in node["name"]]
+    print(f"{pipeline.name}: Workflow {workflow['status']['phase']}, nodes of cleanup: {hooks}")
+    assert workflow["status"]["phase"] == "Failed"
+    evidence("kfp_backend_terminations", row=pipeline.name, seconds=round(seconds, 1))
+
+
+def test_a_lost_pod_is_replaced_and_adopts(start, backend):
+    run = start(pipelines.lost)
+    job = run.wait_for_trainjob(is_training)
+    [pod] = run.list_pods("system-container-impl")
+    backend.cluster.delete("Pod", backend.namespace, pod["metadata"]["name"], gracePeriodSeconds=0)
+    uid, adopted = pod["metadata"]["uid"], f"adopted, uid {job['metadata']['uid']}"
+
+    def next_launcher():
+        return [one for one in run.list_pods("system-container-impl") if one["metadata"]["uid"] != uid]
+
+    wait_until(next_launcher, 60)
+    wait_until(lambda: any(adopted in read_started_log(run, one) for one in next_launcher()), 60)
+    [volume] = (backend.control_plane.state / "kubelet" / "volumes").glob("kubeflow_shared_*")
+    (volume / "finish").touch()
+    assert run.wait_until_ended()["status"]["phase"] == "Succeeded"
+    assert [one["metadata"]["uid"] for one in run.list_trainjobs()] == [job["metadata"]["uid"]]
+
+
+def read_started_log(run, pod) -> str:
+    """Return a pod's log, empty while its container has not started."""
+    return run.read_log(pod) if pod["status"].get("phase") in ("Running", "Succeeded", "Failed") else ""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        (pipelines.failing, "the data has no column label"),
+        (pipelines.absent_model, "demo/absent"),
+        (pipelines.absent_claim, "absent"),
+        (pipelines.absent_namespace, "absent"),
+    ],
+    ids=["exit code", "model", "claim", "namespace"],
+)
+def test_a_failure_has_its_reason_in_the_log(start, pipeline, reason):
+    """Both the log of the step and the artifact `executor-logs` have the reason, and no other output is stored."""
+    run = start(pipeline)
+    assert run.wait_until_ended()["status"]["phase"] == "Failed"
+    [*_, launcher] = run.list_pods("system-container-impl")
+    log = run.read_log(launcher)
+    assert "The step failed" in log or "The step's request is wrong" in log, log[-3000:]
+    assert reason in log
+    stored = run.stored_objects()
+    print(f"{pipeline.name}: stored {sorted(stored)}")
+    print(log[-1500:])
+    [(name, text)] = stored.items()
+    assert "executor-logs" in name
+    assert reason in text.decode()
+    details = run.kfp.get_run(run.run_id)
+    errors = [(one.display_name, one.state, one.error) for one in details.run_details.task_details]
+    print(f"{pipeline.name}: state {details.state}, error {details.error}, tasks {errors}")
