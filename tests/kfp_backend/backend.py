@@ -25,6 +25,8 @@ __all__ = ["KfpBackend"]
 ROOT = Path(__file__).resolve().parents[2]
 ARGO_CONFIG = "workflow-controller-configmap"
 RUNNER = "pipeline-runner"
+IMAGE_WITHOUT_CODE = "python-without-trainjob"
+"""Image with the packages that the components import, but not the components themselves."""
 HTTP_PORT, STORE_PORT = 8888, 9000
 SECONDS = 120.0
 _HOST_NAMES = ("mysql", "metadata-grpc-service", "ml-pipeline", "seaweedfs")
@@ -166,9 +168,10 @@ def _name_suffixes(namespace: str) -> list[str]:
 
 
 def _images(programs: Path) -> list[Image]:
+    packages = ROOT / ".venv" / "launcher"  # the packages of the components' image
     component = Image(
         match="kfp-trainjob",
-        environment=ROOT / ".venv" / "launcher",  # the packages of the components' image
+        environment=packages,
         python_path=(ROOT / "core" / "src", ROOT / "components" / "kfp" / "src"),
         env={"PYTHONUNBUFFERED": "1"},
     )
@@ -176,5 +179,6 @@ def _images(programs: Path) -> list[Image]:
         Image(match="kubeflow/kfp-", environment=programs),
         Image(match="ml_metadata_store_server", environment=ROOT / ".venv" / "metadata_store"),
         Image(match="mysql", environment=Path(sys.prefix)),
+        Image(match=IMAGE_WITHOUT_CODE, environment=packages, env={"PYTHONUNBUFFERED": "1"}),
         component,
     ]

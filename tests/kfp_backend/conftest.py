@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.kfp_backend.backend import KfpBackend
+from tests.kfp_backend.backend import IMAGE_WITHOUT_CODE, ROOT, KfpBackend
 from tests.kfp_backend.pipeline_run import PipelineRun, start_run
 from tests.support.demo_chain import ENVIRONMENTS, example_workflow, make_demo_hub
+from trainjob_kfp.code_configmap import build_code_configmap
 from trainjob_local.demo.hub import HubServer
+
+COMPILE = """
+import sys
+from kfp import compiler
+from tests.kfp_backend import pipelines
+compiler.Compiler().compile(getattr(pipelines, sys.argv[1]), sys.argv[2])
+"""
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +44,9 @@ def backend(tmp_path_factory):
 
 
 def create_named_objects(backend: KfpBackend) -> None:
-    """Create the claims, the Secret and the ConfigMap that the pipelines name."""
+    """Create the claims, the Secret and the ConfigMaps that the pipelines name."""
     make = backend.cluster.create
+    make(build_code_configmap(), backend.namespace)
     for name in ("shared", "tickets"):
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
@@ -58,13 +67,20 @@ def kfp_client(backend):
 
 @pytest.fixture
 def start(backend, kfp_client, tmp_path):
-    """Return a function that compiles a pipeline and starts a run of it."""
+    """Return a function that compiles a pipeline and starts a run of it.
 
-    def start(pipeline, arguments=None, *, cache: bool = False) -> PipelineRun:
-        from kfp import compiler
+    The steps get their code from `code`, `image` or `configmap`; kfp therefore runs in a process of its own.
+    """
 
-        package = tmp_path / f"{pipeline.name}.yaml"
-        compiler.Compiler().compile(pipeline, str(package))
+    def start(pipeline, arguments=None, *, cache: bool = False, code: str = "image") -> PipelineRun:
+        package, name = tmp_path / f"{pipeline.name}.yaml", pipeline.name.replace("-", "_")
+        image = {"TRAINJOB_KFP_IMAGE": IMAGE_WITHOUT_CODE} if code == "configmap" else {}
+        subprocess.run(
+            [sys.executable, "-c", COMPILE, name, package],
+            env={**os.environ, "TRAINJOB_KFP_CODE": code, **image},
+            cwd=ROOT,
+            check=True,
+        )
         return start_run(backend, kfp_client, package, arguments, cache=cache)
 
     return start

@@ -9,7 +9,7 @@ import pytest
 from tests.kfp_backend import pipelines
 from tests.kfp_backend.pipeline_run import stored_size
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = pytest.mark.timeout(1000)
 
 
 def test_the_workflow_has_the_defaults_of_the_manifests(start):
@@ -52,17 +52,18 @@ def test_settings_of_the_task_reach_the_training(start, backend):
     assert "password-of-the-test plain-value" in run.read_log(launcher)
 
 
+@pytest.mark.parametrize("code", ["image", "configmap"])
 @pytest.mark.parametrize(
     ("pipeline", "limit"),
     [(pipelines.short, 200_000), (pipelines.ten_steps, 1_000_000), (pipelines.ten_steps_and_loop, 1_000_000)],
     ids=["one step", "ten steps", "ten steps and a loop of twenty"],
 )
-def test_the_workflow_fits(start, evidence, pipeline, limit):
+def test_the_workflow_fits(start, evidence, pipeline, limit, code):
     """The stored Workflow stays below the limit of Argo and etcd, and the run ends."""
-    run = start(pipeline)
-    workflow = run.wait_until_ended(460)
+    run = start(pipeline, code=code)
+    workflow = run.wait_until_ended(900)
     size, without_fields = stored_size(workflow)
-    print(f"Workflow of {pipeline.name}: {size} bytes, {without_fields} without managedFields")
+    print(f"Workflow of {pipeline.name}, code from {code}: {size} bytes, {without_fields} without managedFields")
     assert workflow["status"]["phase"] == "Succeeded"
     assert size < limit
-    evidence("kfp_workflow_sizes", row=pipeline.name, bytes=size, without_managed_fields=without_fields)
+    evidence("kfp_workflow_sizes", row=f"{pipeline.name}, {code}", bytes=size, without_managed_fields=without_fields)
