@@ -65,8 +65,9 @@ replaces each of them with 1 for the pod; `kfp.local` and plain pods keep them.
 
 * **Airflow**: "No retry" means that the task fails at once, without a retry. "Retry" means that the try fails, and that
   `retries` or a retry policy decides.
-* **Kubeflow Pipelines**: every error fails the step. With the default manifests of 2.17, `set_retry` repeats only a
-  launcher that was lost, not one that failed. RetryRun repeats it; a failed TrainJob gets another attempt.
+* **Kubeflow Pipelines**: every error fails the step; with `attempts`, a failed TrainJob is replaced first. With the
+  default manifests of 2.17, `set_retry` repeats only a launcher that was lost, not one that failed. RetryRun repeats
+  it; a failed TrainJob gets another attempt.
 
 The errors of the laptop cluster and of the demo have the exit code 1.
 

@@ -124,33 +124,29 @@ def test_an_argument_overrides_the_tasks_environment():
     assert steps.fine_tune({**FINE_TUNE, "env": {"MODE": "slow"}}, TASK).env["MODE"] == "slow"
 
 
-PLATFORM = dsl.TaskConfig(
+PROXY = dsl.TaskConfig(
     env=[
         {"name": "https_proxy", "value": "http://proxy:3128"},
         {"name": "NO_PROXY", "value": "localhost"},
-        {"name": "MLFLOW_TRACKING_TOKEN", "valueFrom": {"secretKeyRef": {"name": "mlflow", "key": "token"}}},
         {"name": "MODE", "value": "fast"},
     ]
 )
 
 
-def test_variables_that_the_platform_adds_to_the_task_are_left_out_with_a_notice(capsys):
-    assert steps.fine_tune(FINE_TUNE, PLATFORM).env == {"MODE": "fast"}
+def test_a_proxy_on_the_task_is_left_out_with_a_notice(capsys):
+    assert steps.fine_tune(FINE_TUNE, PROXY).env == {"MODE": "fast"}
     assert capsys.readouterr().out == (
-        "The TrainJob's pods do not get the task's MLFLOW_TRACKING_TOKEN, NO_PROXY, https_proxy. "
+        "The TrainJob's pods do not get the task's NO_PROXY, https_proxy. "
         "To set them there, use the component's `env`.\n"
     )
-    assert (
-        "env"
-        not in steps.train({"manifest": MANIFEST}, dsl.TaskConfig(env=PLATFORM.env[:3])).manifest["spec"]["trainer"]
-    )
+    only_proxy = dsl.TaskConfig(env=PROXY.env[:2])
+    assert "env" not in steps.train({"manifest": MANIFEST}, only_proxy).manifest["spec"]["trainer"]
 
 
-def test_variables_of_the_platform_in_the_components_environment_are_passed_on(capsys):
-    given = {"NO_PROXY": "internal", "https_proxy": "http://own:3128"}
-    env = steps.fine_tune({**FINE_TUNE, "env": given}, PLATFORM).env
-    assert env == {"MODE": "fast", **given}
-    assert "do not get the task's MLFLOW_TRACKING_TOKEN." in capsys.readouterr().out
+def test_a_proxy_in_the_components_environment_is_passed_on(capsys):
+    given = {"https_proxy": "http://own:3128"}
+    assert steps.fine_tune({**FINE_TUNE, "env": given}, PROXY).env == {"MODE": "fast", **given}
+    assert "do not get the task's NO_PROXY." in capsys.readouterr().out
 
 
 def test_a_secret_in_the_environment_stays_a_reference():

@@ -215,7 +215,7 @@ def _collect_fields(
 
 def _merge_environment(task_config: TaskConfig | None, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the task's environment with the component's `env`, which has precedence."""
-    if omitted := sorted(task_settings.platform_variables(task_config) - own.keys()):
+    if omitted := sorted(task_settings.proxy_variables(task_config) - own.keys()):
         names = ", ".join(omitted)
         print_line(f"The TrainJob's pods do not get the task's {names}. To set them there, use the component's `env`.")
     return {**task_settings.environment(task_config), **own}

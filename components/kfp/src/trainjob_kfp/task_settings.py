@@ -15,15 +15,8 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Placement, SecretKeyReference, Volume, Workspace
 
 _CLAIM_KEY = "persistentVolumeClaim"
-# Variables that KFP 2.17 adds to each container of a task: its API server's proxy, and its plugin for MLflow
-# (backend/src/apiserver/config/proxy/config.go, backend/src/v2/common/plugins/mlflow/handler.go).
-_PLATFORM_VARIABLES = frozenset(
-    [
-        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-        *("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID", "MLFLOW_WORKSPACE"),
-        *("MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
-    ]
-)
+# KFP 2.17 adds its API server's proxy to each container of a task (backend/src/apiserver/config/proxy/config.go).
+_PROXY_VARIABLES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"))
 
 
 class TaskConfig(Protocol):
@@ -51,8 +44,8 @@ def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference
     """Return the task's environment variables by name, with secrets as references.
 
     Only the training pods resolve the references. Variables from the fields of a pod are left out, because they
-    describe the launcher's pod and would have another value in another pod. Variables for a proxy and for MLflow are
-    left out, too: Kubeflow Pipelines adds its own ones to each task, and does not show who has set them.
+    describe the launcher's pod and would have another value in another pod. Variables for a proxy are left out, too:
+    Kubeflow Pipelines adds those of its API server to each task, and does not show who has set them.
 
     Raises:
         InvalidSpec: a variable comes from a ConfigMap, which a step cannot pass on.
@@ -60,7 +53,7 @@ def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference
     entries: Sequence[Mapping[str, Any]] = (config.env if config else None) or ()
     found: dict[str, str | SecretKeyReference] = {}
     for entry in entries:
-        if entry["name"] in _PLATFORM_VARIABLES:
+        if entry["name"] in _PROXY_VARIABLES:
             continue
         source = entry.get("valueFrom") or {}
         if "secretKeyRef" in source:
@@ -74,9 +67,9 @@ def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference
     return found
 
 
-def platform_variables(config: TaskConfig | None) -> set[str]:
-    """Return the names of the platform's variables, which [environment][] leaves out."""
-    return {entry["name"] for entry in (config.env if config else None) or ()} & _PLATFORM_VARIABLES
+def proxy_variables(config: TaskConfig | None) -> set[str]:
+    """Return the names of the task's variables for a proxy, which [environment][] leaves out."""
+    return {entry["name"] for entry in (config.env if config else None) or ()} & _PROXY_VARIABLES
 
 
 def placement(config: TaskConfig | None) -> Placement | None:
