@@ -53,6 +53,11 @@ METADATA = {
     "creationTimestamp": "2026-01-01T00:00:00Z",
 }
 SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
+PAUSE = """
+    with terminator.pause_before_submission():
+        print_line('ready')
+        time.sleep(600)
+"""
 
 
 @dataclass
@@ -298,7 +303,7 @@ def test_before_another_attempt_exists_a_signal_creates_none_and_retains_the_int
 
 
 def test_a_signal_before_the_next_attempt_ends_the_process_at_once(api):
-    after = f"{AFTER_AN_INTERRUPTION}print_line('ready'); terminator.pause_before_submission(600); {CREATE}"
+    after = f"{AFTER_AN_INTERRUPTION}{PAUSE}    {CREATE}"
     code, output = terminate(start_launcher(api.url, after=after))
     assert code == 143
     assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
@@ -306,7 +311,7 @@ def test_a_signal_before_the_next_attempt_ends_the_process_at_once(api):
 
 
 def test_a_signal_just_before_the_pause_ends_the_process_at_once(api):
-    after = f"terminator.begin_submission(); {SIGNAL}; terminator.pause_before_submission(600)"
+    after = f"terminator.begin_submission(); {SIGNAL}{PAUSE}"
     code, output = terminate(start_launcher(api.url, after=after, ready=False), None)
     assert code == 143
     assert "SIGTERM: no further TrainJob was created" in output

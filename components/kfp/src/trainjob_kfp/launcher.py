@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -150,8 +151,9 @@ def launch(
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
                 reference, outcome = step.attempt()
                 while resubmission := plan_resubmission(reference, outcome, interruption_retries, attempts):
-                    print_line(resubmission.notice)
-                    terminator.pause_before_submission(resubmission.pause)
+                    with terminator.pause_before_submission():
+                        print_line(resubmission.notice)
+                        time.sleep(resubmission.pause)
                     reference, outcome = step.attempt(resubmission)
     outcome.raise_for_failure()
     return outcome

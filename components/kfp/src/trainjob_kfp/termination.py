@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -94,16 +94,17 @@ class Terminator:
         self._name = self._namespace = ""
         self._uid, self._may_have_ended, self._has_ended = None, False, False
 
-    def pause_before_submission(self, seconds: float) -> None:
-        """Sleep before another attempt, and end the process at once on a signal.
+    @contextlib.contextmanager
+    def pause_before_submission(self) -> Iterator[None]:
+        """Return a context manager for the time between two attempts.
 
-        The last attempt's TrainJob has ended and is retained.
+        The last attempt's TrainJob has ended and is retained. A signal ends the process at once.
         """
         self.begin_submission()
         self._is_paused = True
         if self._pending_signal is not None:
             self._exit("no further TrainJob was created")
-        time.sleep(seconds)
+        yield
         self._is_paused = False
 
     def note_creation(self, name: str, namespace: str) -> None:
