@@ -93,7 +93,7 @@ def _build(source: Path, folder: Path) -> int:
     for name in _list_missing(folder):
         begin, finished = time.monotonic(), folder / "bin" / name
         partial = finished.with_name(f".{name}")  # an interrupted build leaves no partial program under the real name
-        command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(partial)]
+        command = ["go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(partial)]
         print(f"building {name}", end=" ", flush=True)
         if subprocess.run([*command, PROGRAMS[name]], cwd=source).returncode:
             return 1
