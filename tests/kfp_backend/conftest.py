@@ -74,13 +74,7 @@ def start(backend, kfp_client, tmp_path):
 
     def start(pipeline, arguments=None, *, cache: bool = False, code: str = "image") -> PipelineRun:
         package, name = tmp_path / f"{pipeline.name}.yaml", pipeline.name.replace("-", "_")
-        image = {"TRAINJOB_KFP_IMAGE": IMAGE_WITHOUT_CODE} if code == "configmap" else {}
-        subprocess.run(
-            [sys.executable, "-c", COMPILE, name, package],
-            env={**os.environ, "TRAINJOB_KFP_CODE": code, **image},
-            cwd=ROOT,
-            check=True,
-        )
+        compile_pipeline([sys.executable, "-c", COMPILE, name, package], code)
         return start_run(backend, kfp_client, package, arguments, cache=cache)
 
     return start
@@ -90,9 +84,15 @@ def start(backend, kfp_client, tmp_path):
 def start_example(backend, kfp_client, tmp_path):
     """Return a function that compiles an example as its page says and starts a run of it."""
 
-    def start(name: str) -> PipelineRun:
+    def start(name: str, *, code: str = "image") -> PipelineRun:
         package = tmp_path / f"{name}.yaml"
-        subprocess.run([sys.executable, example_workflow("kfp", name), "compile", package], check=True)
+        compile_pipeline([sys.executable, example_workflow("kfp", name), "compile", package], code)
         return start_run(backend, kfp_client, package)
 
     return start
+
+
+def compile_pipeline(command, code: str) -> None:
+    """Run a command that compiles a pipeline whose steps get their code from an image or a ConfigMap."""
+    image = {"TRAINJOB_KFP_IMAGE": IMAGE_WITHOUT_CODE} if code == "configmap" else {}
+    subprocess.run(command, env={**os.environ, "TRAINJOB_KFP_CODE": code, **image}, cwd=ROOT, check=True)

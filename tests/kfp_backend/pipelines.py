@@ -48,6 +48,16 @@ def failing():
     train(image="busybox", command=["sh", "-c", "echo the data has no column label >&2; exit 3"])
 
 
+@dsl.pipeline(name="failing-twice")
+def failing_twice():
+    train(image="busybox", command=["sh", "-c", "echo no memory on this GPU >&2; exit 3"], attempts=2)
+
+
+@dsl.pipeline(name="absent-secret")
+def absent_secret():
+    initialize_model(storage_uri="hf://demo/tiny-llama", workspace="shared", secret="absent")
+
+
 @dsl.pipeline(name="absent-model")
 def absent_model():
     initialize_model(storage_uri="hf://demo/absent", workspace="shared")
@@ -77,6 +87,12 @@ def terminated():
 def terminated_with_cleanup():
     with dsl.ExitHandler(cleanup()):
         train(**WAITING)
+
+
+@dsl.pipeline(name="terminated-with-cleanup-keep")
+def terminated_with_cleanup_keep():
+    with dsl.ExitHandler(cleanup()):
+        train(**WAITING, on_kill="keep")
 
 
 @dsl.pipeline(name="settings")

@@ -11,9 +11,10 @@ pytestmark = [pytest.mark.timeout(600, func_only=True), pytest.mark.torchtune, p
 SECONDS = 500.0
 
 
-def test_the_demo_chain_exports_a_model(start_example):
+@pytest.mark.parametrize("code", ["image", "configmap"])
+def test_the_demo_chain_exports_a_model(start_example, code):
     """Each step has its TrainJob, and the store has the loss chart of the training."""
-    run = start_example("tickets_llm")
+    run = start_example("tickets_llm", code=code)
     assert run.wait_until_ended(SECONDS)["status"]["phase"] == "Succeeded"
     tasks = sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in run.list_trainjobs())
     assert tasks == ["export-model", "fine-tune", "initialize-dataset", "initialize-model"]

@@ -18,9 +18,11 @@ def is_training(job) -> bool:
 
 
 @pytest.mark.parametrize(
-    "pipeline", [pipelines.terminated, pipelines.terminated_with_cleanup], ids=["plain", "cleanup"]
+    "pipeline",
+    [pipelines.terminated, pipelines.terminated_with_cleanup, pipelines.terminated_with_cleanup_keep],
+    ids=["plain", "cleanup", "cleanup and keep"],
 )
-def test_terminating_a_run_deletes_its_trainjob(start, backend, evidence, pipeline):
+def test_terminating_a_run_deletes_its_trainjob(start, backend, pipeline):
     run = start(pipeline)
     job = run.wait_for_trainjob(is_training)
     begin = time.monotonic()
@@ -32,7 +34,6 @@ def test_terminating_a_run_deletes_its_trainjob(start, backend, evidence, pipeli
     hooks = {node["name"]: node["phase"] for node in workflow["status"]["nodes"].values() if ".onExit" in node["name"]}
     print(f"{pipeline.name}: Workflow {workflow['status']['phase']}, exit task {json.dumps(hooks, indent=2)}")
     assert workflow["status"]["phase"] == "Failed"
-    evidence("kfp_backend_terminations", row=pipeline.name, seconds=round(seconds, 1))
 
 
 def test_a_lost_pod_is_replaced_and_adopts(start, backend):
@@ -62,11 +63,13 @@ def read_started_log(run, pod) -> str:
     ("pipeline", "reasons"),
     [
         (pipelines.failing, ["The step failed:", "exit code 3", "log: the data has no column label"]),
+        (pipelines.failing_twice, ["attempt 2 of 2 starts in 10 s", "log: no memory on this GPU"]),
+        (pipelines.absent_secret, ["the pod has no credentials of the Secret absent: it does not exist"]),
         (pipelines.absent_model, ["The step failed:", "model demo/absent is not on the hub"]),
         (pipelines.absent_claim, ["The step failed:", 'persistentvolumeclaim "absent" not found']),
         (pipelines.absent_namespace, ["The cluster could not be used for this step:", "in namespace absent"]),
     ],
-    ids=["exit code", "model", "claim", "namespace"],
+    ids=["exit code", "two attempts", "secret", "model", "claim", "namespace"],
 )
 def test_a_failure_has_its_reason_in_the_log(start, pipeline, reasons):
     """Both the log of the step and the artifact `executor-logs` have the reason, and no other output is stored."""

@@ -10,8 +10,8 @@ from tests.kfp_backend import pipelines
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})")
 
 
-def test_the_parts_of_a_step_are_measured(start, backend, evidence):
-    """The parts are in order, and the component needs less time than the rest of the run."""
+def test_the_parts_of_a_step_are_measured(start, backend):
+    """The parts are in order; their times are printed."""
     run = start(pipelines.one_second)
     workflow = run.wait_until_ended()
     assert workflow["status"]["phase"] == "Succeeded"
@@ -40,10 +40,6 @@ def test_the_parts_of_a_step_are_measured(start, backend, evidence):
         print(f"{(moment - begin).total_seconds():6.2f} s {name.format(created=created.time())}")
     print(f"Workflow: {workflow['status']['startedAt']} to {workflow['status']['finishedAt']}")
     assert [moment for _, moment in times] == sorted(moment for _, moment in times)
-    moments = dict(times)
-    start_of_ours = (moments["the TrainJob is created"] - moments["the component starts"]).total_seconds()
-    end_of_ours = moments["KFP's launcher uploads the outputs"] - moments["the TrainJob is complete"]
-    evidence("kfp_backend_overhead", row="one step", start=start_of_ours, end=end_of_ours.total_seconds())
 
 
 def first_time(file, text: str = "") -> datetime:

@@ -28,7 +28,7 @@ from trainjob_kfp.code_configmap import build_code_configmap, configmap_name, pa
 HERE = Path(__file__).resolve().parent
 ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 ENVIRONMENT = {"TRAINJOB_KFP_CODE": "configmap", "TRAINJOB_KFP_IMAGE": "python-with-kfp"}
-# Argo stores a step's command about ten times in the Workflow: docs/reference/components.md.
+# Argo stores a step's command ten times (tests/kfp_backend/test_runs.py), and a step may add 20 kB to the Workflow.
 MAX_ADDED_BYTES = 2_000
 
 
@@ -174,6 +174,8 @@ def test_without_an_image_the_python_image_installs_the_cores_requirements():
     assert re.search(r"pip install .*'kfp==2\.\d+\.\d+' '--no-deps'", command[2])
     assert re.search(r"'kubernetes[<>=,\d]+' 'pydantic[<>=.\d]+' 'pyyaml[<>=.\d]+'", command[2])
     assert "trainjob" not in command[2]
+    [plain] = load_containers((HERE / "golden" / "train.yaml").read_text("utf-8"))
+    assert sum(map(len, command)) - sum(map(len, plain["command"])) < MAX_ADDED_BYTES
 
 
 @pytest.mark.parametrize(

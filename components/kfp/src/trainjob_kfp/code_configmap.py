@@ -17,6 +17,7 @@ import functools
 import hashlib
 import inspect
 import lzma
+import re
 import sys
 from collections.abc import Iterator
 from importlib import resources
@@ -38,10 +39,13 @@ KEY = "code.zip.xz"
 # apimachinery/pkg/api/validation/objectmeta.go). A ConfigMap itself may have 1 MiB.
 _MAX_BYTES = 256 * 1024
 
+_INDENTATION = re.compile(r"(?m)(?:^|(?<= {4})) {4}")
+
 # Packages and modules that only authors, terminals and laptops use.
 _LEFT_OUT = (
     "trainjob/cli/",
     "trainjob_kfp/code_configmap.py",
+    "trainjob_kfp/code_loading.py",
     "trainjob_kfp/component_readme.py",
     "trainjob_kfp/components/",
     "trainjob_kfp/packaging.py",
@@ -96,7 +100,8 @@ def loading_program() -> str:
 
     It is the function [trainjob_kfp.code_loading.load_code][] with a call of it.
     """
-    function = minify(inspect.getsource(code_loading.load_code))
+    # Indented by one space, because each byte of a command is ten bytes of the Workflow.
+    function = _INDENTATION.sub(" ", minify(inspect.getsource(code_loading.load_code)))
     return f'{function}load_code("{configmap_name()}", "{KEY}")  # kfp-trainjob {version("kfp-trainjob")}\n'
 
 
