@@ -93,6 +93,6 @@ def start_example(backend, kfp_client, tmp_path):
 
 
 def compile_pipeline(command, code: str) -> None:
-    """Run a command that compiles a pipeline whose steps get their code from an image or a ConfigMap."""
+    """Run a command that compiles a pipeline, with `code` as in `start`."""
     image = {"TRAINJOB_KFP_IMAGE": IMAGE_WITHOUT_CODE} if code == "configmap" else {}
     subprocess.run(command, env={**os.environ, "TRAINJOB_KFP_CODE": code, **image}, cwd=ROOT, check=True)
