@@ -2,6 +2,9 @@
 
 # kfp reads the annotations immediately, so this file has no `from __future__ import annotations`.
 
+import random
+import string
+
 from kfp import dsl, kubernetes
 
 from trainjob_kfp import cleanup, initialize_model, train
@@ -41,6 +44,11 @@ def ten_steps_and_loop():
     last = _chain(10)
     with dsl.ParallelFor(items=list(range(20)), parallelism=4):
         train(**SHORT).after(last)
+
+
+@dsl.pipeline(name="long-argument")
+def long_argument():
+    train(**SHORT, args=["".join(random.Random(1).choices(string.ascii_letters, k=64_000))])
 
 
 @dsl.pipeline(name="failing")

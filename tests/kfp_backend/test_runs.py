@@ -55,8 +55,13 @@ def test_settings_of_the_task_reach_the_training(start, backend):
 @pytest.mark.parametrize("code", ["image", "configmap"])
 @pytest.mark.parametrize(
     ("pipeline", "limit"),
-    [(pipelines.short, 200_000), (pipelines.ten_steps, 1_000_000), (pipelines.ten_steps_and_loop, 1_000_000)],
-    ids=["one step", "ten steps", "ten steps and a loop of twenty"],
+    [
+        (pipelines.short, 200_000),
+        (pipelines.long_argument, 1_000_000),  # as long as a function may be
+        (pipelines.ten_steps, 1_000_000),
+        (pipelines.ten_steps_and_loop, 1_000_000),
+    ],
+    ids=["one step", "long argument", "ten steps", "ten steps and a loop of twenty"],
 )
 def test_the_workflow_fits(start, pipeline, limit, code):
     """The stored Workflow stays below the limit of Argo and etcd, and the run ends."""

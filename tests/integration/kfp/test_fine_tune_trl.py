@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import runpy
 
 import pytest
 from kfp import dsl
@@ -121,6 +122,14 @@ def test_another_reward_function_is_another_request():
 def test_a_reward_function_with_names_of_its_module_is_refused_when_the_pipeline_is_written():
     with pytest.raises(InvalidSpec, match="count_nouns is not allowed; it uses NOUNS from its module"):
         source(count_nouns)
+
+
+def test_a_function_that_is_too_long_for_a_workflow_is_refused(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text(f"def score(completions):\n    text = {'x' * 70_000!r}\n    return [len(text)]\n")
+    score = runpy.run_path(str(path))["score"]
+    with pytest.raises(InvalidSpec, match=r"source of score: 700\d\d bytes is not allowed; 64000 bytes are allowed"):
+        source(score)
 
 
 @pytest.mark.parametrize(

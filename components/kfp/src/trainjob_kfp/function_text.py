@@ -10,6 +10,9 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import function_from_source, function_source
 
+# Argo stores an argument ten times in the run's Workflow, which may have 1 MiB (Argo 4.0, KFP 2.17).
+_MAX_SOURCE_BYTES = 64_000
+
 
 def source(function: Callable[..., Any]) -> str:
     """Return the source text of a function, to pass it to a component.
@@ -24,9 +27,13 @@ def source(function: Callable[..., Any]) -> str:
 
     Raises:
         InvalidSpec: the function cannot be sent: a lambda, a method, a closure, a function that uses names of its
-            module, or a function without source.
+            module, a function without source, or one with more than 64 kB.
     """
-    return function_source(function)
+    text = function_source(function)
+    if (size := len(text.encode())) > _MAX_SOURCE_BYTES:
+        rule = f"{_MAX_SOURCE_BYTES} bytes are allowed, because Argo stores it ten times in an object of at most 1 MiB"
+        raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", rule))
+    return text
 
 
 def parse_reward_functions(given: Sequence[str]) -> list[Callable[..., Any] | str]:
