@@ -213,7 +213,7 @@ def test_an_owner_that_is_added_during_the_change_is_not_lost(cluster, job, owne
         return [*(found["metadata"].get("ownerReferences") or []), owners["Workflow"]]
 
     change_owners(cluster, job, add_workflow)
-    assert len(calls) == 2
+    assert len(calls) > 1  # more, if a controller has changed the status meanwhile
     assert owner_names(cluster, job) == [owners["ConfigMap"]["name"], owners["Workflow"]["name"]]
 
 
