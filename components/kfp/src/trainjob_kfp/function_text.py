@@ -10,7 +10,7 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import function_from_source, function_source
 
-# Argo stores an argument ten times in the run's Workflow, which may have 1 MiB (Argo 4.0, KFP 2.17).
+# Argo stores an argument twelve times in the run's Workflow, which may have 1 MiB (Argo 4.0, KFP 2.17).
 _MAX_SOURCE_BYTES = 64_000
 
 
@@ -31,7 +31,7 @@ def source(function: Callable[..., Any]) -> str:
     """
     text = function_source(function)
     if (size := len(text.encode())) > _MAX_SOURCE_BYTES:
-        rule = f"{_MAX_SOURCE_BYTES} bytes are allowed, because Argo stores it ten times in an object of at most 1 MiB"
+        rule = f"{_MAX_SOURCE_BYTES} bytes are allowed, because Argo stores it twelve times in a Workflow of 1 MiB"
         raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", rule))
     return text
 
