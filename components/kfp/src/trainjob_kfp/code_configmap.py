@@ -21,9 +21,8 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import resources
-from importlib.abc import Traversable
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -31,6 +30,9 @@ from trainjob.errors import TrainJobError
 from trainjob.minify import minify
 from trainjob.packing import create_zip
 from trainjob_kfp import code_loading
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 KEY = "code.zip.xz"
 """Key of the code in the ConfigMap: a zip file of Python modules, compressed with xz."""
