@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One run, found by its ID."""
+    """A run, found by its ID."""
 
     backend: KfpBackend
     kfp: Any

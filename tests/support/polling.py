@@ -9,8 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """Return the first true result of `condition`; fail after the deadline."""
+def wait_until(condition: Callable[[], T | None], seconds: float = 60.0, *, interval: float = 0.05) -> T:
+    """Return the first true result of `condition`, or fail after the deadline.
+
+    The interval between two calls is in seconds, too.
+    """
     deadline = time.monotonic() + seconds
     while True:
         result = condition()
@@ -18,4 +21,4 @@ def wait_until(condition: Callable[[], T | None], seconds: float = 60.0) -> T:
             return result
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition was not met within {seconds} s")
-        time.sleep(0.05)
+        time.sleep(interval)

@@ -40,12 +40,12 @@ pytestmark = pytest.mark.timeout(7200)
 RUNS, CONCURRENT_RUNS = int(os.environ.get("TERMINATIONS_RUNS", "100")), 8
 ON_KILL = ("delete", "keep", "keep_on_drain")
 TTL_SECONDS = 20  # as dsl.PipelineConfig(ttl_seconds_after_failure=20) sets it
-SECONDS = 300.0
+SECONDS, POLL_SECONDS = 300.0, 0.5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run and the moment of its disturbance.
+    """A run and the moment of its disturbance.
 
     Attributes:
         name: name of the run.
@@ -170,18 +170,12 @@ def wait_for_end(run: PipelineRun, created: CreatedTrainJobs) -> str:
     if phase == "Succeeded":
         run.client.delete("Workflow", NAMESPACE, run.name)
     run.client.wait_until_deleted("Workflow", NAMESPACE, run.name, seconds=SECONDS)
-    wait_until(lambda: not any(map(is_active, run.list_trainjobs())) or pause(), 60)
+    wait_until(lambda: not any(map(is_active, run.list_trainjobs())), 60, interval=POLL_SECONDS)
     if run.list_trainjobs():
         return "ended"
     if run not in created:
         return "none"
     return "cleanup" if cleaned_up else "owner" if remaining else "launcher"
-
-
-def pause() -> bool:
-    """Sleep between two requests of a poll, and return False."""
-    time.sleep(0.5)
-    return False
 
 
 def disturb_all(plane: tuple, plans: list[Plan], folder, disturb: Callable[[PipelineRun, Plan], str]) -> list[str]:
@@ -230,7 +224,7 @@ def test_runs_that_lose_a_pod_leave_no_active_trainjob(plane, created, random_nu
     ]
 
     def lose_pod(run: PipelineRun, plan: Plan) -> str:
-        wait_until(lambda: run.list_container_pids(launcher_node(run.name), "main") or pause(), SECONDS)
+        wait_until(lambda: run.list_container_pids(launcher_node(run.name), "main"), SECONDS, interval=POLL_SECONDS)
         time.sleep(plan.moment)
         pod = run.list_launcher_pods().get(launcher_node(run.name))
         kill_launcher(run)

@@ -24,7 +24,7 @@ ARGO_RULES = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One run of a pipeline, whose training runs until the test finishes it."""
+    """A run of a pipeline, whose training runs until the test finishes it."""
 
     name: str
     client: Client

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import threading
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
@@ -30,9 +29,7 @@ SECONDS = 2.0  # instead of 60, for which a refused list is repeated
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
         server.accepted_tokens = {"old"}
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

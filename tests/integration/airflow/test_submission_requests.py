@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -102,13 +101,11 @@ def test_no_two_runs_of_the_same_id_have_a_new_run_key_if_they_start_seconds_apa
 def proxy(laptop, monkeypatch):
     """Yield a proxy that counts the requests of the default connection."""
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         kubeconfig = json.loads(laptop.kubeconfig.read_text())
         kubeconfig["clusters"][0]["cluster"] = {"server": server.url}
         extra = {"kube_config": json.dumps(kubeconfig), "namespace": "default"}
         monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

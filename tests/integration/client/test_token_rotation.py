@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,9 +33,7 @@ FORBIDDEN = b'{"kind": "Status", "code": 403, "reason": "Forbidden", "message": 
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
         server.accepted_tokens = {"old"}
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

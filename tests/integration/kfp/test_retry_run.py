@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -28,9 +27,7 @@ launcher.launch(step, key=RunKey("kfp", "tickets-x7d2k", "tune", sys.argv[1]))
 @pytest.fixture
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

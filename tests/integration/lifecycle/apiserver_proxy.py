@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,7 @@ _UNAUTHORIZED = b'{"kind": "Status", "code": 401, "reason": "Unauthorized", "mes
 
 
 class ApiServerProxy(ThreadingHTTPServer):
-    """An HTTP server that forwards to a laptop cluster's API server.
+    """An HTTP server that forwards to a laptop cluster's API server; a context manager.
 
     Attributes:
         responses: (status code, body) by path, or by method and path.
@@ -47,6 +48,14 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.streams: set[Any] = set()
         self.admin_token = json.loads(laptop.kubeconfig.read_text())["users"][0]["user"]["token"]
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> ApiServerProxy:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     def end_streams(self) -> None:
         """End the open watches.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 
 import pytest
 
@@ -51,9 +50,7 @@ def test_an_exception_of_before_create_prevents_the_creation(cluster, unique):
 @pytest.fixture
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def kubeconfig_through(laptop, proxy):

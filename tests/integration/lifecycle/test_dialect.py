@@ -45,9 +45,7 @@ FORBIDDEN, NO_PAGE, UNAVAILABLE = (403, b""), (404, b"404 page not found\n"), (5
 @pytest.fixture
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

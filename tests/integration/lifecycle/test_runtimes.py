@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 
@@ -87,9 +86,7 @@ def submit_step(cluster, namespace, unique):
 @pytest.fixture
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from datetime import timedelta
 
 import pytest
@@ -25,9 +24,7 @@ LIST, CREATE, LIST_PODS = f"GET {TRAINJOBS}", f"POST {TRAINJOBS}", f"GET {PODS}"
 @pytest.fixture
 def proxy(laptop):
     with ApiServerProxy(laptop) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

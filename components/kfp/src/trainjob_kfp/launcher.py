@@ -170,7 +170,7 @@ class _Callbacks:
 
 @dataclass(frozen=True)
 class _StepRun:
-    """One run of a step, which consists of one or several attempts; see [launch][]."""
+    """Attempts of a step within a launcher; see [launch][]."""
 
     request: Step | TrainJob | TrainJobManifest
     context: _LauncherContext

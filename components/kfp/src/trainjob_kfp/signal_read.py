@@ -1,4 +1,4 @@
-"""One read of the API server that a signal handler requests."""
+"""Read of the API server that a signal handler requests."""
 
 from __future__ import annotations
 
