@@ -167,8 +167,13 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow.in|*/docs.in|*/trl.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
-	  case $$file in */launcher-kfp.in) more=--no-deps;; *) more=;; esac; \
+	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in \
+	    */launcher-kfp.in) more=--no-deps;; \
+	    */airflow-3.1.in) more="--exclude-newer 2026-03-12";; \
+	    */airflow-3.2.in) more="--exclude-newer 2026-05-30";; \
+	    *) more=;; \
+	  esac; \
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes $$more --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
