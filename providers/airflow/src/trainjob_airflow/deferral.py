@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from airflow.sdk import conf
+from trainjob_airflow.version_compat import conf
 
 MIN_TRIGGER_SECONDS = 15.0
 """Minimum time in seconds between the start of a scheduled task's trigger and its event.

@@ -15,6 +15,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainjob_airflow.version_compat import get_task_state_store, run_request
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -60,7 +62,7 @@ class StoredPositions:
 
         if self._task_instance is None:
             return LogPositions("")
-        values = await asyncio.to_thread(_request_xcom, "get_one", self._task_instance)
+        values = await run_request(_request_xcom, "get_one", self._task_instance)
         log_id = _get_log_id(self._task_instance, self._reference)
         self._positions = LogPositions.from_dict(values, log_id, time.time())
         self._are_stored = values is not None
@@ -79,7 +81,7 @@ class StoredPositions:
             await self._store_before_exit()
         elif kind is None and self._are_stored:
             await self._wait_for_request()
-            await asyncio.to_thread(_request_xcom, "delete", self._task_instance)
+            await run_request(_request_xcom, "delete", self._task_instance)
 
     def _on_change(self) -> None:
         self._changed = True
@@ -104,9 +106,7 @@ class StoredPositions:
 
     async def _store(self, values: dict[str, Any]) -> None:
         self._are_stored = True
-        self._request = asyncio.ensure_future(
-            asyncio.to_thread(_request_xcom, "set", self._task_instance, value=values)
-        )
+        self._request = asyncio.ensure_future(run_request(_request_xcom, "set", self._task_instance, value=values))
         await asyncio.shield(self._request)  # a request that was sent must not be cancelled
 
     async def _wait_for_request(self) -> None:
@@ -116,15 +116,13 @@ class StoredPositions:
 
     async def _store_before_exit(self) -> None:
         """Store the positions after the last line, if a line was written."""
-        from airflow.sdk.execution_time.xcom import XCom
-
         if self._request is None and not self._changed:
             return
         try:
             async with _responses.received():
                 await self._wait_for_request()
                 values = self._positions.to_dict(is_exact=True)
-                request = XCom.aset(XCOM_KEY, values, **_identify(self._task_instance))
+                request = run_request(_request_xcom, "set", self._task_instance, value=values)
                 await asyncio.wait_for(request, _SECONDS_BEFORE_EXIT)
         except Exception:
             _LOGGER.debug("The XCom %r could not be written", XCOM_KEY, exc_info=True)
@@ -134,7 +132,8 @@ class _Responses:
     """Responses of Airflow in a triggerer that stops.
 
     Such a triggerer ends its reader of responses before it cancels the triggers. Its supervisor still processes their
-    requests until the process has exited (Airflow 3.3.2, `TriggerRunner.arun` and `WatchedSubprocess.kill`).
+    requests until the process has exited (Airflow 3.3.2, `TriggerRunner.arun` and `WatchedSubprocess.kill`). In
+    Airflow 3.1 there is no such reader, because each request reads its own response.
     """
 
     def __init__(self) -> None:
@@ -147,7 +146,8 @@ class _Responses:
         from airflow.sdk.execution_time import task_runner
 
         comms: Any = task_runner.SUPERVISOR_COMMS
-        if comms._reader_task.done():  # noqa: SLF001 - has no public name
+        reader = getattr(comms, "_reader_task", None)
+        if reader is not None and reader.done():
             await comms.start_reader()
             self._reader = comms._reader_task  # noqa: SLF001
         self._waiting += 1
@@ -189,13 +189,17 @@ def load_positions(context: Context, reference: JobReference) -> LogPositions:
     """Return the positions that another worker has stored in this try of the task."""
     from trainjob.client import LogPositions
 
-    values = None
-    with contextlib.suppress(Exception):  # the log then starts again
-        values = context["task_state_store"].get(STATE_STORE_KEY)
+    values, store = None, get_task_state_store(context)
+    if store is not None:
+        with contextlib.suppress(Exception):  # the log then starts again
+            values = store.get(STATE_STORE_KEY)
     return LogPositions.from_dict(values, _get_log_id(context["ti"], reference), time.time())
 
 
 def store_positions(context: Context, positions: LogPositions) -> None:
     """Store the positions for the next worker of this try, after the last line was written."""
+    store = get_task_state_store(context)
+    if store is None:
+        return
     with contextlib.suppress(Exception):  # the log then starts again
-        context["task_state_store"].set(STATE_STORE_KEY, positions.to_dict(is_exact=True))
+        store.set(STATE_STORE_KEY, positions.to_dict(is_exact=True))

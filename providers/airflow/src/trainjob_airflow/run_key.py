@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import conf
-
 from trainjob.errors import InvalidSpec, Problem
+from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

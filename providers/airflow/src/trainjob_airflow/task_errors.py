@@ -23,10 +23,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError
-
 from trainjob import errors
 from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob_airflow.version_compat import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferralError,
+    get_retry_policy,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -80,11 +84,11 @@ def will_retry(context: Context, error: Exception) -> bool:
     """
     if isinstance(error, AirflowFailException | AirflowSkipException):
         return False
-    from airflow.sdk.definitions.retry_policy import RetryAction
-
     ti = context["ti"]
-    policy = context["task"].retry_policy
+    policy = get_retry_policy(context)
     if policy is not None:
+        from airflow.sdk.definitions.retry_policy import RetryAction
+
         decision = policy.evaluate(exception=error, try_number=ti.try_number, max_tries=ti.max_tries, context=context)
         if decision.action is RetryAction.FAIL:
             return False

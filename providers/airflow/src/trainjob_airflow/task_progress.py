@@ -7,6 +7,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from trainjob_airflow.version_compat import run_request
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -166,7 +168,7 @@ class ProgressPublisher:
         """Write the newest values until there are no changes for some seconds."""
         while self._has_changed and not self._has_ended:
             self._has_changed = False
-            await asyncio.to_thread(_write_xcom, self._task_instance, self._progress.xcom_value())
+            await run_request(_write_xcom, self._task_instance, self._progress.xcom_value())
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(end.wait(), _WRITE_INTERVAL_SECONDS)
         self._writing = self._end = None

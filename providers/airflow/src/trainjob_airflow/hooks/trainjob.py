@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from trainjob.errors import NoClusterConfigured, TrainJobError
+from trainjob_airflow.version_compat import AirflowNotFoundException, run_request
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster, Connection
@@ -112,19 +112,11 @@ class TrainJobHook(BaseHook):
         return connection_from_extra(extra)
 
     async def read_connection_async(self) -> Connection:
-        """Return the same as [read_connection][], read asynchronously; for triggers.
+        """Return the same as [read_connection][], without blocking the event loop; for triggers.
 
-        A synchronous read would block or deadlock the triggerer's event loop.
+        Airflow's own asynchronous read blocks the event loop while it masks secrets, before Airflow 3.3.2.
         """
-        from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-
-        if self.kubernetes_conn_id is None:
-            return connection_from_extra({})
-        try:
-            extra = await get_async_extra_dejson(await get_async_connection(self.kubernetes_conn_id))
-        except AirflowNotFoundException:
-            extra = self._extra_if_missing()
-        return connection_from_extra(extra)
+        return await run_request(self.read_connection)
 
     def _extra_if_missing(self) -> dict[str, Any]:
         """Return an empty extra if the missing connection is the default one; raise otherwise.

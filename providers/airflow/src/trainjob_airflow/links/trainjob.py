@@ -58,7 +58,7 @@ LINKS: Sequence[_TemplateLink] = (TrainJobLink(), TrainJobPodsLink(), TrainJobLo
 
 def read_link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
     """Return the link templates of a connection by field; none without a connection."""
-    from airflow.sdk.exceptions import AirflowNotFoundException
+    from trainjob_airflow.version_compat import AirflowNotFoundException
 
     if kubernetes_conn_id is None:
         return {}

@@ -11,12 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowRescheduleException,
-    AirflowTaskTimeout,
-)
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, Problem
@@ -28,6 +22,12 @@ from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_tem
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event
 from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
+from trainjob_airflow.version_compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowTaskTimeout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from trainjob_airflow.version_compat import get_task_state_store
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,9 +36,9 @@ def submit_for_task(
     An earlier TrainJob is adopted if it runs, or if it has succeeded since the task was last cleared. Otherwise a new
     attempt is created. The run key identifies the TrainJob in the cluster.
 
-    Airflow's task state store also has a record of the TrainJob, which survives retries, crashes and clears. With it,
-    the TrainJob is found even if the run key or the namespace has changed, for example after a change of `[api]
-    base_url`. Airflow's UI and API show the record from the TrainJob's creation on.
+    The task state store of Airflow 3.3 also has a record of the TrainJob, which survives retries, crashes and clears.
+    With it, the TrainJob is found even if the run key or the namespace has changed, for example after a change of
+    `[api] base_url`. Airflow's UI and API show the record from the TrainJob's creation on.
 
     Args:
         context: context of the task.
@@ -92,10 +94,14 @@ def load_reference(context: Context) -> JobReference | None:
 def _read_row(context: Context) -> Any:
     """Return the row in the task state store; None if there is no row.
 
-    If the store can't be read, an empty dict is returned, because there may be a row.
+    If the store can't be read or does not exist, an empty dict is returned, because an earlier process may have
+    submitted the task.
     """
+    store = get_task_state_store(context)
+    if store is None:
+        return {}
     try:
-        return context["task_state_store"].get(STATE_STORE_KEY)
+        return store.get(STATE_STORE_KEY)
     except Exception:
         logging.getLogger(__name__).warning(
             "The TrainJob of an earlier try is looked up by its run key only: Airflow's task state store can't be read",
@@ -117,8 +123,11 @@ def _store_reference(context: Context, reference: JobReference) -> None:
 
     A failed write is only logged as a warning, because the TrainJob exists by now and carries its run key.
     """
+    store = get_task_state_store(context)
+    if store is None:
+        return
     try:
-        context["task_state_store"].set(STATE_STORE_KEY, {name: getattr(reference, name) for name in _STORED_FIELDS})
+        store.set(STATE_STORE_KEY, {name: getattr(reference, name) for name in _STORED_FIELDS})
     except Exception:
         logging.getLogger(__name__).warning(
             "The TrainJob is not recorded in Airflow: its task state store can't be written", exc_info=True

@@ -18,6 +18,7 @@ from fastapi import Depends
 from sqlalchemy import select
 
 from trainjob_airflow.task_progress import PROGRESS_KEY
+from trainjob_airflow.version_compat import get_team_names
 
 CurrentUser = Annotated[Any, Depends(get_user)]
 """User of a request. A request without valid credentials is refused with 401."""
@@ -35,7 +36,7 @@ def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEnt
     wanted = set(dag_ids)
     with create_session() as session:
         known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted))))
-        teams = DagModel.get_dag_id_to_team_name_mapping(list(known), session=session)
+        teams = get_team_names(known, session)
     manager = get_auth_manager()
     return {
         dag_id

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from airflow.sdk import conf
-
 from trainjob.client import Cluster
 from trainjob.errors import (
     ClusterUnreachable,
@@ -21,6 +19,7 @@ from trainjob.errors import (
     Unauthorized,
 )
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
     from trainjob.client import Connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from airflow.sdk.plugins_manager import AirflowPlugin
+from trainjob_airflow.version_compat import AirflowPlugin
 
 _PREFIX = "/trainjob"
 _DESTINATIONS = {

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, XComArg
 from airflow.sdk.bases.sensor import PokeReturnValue
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    AirflowSkipException,
-    AirflowTaskTimeout,
-)
 
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, Problem, TrainJobError, WaitTimeout
 from trainjob_airflow.deferral import deferrable_by_default
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.run_key import check_run_key_fields, create_job_selector
 from trainjob_airflow.task_errors import error_from_event
+from trainjob_airflow.version_compat import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

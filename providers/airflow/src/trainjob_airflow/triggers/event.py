@@ -105,8 +105,8 @@ class TrainJobEventTrigger(BaseEventTrigger):
     in between, and not again for the others. An event is fired twice if the triggerer is killed within about 5 s after
     the first time.
 
-    A watcher that belongs to several assets keeps no record. It fires no event for a TrainJob that becomes complete
-    while no triggerer runs.
+    A watcher that belongs to several assets keeps no record. Neither does a watcher with Airflow 3.1 or 3.2, which have
+    no state store. Without a record, no event is fired for a TrainJob that becomes complete while no triggerer runs.
     """
 
     def __init__(
@@ -128,6 +128,8 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 does.
         """
         super().__init__()  # type: ignore[no-untyped-call]
+        if not hasattr(self, "asset_state_store"):  # Airflow 3.1 and 3.2
+            self.asset_state_store = None
         self.namespace, self.label_selector, self.name_prefix = namespace, label_selector, name_prefix
         self.kubernetes_conn_id = kubernetes_conn_id
 

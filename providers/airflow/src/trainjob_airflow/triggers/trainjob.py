@@ -131,6 +131,7 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.manifest import labels
         from trainjob.status import derive_verdict
         from trainjob_airflow.termination import was_handed_over
+        from trainjob_airflow.version_compat import run_request
 
         cluster, reference = await self._cluster(), self._reference()
         found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
@@ -138,7 +139,7 @@ class TrainJobTrigger(BaseTrigger):
             self.log.info("TrainJob %s is retained because it has ended", reference)
             return
         is_ours = found is None or labels.get_adoption_time(found) == reference.adopted_at
-        if is_ours and self.task_instance and await asyncio.to_thread(was_handed_over, self.task_instance):
+        if is_ours and self.task_instance and await run_request(was_handed_over, self.task_instance):
             self.log.info(
                 "TrainJob %s continues: its task is still deferred, or Airflow does not report the task's state",
                 reference,

@@ -1,0 +1,113 @@
+"""Names of Airflow that the supported versions, 3.1 to 3.3, import from different modules or do not have.
+
+Other modules import these names from here. `apache-airflow-providers-common-compat` offers some of them too, but
+`TaskDeferralError` is in none of its versions for Airflow 3.1 and 3.3 (1.14.0, 1.23.0). This module is imported when a
+DAG file is parsed, so it imports only what Airflow has loaded by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+try:
+    from airflow.sdk import conf
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowRescheduleException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferralError,
+        TaskDeferred,
+    )
+    from airflow.sdk.plugins_manager import AirflowPlugin
+except ImportError:  # Airflow 3.1
+    from airflow.configuration import conf  # type: ignore[assignment]
+    from airflow.exceptions import (  # type: ignore[attr-defined, no-redef]
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowRescheduleException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferralError,
+        TaskDeferred,
+    )
+    from airflow.plugins_manager import AirflowPlugin  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from airflow.sdk import Context
+    from sqlalchemy.orm import Session
+
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowPlugin",
+    "AirflowRescheduleException",
+    "AirflowSensorTimeout",
+    "AirflowSkipException",
+    "AirflowTaskTimeout",
+    "TaskDeferralError",
+    "TaskDeferred",
+    "conf",
+    "get_retry_policy",
+    "get_task_state_store",
+    "get_team_names",
+    "run_request",
+]
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+async def run_request(
+    request: Callable[_Parameters, _Result], *arguments: _Parameters.args, **keywords: _Parameters.kwargs
+) -> _Result:
+    """Run a function that sends requests to Airflow, on a thread; for triggers.
+
+    In a trigger of Airflow 3.1, a request is a coroutine of the triggerer's event loop, also on a thread. A plain
+    `asyncio.to_thread` would run it in another loop, which fails. The coroutine must not be cancelled either: its
+    response would be taken for the response to the next request of the triggerer, which then exits (Airflow 3.1.8,
+    `TriggerCommsDecoder`). So a cancelled caller ends at once, and the request continues.
+
+    Args:
+        request: the function. Code in it may block.
+        *arguments: positional arguments of the function.
+        **keywords: keyword arguments of the function.
+
+    Raises:
+        Exception: whatever the function raises.
+    """
+    from asgiref.sync import sync_to_async
+
+    call = sync_to_async(request, thread_sensitive=False)(*arguments, **keywords)
+    return await asyncio.shield(asyncio.ensure_future(call))
+
+
+def get_task_state_store(context: Context) -> Any:
+    """Return the task's state store; None with Airflow 3.1 and 3.2, which have none."""
+    return context.get("task_state_store")
+
+
+def get_retry_policy(context: Context) -> Any:
+    """Return the task's retry policy; None if it has none, as always with Airflow 3.1 and 3.2."""
+    return getattr(context["task"], "retry_policy", None)
+
+
+def get_team_names(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:
+    """Return the names of the DAGs' teams by DAG ID.
+
+    Airflow 3.1 has no query for several DAGs, so each DAG has one.
+    """
+    from airflow.models.dag import DagModel
+
+    if hasattr(DagModel, "get_dag_id_to_team_name_mapping"):
+        return DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session)
+    return {dag_id: DagModel.get_team_name(dag_id, session=session) for dag_id in dag_ids}
