@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.models.dagrun import DagRun
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.utils.types import DagRunType
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from tests.support.polling import wait_until
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
 from trainjob_airflow.run_key import get_run_key, is_new_run_key
+from trainjob_airflow.version_compat import TaskDeferred
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
