@@ -14,7 +14,7 @@ AIRFLOW_VERSION = tuple(map(int, __version__.split(".")[:2]))
 try:
     from airflow.serialization.serialized_objects import DagSerialization
 except ImportError:  # Airflow 3.1
-    from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization  # type: ignore[assignment]
+    from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization  # type: ignore[assignment, attr-defined]
 
 __all__ = [
     "AIRFLOW_VERSION",

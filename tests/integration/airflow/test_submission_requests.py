@@ -147,6 +147,15 @@ def test_every_other_start_looks_for_a_jobset_and_pods(proxy, run_after, options
     assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
 
 
+def test_a_start_without_a_state_store_logs_no_warning(proxy, run_after, caplog):
+    """Airflow 3.1 and 3.2 have no task state store."""
+    context = make_context(run_after=run_after)
+    del context["task_state_store"]
+    submit_and_defer(context)
+    assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
+    assert not [record for record in caplog.records if record.name.startswith("trainjob")]
+
+
 def test_a_first_try_with_a_stored_trainjob_looks_for_a_jobset_and_pods(proxy, run_after):
     context = make_context(run_after=run_after)
     context["task_state_store"][STATE_STORE_KEY] = {"name": "gone", "namespace": "default", "uid": "1", "attempt": 1}
