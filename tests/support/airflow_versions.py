@@ -27,6 +27,7 @@ __all__ = [
     "needs_connection_form",
     "needs_on_kill",
     "needs_retry_policy",
+    "needs_task_state_store",
 ]
 
 # docs/reference/versions.md lists what an older Airflow lacks.
@@ -37,6 +38,9 @@ needs_connection_form = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 2), reason="Airflow 3.1 does not read a connection form from the provider's metadata"
 )
 needs_on_kill = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no on_kill of triggers")
+needs_task_state_store = pytest.mark.skipif(
+    AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of tasks"
+)
 needs_asset_state_store = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of assets"
 )
