@@ -27,6 +27,7 @@ __all__ = [
     "needs_connection_form",
     "needs_on_kill",
     "needs_retry_policy",
+    "needs_start_from_trigger",
     "needs_task_state_store",
 ]
 
@@ -38,6 +39,9 @@ needs_connection_form = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 2), reason="Airflow 3.1 does not read a connection form from the provider's metadata"
 )
 needs_on_kill = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no on_kill of triggers")
+needs_start_from_trigger = pytest.mark.skipif(
+    AIRFLOW_VERSION < (3, 3), reason="the scheduler of Airflow 3.1 and 3.2 does not start tasks in the triggerer"
+)
 needs_task_state_store = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of tasks"
 )
@@ -51,9 +55,9 @@ def load_dags(folder: Path) -> Any:
     try:
         from airflow.dag_processing.dagbag import BundleDagBag
     except ImportError:  # Airflow 3.1
-        from airflow.models.dagbag import BundleDagBag as OldDagBag
+        from airflow.models.dagbag import DagBag
 
-        return OldDagBag(folder, bundle_path=folder)
+        return DagBag(folder, bundle_path=folder, include_examples=False)
     return BundleDagBag(folder, bundle_path=folder, bundle_name="tests")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.airflow_versions import needs_asset_state_store, needs_start_from_trigger
 from tests.support.standalone import Standalone, wait_for_airflow
 
 pytestmark = pytest.mark.timeout(400)
@@ -58,6 +59,7 @@ def count_stored_names(airflow):
     return len(entries[0]["value"]["told"]) if entries else None  # serialized name
 
 
+@needs_start_from_trigger
 def test_sensors_that_start_in_the_triggerer_need_no_worker_before_the_end(airflow, cluster, unique):
     run = airflow.start_run("from_trigger", name=unique)
     wait_for_airflow(lambda: {ti["state"] for ti in get_tasks(airflow, run).values()} == {"deferred"}, 60)
@@ -75,6 +77,7 @@ def test_sensors_that_start_in_the_triggerer_need_no_worker_before_the_end(airfl
     )
 
 
+@needs_asset_state_store
 def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, cluster, unique):
     labels = {"labels": {"suite": "watched"}}
     wait_for_airflow(lambda: count_stored_names(airflow) == 0, 60)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from airflow.sdk.log import redact  # type: ignore[attr-defined]
+from airflow.sdk._shared.secrets_masker import redact  # airflow.sdk.log has it only since Airflow 3.1.6
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
