@@ -75,7 +75,7 @@ def test_the_lowest_versions_of_airflow_are_those_of_the_provider():
         re.search(rf'"{project}>=(\S+)"', text)[1]
         for project in ("apache-airflow", "apache-airflow-providers-cncf-kubernetes")
     )
-    assert f"| Airflow {airflow}.0, cncf.kubernetes {kubernetes} |" in PAGE
+    assert f"| Airflow {airflow}, cncf.kubernetes {kubernetes} |" in PAGE
 
 
 @pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "demo", "providers/airflow", "components/kfp"])

@@ -54,9 +54,8 @@ DISTRIBUTIONS = (
         ("./core[local,cli]", "./laptop", "./providers/airflow"),
         ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
         ("integration/airflow",),
-        # As Airflow's constraints file: kubernetes 32, which Airflow 3.1.0 allows, fails with urllib3 2.6. uv 0.9 is
-        # younger than Airflow 3.1.0.
-        lowest_options=("--exclude-newer", "2025-10-01", "--exclude-newer-package", "uv=2025-12-01"),
+        # Two days after the release of Airflow 3.1.2, because kubernetes 32 fails with urllib3 2.6. uv is younger.
+        lowest_options=("--exclude-newer", "2025-11-08", "--exclude-newer-package", "uv=2025-12-01"),
     ),
     Distribution(
         "kfp",
