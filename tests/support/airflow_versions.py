@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def load_dags(folder: Path) -> Any:
     except ImportError:  # Airflow 3.1
         from airflow.models.dagbag import DagBag
 
+        sys.path.append(str(folder))  # as BundleDagBag does, which Airflow 3.1.2 does not have
         return DagBag(folder, bundle_path=folder, include_examples=False)
     return BundleDagBag(folder, bundle_path=folder, bundle_name="tests")
 
