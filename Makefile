@@ -9,11 +9,11 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 FRAMEWORK ?= torchtune
 DEMO = $(call IN,core)/trainjob demo --engine $(1) --framework $(FRAMEWORK) --state .cache/demo \
@@ -26,6 +26,7 @@ demo-kfp: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
+AIRFLOW_VERSIONS ?= 3.1 3.2
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
@@ -34,6 +35,9 @@ test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
+
+airflow-versions: $(LAPTOP) $(AIRFLOW_VERSIONS:%=.venv/airflow-%/.ready) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
+	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest $(QUICK) tests/integration/airflow || exit 1; done
 
 smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## run the demo's steps, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
@@ -129,7 +133,7 @@ lint: .venv/core/.ready ## check style, language, spelling and import contracts
 # load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
+                     $(addprefix tests/support/,airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
 KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 

@@ -73,11 +73,11 @@ class ExampleRuns:
         """
         programs = ROOT / ".venv" / "airflow" / "bin"
         self._log = log
-        runner = ROOT / "tests" / "support" / "dag_runner.py"
         with log.open("w") as out:
             subprocess.run([programs / "airflow", "db", "migrate"], env=environment, stdout=out, stderr=out, check=True)
             self._process = subprocess.Popen(
-                [programs / "python", runner, DAGS],
+                [programs / "python", "-m", "tests.support.dag_runner", DAGS],
+                cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

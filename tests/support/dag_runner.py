@@ -1,8 +1,9 @@
 """Runner of DAGs with `dag.test()`, in Airflow's environment.
 
-Usage: dag_runner.py FOLDER. It reads lines of JSON from its input and prints one line of JSON for each. A line `{"dag":
-"...", "conf": {...}}` has the response `{"state": "...", "tasks": {task: [state, ...]}, "returned": {task: [value,
-...]}}`, with mapped tasks in the order of their index. The output of Airflow and the tasks goes to the error stream.
+Usage: python -m tests.support.dag_runner FOLDER. It reads lines of JSON from its input and prints one line of JSON for
+each. A line `{"dag": "...", "conf": {...}}` has the response `{"state": "...", "tasks": {task: [state, ...]},
+"returned": {task: [value, ...]}}`, with mapped tasks in the order of their index. The output of Airflow and the tasks
+goes to the error stream.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 responses = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
-from airflow.dag_processing.dagbag import BundleDagBag  # noqa: E402 - after the redirection, because Airflow prints on import
-from airflow.models.xcom import XComModel  # noqa: E402
+from airflow.models.xcom import XComModel  # noqa: E402 - after the redirection, because Airflow prints on import
 from airflow.utils.session import create_session  # noqa: E402
+
+from tests.support.airflow_versions import load_dags  # noqa: E402
 
 
 def write_response(value: object) -> None:
@@ -40,7 +42,7 @@ def run_dag(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    bag = BundleDagBag(folder, bundle_path=Path(folder), bundle_name="dags-folder")
+    bag = load_dags(Path(folder))
     for line in sys.stdin:
         request = json.loads(line)
         write_response(run_dag(bag.dags[request["dag"]], request["conf"]))

@@ -54,13 +54,28 @@ def test_kubernetes_and_the_other_controllers_have_their_versions():
         ("core", "uvicorn", "uvicorn"),
         ("airflow", "apache-airflow", "Airflow"),
         ("airflow", "apache-airflow-providers-cncf-kubernetes", "cncf.kubernetes"),
-        ("airflow", "apache-airflow-providers-common-compat", "common.compat"),
         ("kfp", "kfp", "kfp"),
         ("kfp", "kubernetes", "kubernetes"),
     ],
 )
 def test_the_libraries_have_their_locked_versions(environment, project, name):
     assert f"{name} {locked_version(environment, project)}" in PAGE
+
+
+@pytest.mark.parametrize("environment", ["airflow", "airflow-3.2", "airflow-3.1"])
+def test_each_airflow_has_a_row_with_its_locked_versions(environment):
+    projects = ["apache-airflow", "apache-airflow-providers-cncf-kubernetes", "apache-airflow-providers-common-compat"]
+    versions = " | ".join(locked_version(environment, project) for project in projects)
+    assert f"| {versions} | `requirements/{environment}.txt` |" in PAGE
+
+
+def test_the_lowest_versions_of_airflow_are_those_of_the_provider():
+    text = (ROOT / "providers" / "airflow" / "pyproject.toml").read_text()
+    airflow, kubernetes = (
+        re.search(rf'"{project}>=(\S+)"', text)[1]
+        for project in ("apache-airflow", "apache-airflow-providers-cncf-kubernetes")
+    )
+    assert f"| Airflow {airflow}.0, cncf.kubernetes {kubernetes} |" in PAGE
 
 
 @pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "demo", "providers/airflow", "components/kfp"])

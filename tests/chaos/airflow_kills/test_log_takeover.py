@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.support.airflow_versions import needs_task_state_store
 from tests.support.standalone import wait_for_airflow
 from trainjob.client import STORE_SECONDS
 
@@ -110,6 +111,7 @@ def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, end
         assert airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/log_positions") is None
 
 
+@needs_task_state_store
 def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence):
     run = airflow.start_run("numbered_on_worker", go=str(tmp_path))
     log = TaskLog(airflow, run, "task")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
-from airflow.sdk.exceptions import AirflowFailException
 
 from tests.integration.airflow.airflow_runs import run_dag
+from tests.support.airflow_versions import needs_retry_policy
 from trainjob import errors
 from trainjob.errors import PermissionDenied
 from trainjob.lifecycle import JobReference
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.task_errors import event_from_error
+from trainjob_airflow.version_compat import AirflowFailException
 
 pytestmark = pytest.mark.timeout(180)
+WITH_RETRY_POLICIES = Path(__file__).with_name("dags_with_retry_policies")
 
 
 def kubeconfig_with_token(laptop, token):
@@ -84,9 +87,10 @@ def test_permanent_errors_fail_the_task_without_retry(airflow, laptop, token_wit
     assert token_without_permissions not in printed
 
 
+@needs_retry_policy
 @pytest.mark.slow
 def test_a_retry_policy_matches_the_classes_of_errors(airflow):
-    printed, tasks, _ = run_dag(airflow, "by_policy")
+    printed, tasks, _ = run_dag(airflow, "by_policy", AIRFLOW__CORE__DAGS_FOLDER=str(WITH_RETRY_POLICIES))
     assert tasks == {"not_retried": ("failed", 1), "retried": ("failed", 2), "on_worker": ("failed", 1)}
     assert "Matched rule for CommandFailed" in printed
 

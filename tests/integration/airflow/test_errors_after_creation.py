@@ -8,11 +8,10 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.definitions.retry_policy import ExceptionRetryPolicy, RetryAction, RetryRule
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferred
 from airflow.sdk.module_loading import import_string
 
 from tests.support import crash_points
+from tests.support.airflow_versions import needs_retry_policy
 from tests.support.crash_points import CrashPoint, raise_at
 from trainjob import errors
 from trainjob.lifecycle import RunKey
@@ -20,6 +19,7 @@ from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.run_key import get_run_key
+from trainjob_airflow.version_compat import AirflowFailException, TaskDeferralError, TaskDeferred
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
@@ -184,7 +184,10 @@ def test_a_permanent_error_deletes_the_trainjob_at_once(cluster, unique):
     assert not active_uids(cluster, context)
 
 
+@needs_retry_policy
 def test_a_retry_policy_that_fails_the_task_deletes_the_trainjob(cluster, unique):
+    from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+
     policy = ExceptionRetryPolicy([RetryRule(exception="builtins.ImportError", action=RetryAction.FAIL)])
     task = operator(deferrable=False, retry_policy=policy)
     context = make_context(task, unique, max_tries=5)

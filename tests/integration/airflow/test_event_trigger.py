@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
-from airflow.sdk._shared.module_loading import import_string
-from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from airflow.sdk.module_loading import import_string
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.airflow_versions import needs_asset_state_store
 from tests.support.polling import wait_until
 from trainjob_airflow import TrainJobEventTrigger
 from trainjob_airflow.triggers import event as event_module
@@ -223,7 +223,10 @@ def test_an_event_that_was_not_sent_before_the_triggerer_died_is_fired_again(clu
     asyncio.run(run())
 
 
+@needs_asset_state_store
 def test_a_watcher_of_several_assets_fires_events_without_a_record(cluster, unique):
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+
     accessors = AssetStateStoreAccessors(inlets=[Asset("a"), Asset("b")])
     trigger = TrainJobEventTrigger(label_selector=f"suite={unique}")
 

@@ -35,8 +35,8 @@ DAGS = {
 
 
 def test_all_examples_load_and_are_documented(airflow):
-    from airflow.dag_processing.dagbag import BundleDagBag
+    from tests.support.airflow_versions import load_dags
 
-    bag = BundleDagBag(EXAMPLES, bundle_path=EXAMPLES, bundle_name="examples")
+    bag = load_dags(EXAMPLES)
     assert bag.import_errors == {}
     assert {name: bool(dag.doc_md) for name, dag in bag.dags.items()} == dict.fromkeys(DAGS, True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 
 from tests.integration.airflow.airflow_runs import run_dag
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
@@ -25,6 +24,7 @@ from trainjob.status import Category, Outcome, Phase
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
 from trainjob_airflow.run_key import get_run_key
+from trainjob_airflow.version_compat import TaskDeferred
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 

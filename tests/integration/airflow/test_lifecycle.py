@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob_airflow import DeleteTrainJobOperator, ResumeTrainJobOperator, SuspendTrainJobOperator
+from trainjob_airflow.version_compat import AirflowFailException
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 

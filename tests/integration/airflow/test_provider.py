@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk import DAG
 
 import trainjob_airflow
+from tests.support.airflow_versions import needs_connection_form
 from trainjob import (
     CustomTrainer,
     CustomTrainerContainer,
@@ -102,13 +103,15 @@ def test_provider_info_lists_all_public_modules_and_classes():
     assert links == set(info["extra-links"])
 
 
+@needs_connection_form
 @pytest.mark.usefixtures("airflow_environment")
 def test_the_connection_form_has_the_fields_of_hook_and_links():
     from airflow.providers_manager import ProvidersManager
-    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    from tests.support.airflow_versions import load_hooks
 
     manager = ProvidersManager()
-    hook = ProvidersManagerTaskRuntime().hooks["trainjob"]
+    hook = load_hooks()["trainjob"]
     assert hook is not None
     assert (hook.hook_class_name, hook.connection_id_attribute_name, hook.connection_testable) == (
         "trainjob_airflow.hooks.trainjob.TrainJobHook",
@@ -256,7 +259,7 @@ def test_a_workspace_adds_setup_and_teardown_tasks():
 
 
 def test_a_dag_is_serialized_in_the_same_way_each_time():
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.airflow_versions import DagSerialization
 
     with DAG("d") as dag, Workspace(size="1Gi") as workspace:
         config = TorchTuneConfig(epochs=3, peft_config=LoraConfig(lora_rank=8))
@@ -278,7 +281,7 @@ def short_answers(completions, **_):
 
 def test_a_dag_with_functions_is_serialized_without_their_addresses():
     """An address in memory would make each parse of the file a new version of the DAG."""
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.airflow_versions import DagSerialization
 
     config = TRLConfig(method="grpo", reward_functions=(short_answers, "think_format_reward"))
     with DAG("d") as dag:

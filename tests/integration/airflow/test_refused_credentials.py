@@ -7,7 +7,6 @@ import functools
 import json
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 
 from tests.integration.airflow.test_errors_after_creation import (
     active_uids,
@@ -21,6 +20,7 @@ from tests.support.polling import wait_until
 from tests.support.replaced_credentials import Credentials
 from trainjob.client import backoff, informer
 from trainjob.errors import Unauthorized
+from trainjob_airflow.version_compat import TaskDeferred
 
 SECONDS = 2.0  # instead of 60, for which a refused list is repeated
 

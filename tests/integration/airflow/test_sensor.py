@@ -11,20 +11,21 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk._shared.module_loading import import_string
-from airflow.sdk.exceptions import (
+from airflow.sdk.module_loading import import_string
+
+from tests.support.airflow_versions import needs_on_kill
+from tests.support.polling import wait_until
+from tests.support.recording_proxy import RecordingProxy
+from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
+from trainjob.status import Category, Outcome, Phase
+from trainjob_airflow import TrainJobEndTrigger, TrainJobOperator, TrainJobSensor, deferral
+from trainjob_airflow.version_compat import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
     TaskDeferred,
 )
-
-from tests.support.polling import wait_until
-from tests.support.recording_proxy import RecordingProxy
-from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
-from trainjob.status import Category, Outcome, Phase
-from trainjob_airflow import TrainJobEndTrigger, TrainJobOperator, TrainJobSensor, deferral
 
 pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(120)]
 KEY = {"workflow": "d", "task": "t", "run": "r"}
@@ -156,6 +157,7 @@ def test_the_trigger_does_not_fire_in_its_first_seconds(cluster, unique, monkeyp
     assert time.monotonic() - started_at >= 1.0
 
 
+@needs_on_kill
 def test_killing_the_task_does_not_change_the_trainjob(cluster, unique):
     apply_trainjob(cluster, unique, "sleep 600")
     asyncio.run(trigger(name=unique).on_kill())
@@ -308,7 +310,7 @@ def test_a_sensor_with_a_mode_is_not_deferrable_by_default(monkeypatch):
 
 
 def test_a_dag_with_a_sensor_that_starts_in_the_triggerer_is_serializable():
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.airflow_versions import DagSerialization
 
     with DAG("d", schedule=None) as dag:
         TrainJobSensor(task_id="a", run_key={**KEY, "run": "{{ run_id }}"}, start_from_trigger=True, timeout=60)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.models.dagrun import DagRun
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.utils.types import DagRunType
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from tests.support.polling import wait_until
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
 from trainjob_airflow.run_key import get_run_key, is_new_run_key
+from trainjob_airflow.version_compat import TaskDeferred
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
@@ -145,6 +145,15 @@ def test_the_first_try_sends_two_requests(proxy, run_after):
 def test_every_other_start_looks_for_a_jobset_and_pods(proxy, run_after, options):
     submit_and_defer(make_context(run_after=run_after, **options))
     assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
+
+
+def test_a_start_without_a_state_store_logs_no_warning(proxy, run_after, caplog):
+    """Airflow 3.1 and 3.2 have no task state store."""
+    context = make_context(run_after=run_after)
+    del context["task_state_store"]
+    submit_and_defer(context)
+    assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
+    assert not [record for record in caplog.records if record.name.startswith("trainjob")]
 
 
 def test_a_first_try_with_a_stored_trainjob_looks_for_a_jobset_and_pods(proxy, run_after):

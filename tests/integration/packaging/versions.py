@@ -31,7 +31,7 @@ class Distribution:
     test_requirements: tuple[str, ...]
     tests: tuple[str, ...]
     slow_tests: tuple[str, ...] = ()
-    lowest_constraints: tuple[str, ...] = ()
+    lowest_options: tuple[str, ...] = ()
 
 
 DISTRIBUTIONS = (
@@ -54,7 +54,9 @@ DISTRIBUTIONS = (
         ("./core[local,cli]", "./laptop", "./providers/airflow"),
         ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
         ("integration/airflow",),
-        lowest_constraints=("pydantic>=2.12",),  # Airflow 3.3.0 allows older ones, but its own commands need this one
+        # As Airflow's constraints file: kubernetes 32, which Airflow 3.1.0 allows, fails with urllib3 2.6. uv 0.9 is
+        # younger than Airflow 3.1.0.
+        lowest_options=("--exclude-newer", "2025-10-01", "--exclude-newer-package", "uv=2025-12-01"),
     ),
     Distribution(
         "kfp",
@@ -87,16 +89,18 @@ class Environments:
         """Return an environment with the lowest direct dependencies that the distribution allows."""
         folder = self._create(f"lowest-{distribution.name}", python)
         # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: indirect dependencies
-        # have their newest versions, as for a user who pins only our dependencies.
+        # have the newest versions that the distribution's options allow, as for a user who pins only our dependencies.
         direct, resolved = folder / "lowest.in", folder / "lowest.txt"
-        lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_constraints]
-        direct.write_text("\n".join(lines), "utf-8")
+        direct.write_text("\n".join(f"-e {path}" for path in distribution.editable), "utf-8")
         self._run(
-            *("pip", "compile", "--resolution", "lowest-direct", "--python", str(folder)),
+            *("pip", "compile", "--resolution", "lowest-direct", "--python", str(folder), *distribution.lowest_options),
             *("--no-header", "--no-annotate", "-o", str(resolved), str(direct)),
         )
         requirements = (*PYTEST_TOOLS, *distribution.test_requirements)
-        self._run("pip", "install", "--exact", "--python", str(folder), "-r", str(resolved), *requirements)
+        self._run(
+            *("pip", "install", "--exact", "--python", str(folder), *distribution.lowest_options),
+            *("-r", str(resolved), *requirements),
+        )
         return folder
 
     def run_tests(self, distribution: Distribution, folder: Path) -> bool:
