@@ -238,6 +238,10 @@ class Standalone:
 
     def clear_task(self, run: str, task: str) -> None:
         """Clear a task in any state, as a user does."""
+        self.clear_tasks(run, task)
+
+    def clear_tasks(self, run: str, *tasks: str) -> None:
+        """Clear tasks of a run together, in any state."""
         name = run.rpartition("/")[2]
-        body = {"dag_run_id": name, "task_ids": [task], "dry_run": False, "only_failed": False, "only_running": False}
+        body = {"dag_run_id": name, "task_ids": tasks, "dry_run": False, "only_failed": False, "only_running": False}
         self.request("POST", f"/api/v2/dags/{run.split('/')[4]}/clearTaskInstances", body)

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_a_trigger_that_an_earlier_version_serialized_still_loads():
         "kubernetes_conn_id": "k",
         "on_kill_action": "keep",
     }
-    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, "get_logs": True}
+    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, "get_logs": True, "deferral_id": ""}
 
 
 @pytest.mark.parametrize("get_logs", [True, False])
@@ -155,6 +156,7 @@ def test_an_operator_passes_get_logs_to_its_trigger(cluster, get_logs, monkeypat
     operator = TrainJobOperator(
         task_id="t", trainer=CustomTrainerContainer(image="x", command=["y"]), get_logs=get_logs
     )
-    operator._defer(submit_flood(cluster, 1), Limits(), deadline=None)
+    instance = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1)
+    operator._defer({"ti": instance}, submit_flood(cluster, 1), Limits(), deadline=None)
     assert deferred[0].get_logs is get_logs
     assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs

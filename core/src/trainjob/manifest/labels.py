@@ -39,6 +39,8 @@ FAILURES = f"{PREFIX}/failures"
 
 See `trainjob.lifecycle.plan_resubmission`.
 """
+DEFERRAL = f"{PREFIX}/deferral"
+"""Annotation: ID of the last deferral of its Airflow task whose trigger has started."""
 SUSPENDED = f"{PREFIX}/suspended"
 """Annotation: this project suspended the TrainJob because nothing waited for it any more. An adoption resumes it."""
 EXPORTS, EXPORTED = f"{PREFIX}/exports", f"{PREFIX}/exported"

@@ -6,11 +6,11 @@ A user decides about a task by clearing it or by setting its state, such as to f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+TaskStates = Mapping[str, Mapping[str, Any]]
+"""State of each task instance by run ID and task ID; the ID of a mapped task ends with its map index."""
 
 ENDED_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance that end it until a user clears it."""
@@ -68,21 +68,24 @@ class StopRequest:
             self._is_interruptible = False
 
 
-def get_user_decision(context: Context) -> str:
-    """Return the task's state if a user's decision caused it; otherwise an empty string.
+def get_user_decision(task_instance: Any) -> str:
+    """Return the task's state if a user's decision caused it, else an empty string.
 
-    The string is also empty if Airflow does not respond. The TrainJob then continues. At worst, its work is adopted or
-    stopped later.
+    The function sends a request to Airflow. The string is also empty if Airflow does not respond. The TrainJob then
+    continues. At worst, its work is adopted or stopped later.
     """
-    state = _get_task_state(context["ti"])
+    state = _get_task_state(task_instance)
     return state if state in _USER_DECISION_STATES else ""
 
 
 def was_handed_over(task_instance: Any) -> bool:
-    """Return whether a trigger was only handed to another triggerer (blocking IO).
+    """Return whether a trigger was only handed to another triggerer, or its triggerer stops.
+
+    The function sends a request to Airflow.
 
     Airflow 3.3 calls `on_kill` for every trigger that no longer belongs to its triggerer, as after a user's decision.
     It does so for all triggers of a triggerer that was declared dead but still runs (TriggerRunner.cancel_triggers).
+    Airflow 3.1 and 3.2 cancel a trigger for each of these reasons without stating it.
 
     The task is still deferred in that case. After a user's decision it is not deferred, unless it was cleared and its
     new try is deferred already. If Airflow does not respond, the function returns True, because no decision is known. A
@@ -91,15 +94,53 @@ def was_handed_over(task_instance: Any) -> bool:
     return _get_task_state(task_instance) in (_UNKNOWN_STATE, "deferred")
 
 
-def _get_task_state(ti: Any) -> str:
+def request_states(
+    dag_id: str, task_ids: Collection[str], run_ids: Collection[str], map_index: int | None = None
+) -> TaskStates:
+    """Return the states of task instances of a DAG (blocking IO).
+
+    Args:
+        dag_id: ID of the DAG.
+        task_ids: IDs of the tasks.
+        run_ids: IDs of the DAG runs.
+        map_index: map index of the task instances; None means all.
+
+    Raises:
+        Exception: Airflow does not respond.
+    """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+    states: TaskStates = RuntimeTaskInstance.get_task_states(
+        dag_id=dag_id, task_ids=list(task_ids), run_ids=list(run_ids), map_index=map_index
+    )
+    return states
+
+
+def find_state(states: TaskStates, task_instance: Any) -> str:
+    """Return the state of a task instance among those of its DAG.
+
+    Returns:
+        The state; an empty string for a cleared task, and `removed` for a task instance that does not exist any more.
+    """
+    name, found = get_state_name(task_instance), states.get(task_instance.run_id, {})
+    return str(found[name] or "") if name in found else "removed"
+
+
+def get_state_name(task_instance: Any) -> str:
+    """Return the name of a task instance in the states of its DAG run."""
+    index = _get_map_index(task_instance)
+    return str(task_instance.task_id) if index is None else f"{task_instance.task_id}_{index}"
+
+
+def _get_task_state(task_instance: Any) -> str:
+    ti = task_instance
     try:
-        found = RuntimeTaskInstance.get_task_states(
-            dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
-        )
+        states = request_states(ti.dag_id, [ti.task_id], [ti.run_id], _get_map_index(ti))
     except Exception:  # noqa: BLE001 - after any error, the state is not known
         return _UNKNOWN_STATE
-    states = [state for run in found.values() for state in run.values()]
-    return str(states[0] or "") if states else "removed"
+    return find_state(states, ti)
+
+
+def _get_map_index(task_instance: Any) -> int | None:
+    index = task_instance.map_index
+    return index if index is not None and index >= 0 else None

@@ -185,7 +185,7 @@ class StepOperator(BaseOperator):
             # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
             if self.deferrable and not (reference.adopted and self._has_ended(reference)):
                 self._end_if_user_decided(context, reference)
-                self._defer(reference, limits, deadline)
+                self._defer(context, reference, limits, deadline)
             outcome, step_result = self._wait_on_worker(context, reference, limits)
             resubmission = self._plan_resubmission(context, reference, outcome)
             if resubmission is None:
@@ -346,9 +346,19 @@ class StepOperator(BaseOperator):
             on_failure=KillAction(job.on_failure),
         )
 
-    def _defer(self, reference: JobReference, limits: Limits, deadline: float | None) -> NoReturn:
+    def _defer(self, context: Context, reference: JobReference, limits: Limits, deadline: float | None) -> NoReturn:
+        from trainjob_airflow.run_key import get_run_key
+        from trainjob_airflow.trigger_start import Deferral, create_deferral_id, record_deferral
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
+        deferral = Deferral(
+            id=create_deferral_id(),
+            cluster=self.hook.get_conn(),
+            reference=reference,
+            run_key_digest=get_run_key(context).digest,
+            on_kill_action=self.on_kill_action,
+            task_instance=context["ti"],
+        )
         if deadline is None and self.execution_timeout:
             deadline = time.time() + self.execution_timeout.total_seconds()
         trigger = TrainJobTrigger(
@@ -358,7 +368,9 @@ class StepOperator(BaseOperator):
             kubernetes_conn_id=self.kubernetes_conn_id,
             on_kill_action=self.on_kill_action,
             get_logs=self.get_logs,
+            deferral_id=deferral.id,
         )
+        record_deferral(deferral)
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def _wait_on_worker(
@@ -408,7 +420,7 @@ class StepOperator(BaseOperator):
         Raises:
             AirflowException: a user has cleared the task or set its state.
         """
-        if state := get_user_decision(context):
+        if state := get_user_decision(context["ti"]):
             self._guard.may_run_unattended = False
             self._apply_kill_action(reference, f"the state of its task is {state}")
             raise AirflowException(f"the task was stopped because its state is {state}")

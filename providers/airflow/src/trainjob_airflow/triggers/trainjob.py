@@ -8,15 +8,20 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainjob_airflow.deferral import delay_event
+from trainjob_airflow.task_states import TaskStateWatch
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobReference, Limits
+
+_AIRFLOW_CALLS_ON_KILL = hasattr(BaseTrigger, "on_kill")  # since Airflow 3.3
+_KILL_SECONDS = 10.0  # Airflow's triggerer ends 20 s after a SIGTERM
+_KILL_RETRY_SECONDS = 10.0
 
 
 @functools.cache
@@ -55,6 +60,7 @@ class TrainJobTrigger(BaseTrigger):
         kubernetes_conn_id: str | None,
         on_kill_action: str = "delete",
         get_logs: bool = True,
+        deferral_id: str = "",
     ) -> None:
         """Create the trigger; all arguments are JSON values.
 
@@ -66,32 +72,71 @@ class TrainJobTrigger(BaseTrigger):
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
             on_kill_action: what happens to the TrainJob when a user kills the task: `delete`, `suspend` or `keep`.
             get_logs: whether to write the log lines of the containers to the task's log.
+            deferral_id: ID that the trigger writes to the TrainJob when it starts, see
+                `trainjob_airflow.trigger_start`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
-        self.get_logs = get_logs
+        self.get_logs, self.deferral_id = get_logs, deferral_id
         self._cached_cluster: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and all arguments."""
-        names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action", "get_logs")
+        names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action", "get_logs", "deferral_id")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, write log and XCom `progress` of the task, and yield the event."""
+        """Wait, write log and XCom `progress` of the task, and yield the event.
+
+        After a user has cleared the task or has set its state, the kill action is applied, and there is no event.
+        """
         started_at = time.monotonic()
         self._log = self._log or _shared_logger()
+        watch = TaskStateWatch(self.task_instance)
         try:
-            result = await self._wait()
+            async with watch:
+                result = await self._wait_for_result()
+            if watch.decided_state is not None:
+                await self._wait_for_cancellation()
+        except asyncio.CancelledError:
+            if watch.decided_state is not None or not _AIRFLOW_CALLS_ON_KILL:
+                await self._kill_before_exit(is_decided=watch.decided_state is not None)
+            raise
+        event = TriggerEvent({"reference": self.reference, **result})
+        await delay_event(started_at, self.task_instance)
+        yield event
+
+    async def _wait_for_result(self) -> dict[str, Any]:
+        """Return the fields of the event, also after an unexpected error."""
+        try:
+            return await self._wait()
         except Exception as error:
             self.log.exception(
                 "The trigger failed; its task resumes and decides about TrainJob %s", self.reference.get("name")
             )
-            result = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
-        event = TriggerEvent({"reference": self.reference, **result})
-        await delay_event(started_at, self.task_instance)
-        yield event
+            return {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
+
+    async def _wait_for_cancellation(self) -> NoReturn:
+        """Apply the kill action, and wait until Airflow cancels the trigger.
+
+        If the trigger ended now, Airflow would start it again, because the task still has it.
+        """
+        while True:
+            try:
+                await self._kill(is_decided=True)
+            except Exception:
+                self.log.exception("The kill action of TrainJob %s failed and is repeated", self.reference.get("name"))
+                await asyncio.sleep(_KILL_RETRY_SECONDS)
+            else:
+                await asyncio.Event().wait()
+
+    async def _kill_before_exit(self, *, is_decided: bool) -> None:
+        """Apply the kill action after a cancellation for which Airflow may not call [on_kill][]."""
+        try:
+            await asyncio.wait_for(self._kill(is_decided=is_decided), _KILL_SECONDS)
+        except Exception:
+            self.log.exception("The kill action of TrainJob %s failed", self.reference.get("name"))
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
@@ -100,9 +145,11 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob_airflow.task_errors import event_from_error
         from trainjob_airflow.task_log import TriggererLog
         from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
+        from trainjob_airflow.trigger_start import announce_start
 
         try:
             cluster, reference = await self._cluster(), self._reference()
+            await asyncio.to_thread(announce_start, cluster, reference, self.deferral_id)
             async with (
                 StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
                 TriggererLog(self.log.info, positions) as log,
@@ -121,11 +168,18 @@ class TrainJobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Apply the kill action to the TrainJob unless it has ended.
 
-        Airflow calls this method after a user has marked the deferred task as failed or successful, or has cleared it.
+        Airflow 3.3 calls this method after a user has marked the deferred task as failed or successful, or has cleared
+        it. It also does so if the trigger was only handed to another triggerer; the TrainJob then continues.
+        """
+        await self._kill(is_decided=False)
 
-        Airflow also calls it if the trigger was only handed to another triggerer; the TrainJob then continues. A
-        cleared task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
-        case from a handover.
+    async def _kill(self, *, is_decided: bool) -> None:
+        """Apply the kill action to the TrainJob unless it has ended.
+
+        Args:
+            is_decided: whether the task's state is known to be a user's decision. Otherwise it is requested. A cleared
+                task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
+                case from a handover.
         """
         from trainjob.lifecycle import apply_kill_action
         from trainjob.manifest import labels
@@ -138,8 +192,12 @@ class TrainJobTrigger(BaseTrigger):
         if found is not None and derive_verdict(found).phase.finished:
             self.log.info("TrainJob %s is retained because it has ended", reference)
             return
-        is_ours = found is None or labels.get_adoption_time(found) == reference.adopted_at
-        if is_ours and self.task_instance and await run_request(was_handed_over, self.task_instance):
+        may_be_handed_over = (
+            not is_decided
+            and self.task_instance
+            and (found is None or labels.get_adoption_time(found) == reference.adopted_at)
+        )
+        if may_be_handed_over and await run_request(was_handed_over, self.task_instance):
             self.log.info(
                 "TrainJob %s continues: its task is still deferred, or Airflow does not report the task's state",
                 reference,
