@@ -54,7 +54,7 @@ def get_provider_info() -> dict[str, Any]:
                 "options": {
                     "page_connections": {
                         "description": (
-                            "Connections whose TrainJobs the page TrainJobs shows, separated by commas. "
+                            "Connections of the page TrainJobs and of the DAG trainjob_sweep, separated by commas. "
                             "Write connection/namespace for a namespace other than the connection's."
                         ),
                         "version_added": "0.1.0",

@@ -1,4 +1,7 @@
-"""Connections and namespaces whose TrainJobs the page shows, from Airflow's configuration."""
+"""Connections and namespaces whose TrainJobs the page shows and the sweep considers.
+
+They come from Airflow's configuration. A DAG file imports this module, so it imports no Kubernetes client.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from trainjob.client import Cluster
 from trainjob.errors import (
     ClusterUnreachable,
     InvalidResponse,
@@ -22,7 +24,7 @@ from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
-    from trainjob.client import Connection
+    from trainjob.client import Cluster, Connection
 
 _REASONS: Mapping[type[Exception], str] = {
     ClusterUnreachable: "its API server does not respond",
@@ -37,7 +39,7 @@ _REASONS: Mapping[type[Exception], str] = {
 
 @dataclass(frozen=True)
 class JobSource:
-    """A namespace of a cluster whose TrainJobs the page shows.
+    """A namespace of a cluster whose TrainJobs the page shows and the sweep considers.
 
     Attributes:
         connection: ID of an Airflow connection.
@@ -90,4 +92,6 @@ def _cached_cluster(connection: Connection) -> Cluster:
 
     The client does not wait for a cluster that is down. The next query tries again.
     """
+    from trainjob.client import Cluster
+
     return Cluster(connection, retry_seconds=0.0)
