@@ -67,7 +67,8 @@ MESSAGES = {
     "workspace_create": r"the cluster refused to create persistentvolumeclaims in namespace default: .*",
 }
 
-RETRIED = {"wrong_token"}  # 401: the token may be in rotation
+# The token may be in rotation (401), and the connection may just be replaced.
+RETRIED = {"wrong_token", "no_such_connection"}
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +16,7 @@ from airflow.sdk.module_loading import import_string
 from tests.support.airflow_versions import needs_on_kill
 from tests.support.polling import wait_until
 from tests.support.recording_proxy import RecordingProxy
-from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
+from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed, NoClusterConfigured
 from trainjob.status import Category, Outcome, Phase
 from trainjob_airflow import TrainJobEndTrigger, TrainJobOperator, TrainJobSensor, deferral
 from trainjob_airflow.version_compat import (
@@ -130,7 +130,6 @@ def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(clust
         ),
         ({"name": "Not A Name"}, "InvalidSpec", "name: 'Not A Name' is not allowed"),
         ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty string"),
-        ({"name": "x", "kubernetes_conn_id": "not-there"}, "NoClusterConfigured", "not-there"),
     ],
 )
 def test_an_error_of_the_wait_is_an_event_that_fails_the_task(arguments, kind, words):
@@ -139,6 +138,15 @@ def test_an_error_of_the_wait_is_an_event_that_fails_the_task(arguments, kind, w
     assert words in event["error"]
     with pytest.raises(AirflowSensorTimeout if kind == "WaitTimeout" else AirflowFailException, match=words):
         sensor(name="x").execute_complete({}, event)
+
+
+def test_a_missing_connection_is_retried():
+    event = asyncio.run(first_event(trigger(name="x", kubernetes_conn_id="not-there")))
+    assert (event["kind"], event["retryable"]) == ("NoClusterConfigured", True)
+    with pytest.raises(NoClusterConfigured, match="Airflow has no connection 'not-there'"):
+        sensor(name="x").execute_complete({}, event)
+    with pytest.raises(NoClusterConfigured, match="Airflow has no connection 'not-there'"):
+        sensor(name="x", kubernetes_conn_id="not-there").execute({})
 
 
 def test_the_trigger_does_not_fire_in_its_first_seconds(cluster, unique, monkeypatch):
@@ -174,13 +182,13 @@ def test_the_trigger_survives_serialization(which):
 
 
 def test_a_deferred_sensors_trigger_is_serializable_and_has_the_deadline(unique):
-    waiting = sensor(name=unique, timeout=100, execution_timeout=timedelta(seconds=50))
+    started = datetime(2026, 1, 1, tzinfo=timezone.utc)
     for selector in ({"name": unique}, {"run_key": {**KEY, "map_index": -1}}):
         waiting = sensor(**selector, timeout=100, execution_timeout=timedelta(seconds=50))
         with pytest.raises(TaskDeferred) as raised:
-            waiting.execute({})
+            waiting.execute({"ti": SimpleNamespace(start_date=started)})
         _, values = raised.value.trigger.serialize()
-        assert 40 < values["deadline"] - time.time() < 51
+        assert values["deadline"] == started.timestamp() + 50
         assert values["namespace"] == "default"
         json.dumps(values)
 
@@ -268,7 +276,6 @@ def test_the_event_decides_how_the_task_ends(arguments, event, raises):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"kubernetes_conn_id": "not-there"},
         {"name": "Job_1"},
         {"namespace": "{{ nothing }}"},
         {"run_key": "train", "name": ""},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -16,14 +17,14 @@ pytestmark = pytest.mark.usefixtures("airflow_environment")
 @pytest.fixture
 def reads(monkeypatch):
     """Return a list that gets the connection ID of each read."""
-    found, original = [], TrainJobHook.read_connection_async
+    found, original = [], TrainJobHook.get_conn
 
-    async def read(hook):
+    def read(hook):
         found.append(hook.kubernetes_conn_id)
-        await asyncio.sleep(0.05)  # as long as a request to Airflow's API server takes
-        return await original(hook)
+        time.sleep(0.05)  # as long as a request to Airflow's API server takes
+        return original(hook)
 
-    monkeypatch.setattr(TrainJobHook, "read_connection_async", read)
+    monkeypatch.setattr(TrainJobHook, "get_conn", read)
     return found
 
 

@@ -1,13 +1,17 @@
-"""Default of `deferrable`, and the delay before a trigger fires."""
+"""Default of `deferrable`, time limits over a deferral, and the delay before a trigger fires."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from trainjob_airflow.version_compat import conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 MIN_TRIGGER_SECONDS = 15.0
 """Minimum time in seconds between the start of a scheduled task's trigger and its event.
@@ -31,6 +35,19 @@ def deferrable_by_default() -> bool:
     return "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" not in os.environ or conf.getboolean(
         "operators", "default_deferrable"
     )
+
+
+def get_deadline(context: Context, time_limit: timedelta) -> float:
+    """Return the Unix time in seconds at which a time limit on this try of a task is reached.
+
+    The limit counts from the start of the task on a worker. It starts again if the worker is stopped and another one
+    continues the try, as Airflow's own time limits do.
+
+    Args:
+        context: context of the task before its deferral.
+        time_limit: the limit.
+    """
+    return float((context["ti"].start_date + time_limit).timestamp())
 
 
 async def delay_event(started_at: float, task_instance: Any) -> None:

@@ -6,6 +6,7 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 |---|---|
 | `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
 | `NoClusterConfigured`, `PermissionDenied`: wrong connection, no permission | fails without retry |
+| `NoClusterConfigured`, because Airflow has no connection of this ID | is retried |
 | a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
 | `Unauthorized`; `PermissionDenied` of a request that worked before: replaced credentials or rules | is retried |

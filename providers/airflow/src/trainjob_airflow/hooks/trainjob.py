@@ -52,11 +52,18 @@ class TrainJobHook(BaseHook):
         """Return the client for this connection's cluster, shared in the whole process.
 
         Raises:
-            NoClusterConfigured: the connection names no usable cluster.
+            NoClusterConfigured: the connection names no usable cluster, or Airflow has no connection of this ID. In the
+                second case the error is retryable, because the connection may just be replaced.
+            InvalidSpec: the connection names several ways to reach a cluster.
         """
         from trainjob.client import shared_cluster
 
-        return shared_cluster(self.read_connection())
+        extra = self._read_extra()
+        try:
+            return shared_cluster(connection_from_extra(extra or {}))
+        except NoClusterConfigured as error:
+            error.retryable = extra is None and self.kubernetes_conn_id is not None
+            raise
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the connection works, and a message for the user.
@@ -92,9 +99,8 @@ class TrainJobHook(BaseHook):
         return await asyncio.shield(reads[self.kubernetes_conn_id])  # the others still need it after a cancellation
 
     async def _open_cluster(self) -> Cluster:
-        from trainjob.client import shared_cluster
-
-        return await asyncio.to_thread(shared_cluster, await self.read_connection_async())
+        # Airflow's own asynchronous read blocks the event loop while it masks secrets, before Airflow 3.3.2.
+        return await run_request(self.get_conn)
 
     def read_connection(self) -> Connection:
         """Return the connection's settings in the form that the core takes; for workers.
@@ -103,32 +109,30 @@ class TrainJobHook(BaseHook):
             NoClusterConfigured: Airflow has no connection of this ID.
             InvalidSpec: the connection names several ways to reach a cluster.
         """
-        if self.kubernetes_conn_id is None:
-            return connection_from_extra({})
-        try:
-            extra = self.get_connection(self.kubernetes_conn_id).extra_dejson
-        except AirflowNotFoundException:
-            extra = self._extra_if_missing()
-        return connection_from_extra(extra)
+        return connection_from_extra(self._read_extra() or {})
 
-    async def read_connection_async(self) -> Connection:
-        """Return the same as [read_connection][], without blocking the event loop; for triggers.
-
-        Airflow's own asynchronous read blocks the event loop while it masks secrets, before Airflow 3.3.2.
-        """
-        return await run_request(self.read_connection)
-
-    def _extra_if_missing(self) -> dict[str, Any]:
-        """Return an empty extra if the missing connection is the default one; raise otherwise.
+    def _read_extra(self) -> Mapping[str, Any] | None:
+        """Return the extra of the connection; None without a connection.
 
         Only the default connection may be missing, as with the Kubernetes provider's own hook.
+
+        Raises:
+            NoClusterConfigured: Airflow has no connection of this ID; a retry may find it.
         """
-        if self.kubernetes_conn_id != DEFAULT_CONNECTION:
-            raise NoClusterConfigured(
+        if self.kubernetes_conn_id is None:
+            return None
+        try:
+            extra: Mapping[str, Any] = self.get_connection(self.kubernetes_conn_id).extra_dejson
+        except AirflowNotFoundException:
+            if self.kubernetes_conn_id == DEFAULT_CONNECTION:
+                return None
+            error = NoClusterConfigured(
                 f"Airflow has no connection {self.kubernetes_conn_id!r}",
                 hint="add a connection with this ID, of type trainjob or kubernetes, or use another ID",
             )
-        return {}
+            error.retryable = True
+            raise error from None
+        return extra
 
 
 def connection_from_extra(extra: Mapping[str, Any]) -> Connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -15,7 +14,7 @@ from airflow.sdk import BaseOperator
 from trainjob import errors
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
-from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default
+from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
@@ -112,7 +111,8 @@ class StepOperator(BaseOperator):
             ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
                 sweep` deletes it; with None, the sweep's own time applies.
             ttl_after_failure: how long a failed TrainJob is retained, in the same way.
-            **task_arguments: arguments of `BaseOperator`. `execution_timeout` also counts while the task is deferred.
+            **task_arguments: arguments of `BaseOperator`. `execution_timeout` counts from the start of each try on a
+                worker, also while the task is deferred, and over attempts after interruptions.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -175,8 +175,8 @@ class StepOperator(BaseOperator):
         Args:
             context: context of the task.
             interruptions: number of attempts of this try that the infrastructure has interrupted.
-            deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` from
-                now.
+            deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` after
+                the start of the try.
         """
         step = self.rendered_step(context)
         while True:
@@ -360,7 +360,7 @@ class StepOperator(BaseOperator):
             task_instance=context["ti"],
         )
         if deadline is None and self.execution_timeout:
-            deadline = time.time() + self.execution_timeout.total_seconds()
+            deadline = get_deadline(context, self.execution_timeout)
         trigger = TrainJobTrigger(
             reference=reference.to_dict(),
             limits=limits.to_dict(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, XComArg
 from airflow.sdk.bases.sensor import PokeReturnValue
 
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, Problem, TrainJobError, WaitTimeout
-from trainjob_airflow.deferral import deferrable_by_default
+from trainjob_airflow.deferral import deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.run_key import check_run_key_fields, create_job_selector
 from trainjob_airflow.task_errors import error_from_event
@@ -68,8 +67,8 @@ class TrainJobSensor(BaseSensorOperator):
             start_from_trigger: whether to start in the triggerer as well, so that no worker is needed before the end.
                 Mapped tasks ignore it and start on a worker. It is not allowed with another task's result as an
                 argument.
-            **sensor_arguments: arguments of `BaseSensorOperator`. `timeout` and `execution_timeout` also count while
-                the task is deferred.
+            **sensor_arguments: arguments of `BaseSensorOperator`. `timeout` and `execution_timeout` count from the
+                start of each try, also while the task is deferred.
 
         Raises:
             InvalidSpec: not exactly one of name and run key is given, the run key has other fields, or the sensor
@@ -103,7 +102,7 @@ class TrainJobSensor(BaseSensorOperator):
         # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
         # this run for the end of the next one (Airflow 3.3; see deferral.MIN_TRIGGER_SECONDS).
         found = self.poke(context)
-        return found.xcom_value if found else self._defer()
+        return found.xcom_value if found else self._defer(context)
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """Check the TrainJob once, and return its result if it has ended."""
@@ -133,7 +132,7 @@ class TrainJobSensor(BaseSensorOperator):
             self._fail(error)
         return self._result(FinishedJob(JobReference(**event["reference"]), Outcome.from_dict(event["outcome"])))
 
-    def _defer(self) -> NoReturn:
+    def _defer(self, context: Context) -> NoReturn:
         from trainjob_airflow.triggers.end import TrainJobEndTrigger
 
         job = self._job_selector(self._cluster())
@@ -142,7 +141,7 @@ class TrainJobSensor(BaseSensorOperator):
             namespace=job.namespace,
             name=job.name,
             run_key=job.run_key.to_dict() if job.run_key else None,
-            deadline=time.time() + min(limits).total_seconds(),
+            deadline=get_deadline(context, min(limits)),
             kubernetes_conn_id=self.kubernetes_conn_id,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
