@@ -23,14 +23,16 @@ def proxy(laptop):
 
 
 @pytest.fixture(scope="module")
-def airflow(proxy, tmp_path_factory):
+def airflow(proxy, installation, tmp_path_factory):
     """Return an Airflow that connects to the cluster through the proxy.
 
     The jobs' processes do not use the proxy.
     """
     home = tmp_path_factory.mktemp("airflow")
     connection = proxy.airflow_connection()
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS) as airflow:
+    with Standalone(
+        home, DAGS, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS
+    ) as airflow:
         yield airflow
 
 

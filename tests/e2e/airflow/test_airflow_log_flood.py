@@ -17,11 +17,11 @@ DAGS = Path(__file__).resolve().parent / "dags"
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop, tmp_path_factory):
+def airflow(laptop, installation, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     environment = {**SHORT_INTERVALS, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection}
-    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
+    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **installation, **environment) as airflow:
         yield airflow
 
 

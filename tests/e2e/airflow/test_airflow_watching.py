@@ -15,13 +15,13 @@ DAGS = Path(__file__).resolve().parent / "watching"
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop, tmp_path_factory):
+def airflow(laptop, installation, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     environment = {
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # seconds until another one takes its triggers
     }
-    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
+    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **installation, **environment) as airflow:
         yield airflow
 
 

@@ -1,0 +1,29 @@
+"""Kind of Airflow installation on which the tests of complete installations run.
+
+`pytest --postgresql` selects PostgreSQL and two triggerers, as in production; the default is SQLite and one triggerer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.postgresql import PostgreSQL
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--postgresql", action="store_true", help="run complete Airflow installations on PostgreSQL, two triggerers"
+    )
+
+
+@pytest.fixture(scope="module")
+def installation(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of [Standalone][] for a new installation."""
+    if not request.config.getoption("--postgresql"):
+        yield {}
+        return
+    with PostgreSQL() as server:
+        yield {"database": server.url, "triggerers": 2}
