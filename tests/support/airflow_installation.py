@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -27,3 +28,18 @@ def installation(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         return
     with PostgreSQL() as server:
         yield {"database": server.url, "triggerers": 2}
+
+
+@pytest.fixture
+def record_case(evidence: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that records a row of docs/evidence/airflow.md.
+
+    Its arguments are the case, and the result with the measured seconds.
+    """
+    version = metadata.version("apache-airflow-core")
+
+    def record(case: str, result: str) -> None:
+        print(f"{case}: {result}")
+        evidence("airflow", airflow=version, case=case, result=result)
+
+    return record
