@@ -107,6 +107,7 @@ class Standalone:
         }
         self._token = ""
         self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
+        self._killed: dict[str, list[subprocess.Popen[bytes]]] = {}  # only their main processes have ended
 
     def __enter__(self) -> Standalone:
         with self.log.open("w") as out:
@@ -163,8 +164,21 @@ class Standalone:
         for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in self._running.pop(name):
+        for process in self._running.pop(name) + self._killed.pop(name, []):
             process.wait()
+
+    def restart_ended_components(self) -> list[str]:
+        """Start each component again whose process has ended, and return their names.
+
+        As a service manager does, the function first kills the processes that the component has left.
+        """
+        restarted = []
+        for name, processes in list(self._running.items()):
+            for process in [one for one in processes if one.poll() is not None]:
+                self.kill_instance(name, processes.index(process))
+                self.start_component(name)
+                restarted.append(name)
+        return restarted
 
     def stop_component(self, name: str) -> None:
         """Stop a component in order, with SIGTERM to its main process, and wait for its end."""
@@ -201,7 +215,8 @@ class Standalone:
 
     def kill_main_process(self, name: str) -> None:
         """Kill only the component's process; the processes that it has started continue."""
-        process = self._running[name][-1]
+        process = self._running[name].pop()
+        self._killed.setdefault(name, []).append(process)
         process.kill()
         process.wait()
 
@@ -210,12 +225,12 @@ class Standalone:
 
         These are the component itself and the processes that a killed component has left.
         """
-        return _list_sessions({process.pid for process in self._running[name]})
+        return _list_sessions({process.pid for process in self._running[name] + self._killed.get(name, [])})
 
     def is_healthy(self) -> bool:
         """Return whether every component is healthy according to the API server."""
         for name, processes in self._running.items():
-            assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
+            assert all(one.poll() is None for one in processes), f"{name} has ended\n{self.log.read_text()[-4000:]}"
         try:
             health = self.request("GET", "/api/v2/monitor/health")
         except (OSError, http.client.HTTPException):

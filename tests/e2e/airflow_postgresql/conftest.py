@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
 # DAGs of other tests that these tests need, too. Airflow follows the links in its folder of DAGs.
 DAG_FILES = [
-    HERE / "dags" / "steps.py",
+    *(HERE / "dags").glob("*.py"),
     TESTS / "chaos" / "airflow_kills" / "dags" / "kills.py",
     *(TESTS / "integration" / "airflow" / "dags" / name for name in ("decorated.py", "written.py", "nightly.yaml")),
 ]
