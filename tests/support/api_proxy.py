@@ -73,7 +73,10 @@ class ApiProxy:
         self._may_respond.set()
 
     def reject_credentials(self) -> None:
-        """Close the open connections, and answer each new request with status 401, until [accept_credentials][]."""
+        """Close the open connections, and answer new requests with status 401.
+
+        [accept_credentials][] ends this.
+        """
         self._rejecting = True
         self._close_sockets()
 
@@ -130,7 +133,7 @@ class ApiProxy:
 
 
 def _send_unauthorized(client: socket.socket) -> None:
-    """Answer one request as an API server does that does not know the token, and close the connection."""
+    """Answer one request like an API server that does not know the token."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401}
     body = json.dumps({**status, "message": "Unauthorized"}).encode()
     head = f"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"

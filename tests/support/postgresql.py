@@ -21,9 +21,9 @@ _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_con
 
 
 def find_programs() -> Path | None:
-    """Return the folder of `initdb` and `postgres`, of the newest version; None if they are not installed.
+    """Return the folder of PostgreSQL's newest programs; None without PostgreSQL.
 
-    Debian does not install them in a folder of `PATH`.
+    Debian does not install `initdb` and `postgres` in a folder of `PATH`.
     """
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     in_path = shutil.which("initdb")
@@ -32,7 +32,10 @@ def find_programs() -> Path | None:
 
 
 def _find_user() -> pwd.struct_passwd | None:
-    """Return the user of the server, because PostgreSQL refuses root; None for the present user."""
+    """Return the user of the server; None for the present user.
+
+    PostgreSQL refuses to run as root.
+    """
     if os.geteuid() != 0:
         return None
     with contextlib.suppress(KeyError):

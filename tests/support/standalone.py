@@ -46,7 +46,7 @@ def _free_port() -> int:
 
 
 def _list_sessions(leaders: Collection[int]) -> dict[int, str]:
-    """Return the processes of the sessions that these processes lead, with their command lines."""
+    """Return the processes of these leaders' sessions, with their command lines."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -134,7 +134,11 @@ class Standalone:
     # -- components -------------------------------------------------------------------------------------------------
 
     def start_component(self, name: str) -> None:
-        """Start one more `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a new session."""
+        """Start one more process of a component, in a new session.
+
+        Args:
+            name: `api-server`, `dag-processor`, `scheduler` or `triggerer`.
+        """
         with self.log.open("a") as out:
             self._running.setdefault(name, []).append(
                 subprocess.Popen(

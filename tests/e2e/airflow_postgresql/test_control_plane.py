@@ -37,7 +37,7 @@ def admin(plane):
 
 @pytest.fixture
 def team(plane, admin, airflow, unique, tmp_path):
-    """Create a namespace with a service account, and the Airflow connection `team` that uses its token."""
+    """Create a namespace, a service account and an Airflow connection with its token."""
     admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
     wait_for_airflow(lambda: admin.find("ServiceAccount", unique, "default"), 60)
     token = create_restricted_token(admin, unique, "airflow")

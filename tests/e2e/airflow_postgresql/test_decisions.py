@@ -13,7 +13,7 @@ SECONDS = 10.0  # limit of the test; docs/evidence/airflow.md has the measured s
 
 
 def wait_for_deletions(recorder, jobs, decided_at):
-    """Wait until the jobs are deleted, and return the seconds from the decision to the last deletion."""
+    """Return the seconds from the decision to the deletion of the last job."""
     wait_for_airflow(lambda: all(map(recorder.deleted_at, jobs)), 60)
     return max(recorder.deleted_at(uid) for uid in jobs) - decided_at
 

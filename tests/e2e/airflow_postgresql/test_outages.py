@@ -30,7 +30,11 @@ def both(running_tasks):
 
 
 def assert_first_tries_succeed(running_tasks, runs, began):
-    """Check that each run succeeds in the first try with one job, and return the seconds since `began`."""
+    """Wait until each run has succeeded in its first try with one job.
+
+    Returns:
+        Seconds since `began`.
+    """
     running_tasks.wait_for_success(*runs)
     for run in runs:
         assert running_tasks.get_try_number(run) == 1
