@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +158,24 @@ def test_tasks_succeed_when_the_cluster_answers_401_for_30_seconds(running_tasks
     proxy.accept_credentials()
     seconds = assert_first_tries_succeed(running_tasks, both, time.monotonic())
     record_case("401 for 30 s", f"success in try 1, {seconds:.1f} s after its end")
+
+
+def test_the_next_worker_adopts_the_job_of_a_worker_that_gets_sigterm(running_tasks, airflow, record_case):
+    run = running_tasks.start("on_worker")
+    wait_for_airflow(lambda: running_tasks.is_waited_for(run), 120)
+    task = f"{run}/taskInstances/task"
+    pid = airflow.request("GET", task)["pid"]
+    began = time.monotonic()
+    os.kill(find_parent(pid), signal.SIGTERM)
+    wait_for_airflow(lambda: airflow.request("GET", task)["pid"] != pid, 60)
+    wait_for_airflow(lambda: airflow.get_state(run, "task") == "running", 60)
+    seconds = time.monotonic() - began
+    running_tasks.release_all()
+    assert_first_tries_succeed(running_tasks, [run], began)
+    record_case("SIGTERM to a worker", f"the next worker adopts the TrainJob after {seconds:.1f} s; try 1")
+
+
+def find_parent(pid):
+    """Return the process that supervises a task's process."""
+    # After the name in parentheses: state, parent.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
