@@ -43,6 +43,18 @@ def assert_first_tries_succeed(running_tasks, runs, began):
     return time.monotonic() - began
 
 
+def wait_for_success(running_tasks, runs):
+    """Wait until each run has succeeded with one job, and return their tries in words.
+
+    Airflow's supervisor ends a task after three heartbeats without an answer, and the next try adopts the job.
+    """
+    running_tasks.wait_for_success(*runs, seconds=240)
+    for run in runs:
+        running_tasks.assert_one_job_each(run, ["task"])
+    deferred, on_worker = (running_tasks.get_try_number(run) for run in runs)
+    return f"try {deferred} (deferred) and try {on_worker} (on a worker)"
+
+
 def list_triggerers(airflow, run):
     """Return the triggerer's job ID of each mapped task that is deferred."""
     found = airflow.request("GET", f"{run}/taskInstances?limit=100")["task_instances"]
@@ -121,8 +133,10 @@ def test_tasks_succeed_when_the_api_server_of_airflow_is_killed(running_tasks, a
     running_tasks.release_all()
     airflow.start_component("api-server")
     wait_for_airflow(airflow.is_healthy, 120)
-    seconds = assert_first_tries_succeed(running_tasks, both, began)
-    record_case("kill -9 of Airflow's API server", f"success in try 1, {seconds:.1f} s after the kill")
+    tries = wait_for_success(running_tasks, both)
+    record_case(
+        "kill -9 of Airflow's API server", f"success in {tries}, {time.monotonic() - began:.1f} s after the kill"
+    )
 
 
 def test_tasks_succeed_when_postgresql_is_away_for_20_seconds(running_tasks, airflow, database, both, record_case):
@@ -130,16 +144,15 @@ def test_tasks_succeed_when_postgresql_is_away_for_20_seconds(running_tasks, air
     wait_seconds(20)
     database.start()
     began = time.monotonic()
-    airflow.restart_ended_components()  # as systemd or Kubernetes does
-    wait_for_airflow(airflow.is_healthy, 120)
-    running_tasks.release_all()
-    running_tasks.wait_for_success(*both)
-    for run in both:
-        running_tasks.assert_one_job_each(run, ["task"])
-    tries = [running_tasks.get_try_number(run) for run in both]
-    record_case(
-        "PostgreSQL away 20 s", f"success in tries {tries[0]} and {tries[1]}, {time.monotonic() - began:.1f} s later"
-    )
+    running_tasks.release_all()  # a scheduler that has lost its database waits for its tasks before it ends
+
+    def is_healthy_again():
+        airflow.restart_ended_components()  # as systemd or Kubernetes does
+        return airflow.is_healthy()
+
+    wait_for_airflow(is_healthy_again, 150)
+    tries = wait_for_success(running_tasks, both)
+    record_case("PostgreSQL away 20 s", f"success in {tries}, {time.monotonic() - began:.1f} s later")
 
 
 def test_tasks_succeed_when_the_cluster_refuses_connections_for_30_seconds(running_tasks, both, proxy, record_case):
