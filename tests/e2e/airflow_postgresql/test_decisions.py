@@ -28,9 +28,11 @@ def test_marking_a_task_deletes_its_job(running_tasks, airflow, recorder, record
     wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs.values()), 120)
     took = {}
     for state, run in runs.items():
+        [uid] = recorder.jobs(run)
+        assert recorder.deleted_at(uid) is None
         decided_at = time.monotonic()
         airflow.mark_task(run, "task", state)
-        took[state] = wait_for_deletions(recorder, recorder.jobs(run), decided_at)
+        took[state] = wait_for_deletions(recorder, [uid], decided_at)
     record_case(f"task marked, {dag.replace('_', ' ')}", describe(took))
     assert max(took.values()) <= SECONDS
     assert [airflow.get_state(run, "task") for run in runs.values()] == list(runs)
