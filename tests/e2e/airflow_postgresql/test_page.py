@@ -29,8 +29,13 @@ def test_the_page_refuses_requests_as_airflow_does(airflow, running_tasks, recor
     wait_for_airflow(lambda: running_tasks.is_waited_for(run), 120)
     [job] = recorder.jobs(run).values()
     token = airflow.request("GET", "/auth/token")["access_token"]
-    listed = airflow.request("GET", f"{PAGE}?dag=deferred")["trainjobs"]
-    assert job["metadata"]["name"] in [row["name"] for row in listed]
+
+    def is_listed():
+        """Return whether the page lists the job; at first, a new API server has no list of the cluster yet."""
+        rows = airflow.request("GET", f"{PAGE}?dag=deferred")["trainjobs"]
+        return job["metadata"]["name"] in [row["name"] for row in rows]
+
+    wait_for_airflow(is_listed, 60)
     statuses = {
         "no token": get_status(airflow, "GET", PAGE)[0],
         "wrong token": get_status(airflow, "GET", PAGE, "nonsense")[0],
