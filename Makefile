@@ -69,7 +69,8 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --require-go
 	rm -rf $(AIRFLOW_EVIDENCE)
 	for name in $(E2E_AIRFLOW); do \
-	  .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) tests/e2e/airflow_postgresql || exit 1; \
+	  .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) tests/e2e/airflow_postgresql \
+	    $(addprefix tests/e2e/airflow/,test_airflow_watching.py test_airflow_log_flood.py) || exit 1; \
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 

@@ -185,10 +185,11 @@ class Standalone:
         return restarted
 
     def stop_component(self, name: str) -> None:
-        """Stop a component in order, with SIGTERM to its main process, and wait for its end."""
-        process = self._running[name][-1]
-        process.terminate()
-        assert process.wait(60) in (0, -signal.SIGTERM)
+        """Stop a component in order, with SIGTERM to its main processes, and wait for their end."""
+        for process in self._running[name]:
+            process.terminate()
+        for process in self._running[name]:
+            assert process.wait(60) in (0, -signal.SIGTERM)
         self.kill_component(name)
 
     def suspend_component(self, name: str) -> list[int]:

@@ -31,7 +31,7 @@ def test_the_page_refuses_requests_as_airflow_does(airflow, running_tasks, recor
     token = airflow.request("GET", "/auth/token")["access_token"]
 
     def is_listed():
-        """Return whether the page lists the job; at first, a new API server has no list of the cluster yet."""
+        """Return whether the page lists the job; a new API server has no list at first."""
         rows = airflow.request("GET", f"{PAGE}?dag=deferred")["trainjobs"]
         return job["metadata"]["name"] in [row["name"] for row in rows]
 
