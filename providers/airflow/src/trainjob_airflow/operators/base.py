@@ -26,6 +26,7 @@ from trainjob_airflow.version_compat import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowTaskTimeout,
+    conf,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ if TYPE_CHECKING:
     from trainjob.status import Outcome
 
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
-_ATTRIBUTE_NAMES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
+_ATTRIBUTE_NAMES = {
+    "queue": "queue_name",
+    "on_kill": "on_kill_action",
+    "on_failure": "on_failure_action",
+    "resources": "step_resources",
+}
 _ACTIONS = ("delete", "suspend", "keep")
 _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
@@ -62,7 +68,7 @@ class StepOperator(BaseOperator):
     step_type: ClassVar[type[Any]]
     on_kill_action: str
     on_failure_action: str
-    template_fields: Sequence[str] = ("namespace",)
+    template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace")
     operator_extra_links = LINKS
     ui_color = "#e8eefc"
 
@@ -70,6 +76,10 @@ class StepOperator(BaseOperator):
         self,
         *,
         step_arguments: Mapping[str, Any],
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        deadline: timedelta | str | None = None,
         queue_timeout: timedelta | None = None,
         start_timeout: timedelta | None = None,
         namespace: str = "",
@@ -90,6 +100,12 @@ class StepOperator(BaseOperator):
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
+            name: start of the TrainJob's name; by default the task ID. At most 24 lower case letters, digits and -.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                if a later try has other labels, it does not adopt the TrainJob.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active; the cluster then ends it. A text, for example of a
+                template, has the form of ISO 8601, such as `PT6H`.
             queue_timeout: maximum time that the TrainJob may wait in the queue.
             start_timeout: maximum time until all pods of the training are ready.
             namespace: namespace of the TrainJob; empty means the connection's.
@@ -119,13 +135,14 @@ class StepOperator(BaseOperator):
         """
         super().__init__(**task_arguments)
         actions = {"on_kill": on_kill_action, "on_failure": on_failure_action}
-        for name, action in actions.items():
+        for field, action in actions.items():
             if action not in _ACTIONS:
-                raise InvalidSpec(Problem(f"{name}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
+                raise InvalidSpec(Problem(f"{field}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
         ttls = {"ttl_after_success": ttl_after_success, "ttl_after_failure": ttl_after_failure}
-        step_arguments = {**step_arguments, **ttls, **actions}
-        for name, value in step_arguments.items():
-            setattr(self, _ATTRIBUTE_NAMES.get(name, name), value)
+        shared = {"name": name, "labels": labels, "annotations": annotations, "deadline": deadline}
+        step_arguments = {**step_arguments, **shared, **ttls, **actions}
+        for field, value in step_arguments.items():
+            setattr(self, _ATTRIBUTE_NAMES.get(field, field), value)
         self.step_argument_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
@@ -155,6 +172,7 @@ class StepOperator(BaseOperator):
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
+        self._warn_about_queue()
         with self._handle_unexpected_errors(context), convert_permanent_errors():
             return self._run_attempts(context)
 
@@ -293,6 +311,16 @@ class StepOperator(BaseOperator):
         return self._build_step(
             workspace.claim_name(context) if isinstance(workspace, Workspace) else _PLACEHOLDER_CLAIM
         )
+
+    def _warn_about_queue(self) -> None:
+        """Log a warning if Airflow's argument `queue` may be meant for Kueue."""
+        is_default = self.queue == conf.get("operators", "default_queue", fallback="default")
+        if not is_default and getattr(self, "queue_name", None) is None and getattr(self, "manifest", None) is None:
+            self.log.warning(
+                "queue=%r selects the Airflow workers of this task. queue_name= names a Kueue queue; it is not given, "
+                "so the TrainJob is in no queue",
+                self.queue,
+            )
 
     def _submit(self, context: Context, step: Any, interruptions: int) -> JobReference:
         from trainjob_airflow.operators.submission import submit_for_task
