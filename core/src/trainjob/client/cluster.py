@@ -258,6 +258,10 @@ class Cluster:
         """Return the pods of a TrainJob, including those of its initializers."""
         return self.list_objects(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
 
+    def list_all_trainjob_pods(self, namespace: str | None) -> list[dict[str, Any]]:
+        """Return the pods of all TrainJobs of a namespace; None means all namespaces."""
+        return self.list_objects(_PODS, namespace, JOBSET_LABEL)
+
     def get_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
         """Return the pod, or None if it does not exist."""
         return self._get(_PODS, name, namespace)

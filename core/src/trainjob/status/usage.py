@@ -69,7 +69,10 @@ class Usage:
             TypeError: a value has the wrong type.
             ValueError: a number of seconds is negative or not finite.
         """
-        resources = {str(name): _seconds(value) for name, value in values["resource_seconds"].items()}
+        given = values["resource_seconds"]
+        if not isinstance(given, Mapping):
+            raise TypeError("resource_seconds must be an object")
+        resources = {str(name): _seconds(value) for name, value in given.items()}
         return cls(_seconds(values["pod_seconds"]), resources, bool(values.get("complete", False)))
 
 
