@@ -66,7 +66,7 @@ def test_short_names_mean_the_labels_of_this_project_and_namespace_is_no_label()
     ("other", "expected"),
     [
         (job_usage(seconds=10), 10),  # the same outcome in two files
-        (job_usage(seconds=4, complete=False), 10),  # a waiter that took over knows less
+        (job_usage(seconds=4, complete=False), 10),  # a waiter that came late knows less
         (job_usage(seconds=40, complete=False), 10),  # pods ran after their end was recorded, by another clock
     ],
 )

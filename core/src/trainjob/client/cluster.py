@@ -38,7 +38,12 @@ _TRAINJOBS = Resource(
     kept_spec_fields=("suspend", "managedBy", "runtimeRef", "trainer.numNodes"),
 )
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
-_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes", "initContainers"))
+_PODS = Resource(
+    "pods",
+    "/api/v1",
+    JOBSET_LABEL,
+    kept_spec_fields=("restartPolicy", "volumes", "initContainers", "containers.resources"),
+)
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
 _NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
