@@ -31,6 +31,7 @@ from trainjob_airflow.version_compat import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
@@ -173,7 +174,7 @@ class StepOperator(BaseOperator):
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
         self._warn_about_queue()
-        with self._handle_unexpected_errors(context), convert_permanent_errors():
+        with self._handle_unexpected_errors(context), convert_permanent_errors(), self._store_failure(context):
             return self._run_attempts(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -224,12 +225,13 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
         self._set_links(reference)
-        if "outcome" not in event:
-            raise error_from_event(event)
-        outcome = Outcome.from_dict(event["outcome"])
-        if resubmission := self._plan_resubmission(context, reference, outcome):
-            return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
-        return self._finish(context, outcome, reference, event.get("receipt") or {})
+        with self._store_failure(context):
+            if "outcome" not in event:
+                raise error_from_event(event)
+            outcome = Outcome.from_dict(event["outcome"])
+            if resubmission := self._plan_resubmission(context, reference, outcome):
+                return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
+            return self._finish(context, outcome, reference, event.get("receipt") or {})
 
     def on_kill(self) -> None:
         """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
@@ -311,6 +313,11 @@ class StepOperator(BaseOperator):
         return self._build_step(
             workspace.claim_name(context) if isinstance(workspace, Workspace) else _PLACEHOLDER_CLAIM
         )
+
+    def _store_failure(self, context: Context) -> AbstractContextManager[None]:
+        from trainjob_airflow.task_failure import store_failure
+
+        return store_failure(context, lambda: self._guard.reference)
 
     def _warn_about_queue(self) -> None:
         """Log a warning if Airflow's argument `queue` may be meant for Kueue."""
