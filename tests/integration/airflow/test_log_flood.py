@@ -146,7 +146,8 @@ def test_a_trigger_that_an_earlier_version_serialized_still_loads():
         "kubernetes_conn_id": "k",
         "on_kill_action": "keep",
     }
-    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, "get_logs": True, "deferral_id": ""}
+    new_arguments = {"get_logs": True, "cluster_context": None, "in_cluster": None, "deferral_id": ""}
+    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, **new_arguments}
 
 
 @pytest.mark.parametrize("get_logs", [True, False])

@@ -85,6 +85,8 @@ class StepOperator(BaseOperator):
         start_timeout: timedelta | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         deferrable: bool | None = None,
         on_kill_action: str = "delete",
         on_failure_action: str = "delete",
@@ -112,6 +114,9 @@ class StepOperator(BaseOperator):
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            cluster_context: context of the kubeconfig, in place of the connection's.
+            in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
+                connection's setting. True ignores the connection's kubeconfig.
             deferrable: whether to wait in the triggerer, which occupies no worker; False waits on the worker. By
                 default the value of the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`, or True if it is not set.
             on_kill_action: what happens to the TrainJob when a user kills the task or a timeout is reached: `delete`,
@@ -147,6 +152,7 @@ class StepOperator(BaseOperator):
         self.step_argument_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
         self.get_logs = get_logs
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
@@ -292,7 +298,7 @@ class StepOperator(BaseOperator):
     @property
     def hook(self) -> TrainJobHook:
         """The hook for this task's connection."""
-        return TrainJobHook(self.kubernetes_conn_id)
+        return TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
 
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the values that this step adds to the XCom and the asset events after success.
@@ -401,6 +407,8 @@ class StepOperator(BaseOperator):
             limits=limits.to_dict(),
             deadline=deadline,
             kubernetes_conn_id=self.kubernetes_conn_id,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
             on_kill_action=self.on_kill_action,
             get_logs=self.get_logs,
             deferral_id=deferral.id,
