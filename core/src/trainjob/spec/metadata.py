@@ -12,7 +12,8 @@ from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_document
 
 _OWN_PREFIX = "trainjob.dev/"
-_MODEL = f"{_OWN_PREFIX}model"
+# Annotations of this project that a program of the user's own that exports a model sets, too; see manifest.labels.
+_EXPORT_KEYS = (f"{_OWN_PREFIX}model", f"{_OWN_PREFIX}exports")
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 # Kubernetes 1.36, apimachinery/pkg/util/validation (IsQualifiedName, IsValidLabelValue)
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -29,7 +30,7 @@ def _validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _validate_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    _check_keys(annotations, allowed=(_MODEL,))
+    _check_keys(annotations, allowed=_EXPORT_KEYS)
     return annotations
 
 
