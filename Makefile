@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,6 +27,8 @@ demo-kfp: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
 AIRFLOW_VERSIONS ?= 3.1 3.2
+E2E_AIRFLOW ?= airflow airflow-3.1
+AIRFLOW_EVIDENCE := $(CURDIR)/.cache/airflow-evidence
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
@@ -62,6 +64,15 @@ e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_S
 	@$(MAKE) --no-print-directory $(LAPTOP) .venv/kfp/.ready .venv/launcher/.ready .venv/metadata_store/.ready
 	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
+
+e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airflow on PostgreSQL with two triggerers, with kills, outages and decisions of users, and write docs/evidence/airflow.md; E2E_AIRFLOW=airflow-3.1 selects the environment; needs Debian's package postgresql, and Go for the real control plane
+	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --require-go
+	rm -rf $(AIRFLOW_EVIDENCE)
+	for name in $(E2E_AIRFLOW); do \
+	  .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) tests/e2e/airflow_postgresql \
+	    $(addprefix tests/e2e/airflow/,test_airflow_watching.py test_airflow_log_flood.py) || exit 1; \
+	done
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
 slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
@@ -133,7 +144,7 @@ lint: .venv/core/.ready ## check style, language, spelling and import contracts
 # load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
+                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
 KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.evidence"]
+pytest_plugins = ["tests.support.evidence", "tests.support.airflow_installation"]
 
 # An example's duration means nothing on a busy machine. The input is the same each time, so no test fails by chance.
 settings.register_profile("trainjob", deadline=None, derandomize=True)

@@ -24,6 +24,7 @@ class ApiProxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._withheld_text: bytes | None = None
+        self._rejecting = False
         self._listener: socket.socket | None = None
         self._may_respond = threading.Event()
         self.start_listening()
@@ -46,11 +47,11 @@ class ApiProxy:
         """Refuse new connections and close the open ones."""
         with self._lock:
             listener, self._listener = self._listener, None
-            broken, self._sockets = self._sockets, set()
-        for one in (*broken, *([listener] if listener else [])):
+        if listener is not None:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self._close_sockets()
 
     def start_listening(self) -> None:
         """Listen again at the same address."""
@@ -71,10 +72,33 @@ class ApiProxy:
         self._withheld_text = None
         self._may_respond.set()
 
+    def reject_credentials(self) -> None:
+        """Close the open connections, and answer new requests with status 401.
+
+        [accept_credentials][] ends this.
+        """
+        self._rejecting = True
+        self._close_sockets()
+
+    def accept_credentials(self) -> None:
+        """Forward the requests again."""
+        self._rejecting = False
+
+    def _close_sockets(self) -> None:
+        with self._lock:
+            broken, self._sockets = self._sockets, set()
+        for one in broken:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
                 client, _ = listener.accept()
+                if self._rejecting:
+                    threading.Thread(target=_send_unauthorized, args=(client,), daemon=True).start()
+                    continue
                 server = socket.create_connection(self._target)
             except OSError:
                 return
@@ -106,3 +130,13 @@ class ApiProxy:
             one.close()
         with self._lock:
             self._sockets -= {start, end}
+
+
+def _send_unauthorized(client: socket.socket) -> None:
+    """Answer one request like an API server that does not know the token."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401}
+    body = json.dumps({**status, "message": "Unauthorized"}).encode()
+    head = f"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    with contextlib.suppress(OSError), client:
+        client.recv(65536)
+        client.sendall(head.encode() + b"Connection: close\r\n\r\n" + body)

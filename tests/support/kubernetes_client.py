@@ -108,7 +108,7 @@ class Client:
         """
         configuration = kubernetes.client.Configuration()
         configuration.host, configuration.ssl_ca_cert = self.api.configuration.host, self.api.configuration.ssl_ca_cert
-        configuration.api_key = {"BearerToken": f"Bearer {token}"} if token else {}
+        configuration.api_key = {"authorization": f"Bearer {token}"} if token else {}  # also for kubernetes 30 and 35
         return Client(kubernetes.client.ApiClient(configuration))
 
     def close(self) -> None:

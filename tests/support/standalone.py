@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,18 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def _list_sessions(leaders: Collection[int]) -> dict[int, str]:
+    """Return the processes of these leaders' sessions, with their command lines."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # After the name in parentheses: state, parent, process group, session.
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) in leaders and state != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return found
+
+
 def wait_for_airflow(condition: Callable[[], T], seconds: float) -> T:
     """Poll `condition`, which sends requests to Airflow, and return its first true result.
 
@@ -61,10 +73,20 @@ class Standalone:
     """The components of `airflow standalone`, each as a process of its own, in one home.
 
     They are healthy when the context is entered.
+
+    Args:
+        home: Airflow's home, which is empty.
+        dags: folder of the DAGs.
+        database: SQLAlchemy address of an empty database; the default is a SQLite file in `home`.
+        triggerers: number of triggerers.
+        environment: more environment variables of the processes.
     """
 
-    def __init__(self, home: Path, dags: Path, **environment: str) -> None:
-        self.log, self._database = home / "standalone.log", home / "airflow.db"
+    def __init__(
+        self, home: Path, dags: Path, *, database: str | None = None, triggerers: int = 1, **environment: str
+    ) -> None:
+        self.log, self._triggerers = home / "standalone.log", triggerers
+        self._sqlite_file = home / "airflow.db" if database is None else None
         self._host = f"127.0.0.1:{_free_port()}"
         self._environment = {
             **os.environ,
@@ -80,17 +102,20 @@ class Standalone:
             "AIRFLOW__API__PORT": self._host.rpartition(":")[2],
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API__EXPOSE_STACKTRACE": "True",
+            **({} if database is None else {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database}),
             **environment,
         }
         self._token = ""
         self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
+        self._killed: dict[str, list[subprocess.Popen[bytes]]] = {}  # only their main processes have ended
 
     def __enter__(self) -> Standalone:
         with self.log.open("w") as out:
             subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
         try:
             for name in _COMPONENTS:
-                self.start_component(name)
+                for _ in range(self._triggerers if name == "triggerer" else 1):
+                    self.start_component(name)
             wait_for_airflow(self.is_healthy, 200)
         except BaseException:
             self.__exit__()
@@ -109,7 +134,11 @@ class Standalone:
     # -- components -------------------------------------------------------------------------------------------------
 
     def start_component(self, name: str) -> None:
-        """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a new session."""
+        """Start one more process of a component, in a new session.
+
+        Args:
+            name: `api-server`, `dag-processor`, `scheduler` or `triggerer`.
+        """
         with self.log.open("a") as out:
             self._running.setdefault(name, []).append(
                 subprocess.Popen(
@@ -121,19 +150,46 @@ class Standalone:
                 )
             )
 
+    def kill_instance(self, name: str, number: int = 0) -> None:
+        """Kill one of several processes of a component, with every process that it has started.
+
+        Args:
+            name: name of the component.
+            number: position among those of the component that run, oldest first.
+        """
+        process = self._running[name].pop(number)
+        for pid in _list_sessions({process.pid}):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
     def kill_component(self, name: str) -> None:
         """Kill a component and every process that it, or a component killed earlier, has started."""
         for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in self._running.pop(name):
+        for process in self._running.pop(name) + self._killed.pop(name, []):
             process.wait()
 
+    def restart_ended_components(self) -> list[str]:
+        """Start each component again whose process has ended, and return their names.
+
+        As a service manager does, the function first kills the processes that the component has left.
+        """
+        restarted = []
+        for name, processes in list(self._running.items()):
+            for process in [one for one in processes if one.poll() is not None]:
+                self.kill_instance(name, processes.index(process))
+                self.start_component(name)
+                restarted.append(name)
+        return restarted
+
     def stop_component(self, name: str) -> None:
-        """Stop a component in order, with SIGTERM to its main process, and wait for its end."""
-        process = self._running[name][-1]
-        process.terminate()
-        assert process.wait(60) in (0, -signal.SIGTERM)
+        """Stop a component in order, with SIGTERM to its main processes, and wait for their end."""
+        for process in self._running[name]:
+            process.terminate()
+        for process in self._running[name]:
+            assert process.wait(60) in (0, -signal.SIGTERM)
         self.kill_component(name)
 
     def suspend_component(self, name: str) -> list[int]:
@@ -147,7 +203,9 @@ class Standalone:
         def is_suspended() -> bool:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            with contextlib.closing(sqlite3.connect(self._database, timeout=5.0, isolation_level=None)) as database:
+            if self._sqlite_file is None:
+                return True
+            with contextlib.closing(sqlite3.connect(self._sqlite_file, timeout=5.0, isolation_level=None)) as database:
                 try:
                     database.execute("BEGIN EXCLUSIVE")
                     database.execute("ROLLBACK")
@@ -162,7 +220,8 @@ class Standalone:
 
     def kill_main_process(self, name: str) -> None:
         """Kill only the component's process; the processes that it has started continue."""
-        process = self._running[name][-1]
+        process = self._running[name].pop()
+        self._killed.setdefault(name, []).append(process)
         process.kill()
         process.wait()
 
@@ -171,19 +230,12 @@ class Standalone:
 
         These are the component itself and the processes that a killed component has left.
         """
-        sessions, found = {str(process.pid) for process in self._running[name]}, {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                # After the name in parentheses: state, parent, process group, session.
-                state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-                if session in sessions and state != "Z":
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        return found
+        return _list_sessions({process.pid for process in self._running[name] + self._killed.get(name, [])})
 
     def is_healthy(self) -> bool:
         """Return whether every component is healthy according to the API server."""
         for name, processes in self._running.items():
-            assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
+            assert all(one.poll() is None for one in processes), f"{name} has ended\n{self.log.read_text()[-4000:]}"
         try:
             health = self.request("GET", "/api/v2/monitor/health")
         except (OSError, http.client.HTTPException):

@@ -12,114 +12,11 @@ import time
 
 import pytest
 
+from tests.support.airflow_tasks import CREATION, PHASES
 from tests.support.standalone import wait_for_airflow
-from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(600)
 SECONDS = 5.0  # from the moment when a user clears the task or sets its state, until the job is deleted
-CREATION = '"trainjob.dev/task": "creating"'  # only the request that creates that task's job has this text
-PHASES = ("creating", "deferred", "resumed", "on_worker")
-
-
-class RunningTasks:
-    """The tasks of one test, each of which stays in a phase."""
-
-    def __init__(self, airflow, recorder, cluster, proxy, folder):
-        self.airflow, self._recorder, self._cluster, self._proxy, self._folder = (
-            airflow,
-            recorder,
-            cluster,
-            proxy,
-            folder,
-        )
-
-    def start(self, dag):
-        return self.airflow.start_run(dag, go=str(self._folder))
-
-    def has_pods(self, run, task):
-        """Return whether the task's newest job has a pod."""
-        jobs = list(self._recorder.jobs(run, task).values())
-        return bool(jobs and self._cluster.list_pods(jobs[-1]["metadata"]["name"], "default"))
-
-    def is_complete(self, run, task):
-        return any(derive_verdict(job).phase is Phase.COMPLETE for job in self._recorder.jobs(run, task).values())
-
-    def is_waited_for(self, run, task="task"):
-        """Return whether a worker or a triggerer waits for the task's job."""
-        is_running = self.airflow.get_state(run, task) == "running"
-        return (is_running or self.is_deferred(run, task)) and self.has_pods(run, task)
-
-    def is_deferred(self, run, task="task"):
-        """Return whether a triggerer has the task.
-
-        A job may be running before the worker has released the task.
-        """
-        found = self.airflow.request("GET", f"{run}/taskInstances/{task}")
-        return found["state"] == "deferred" and found["triggerer_job"] is not None
-
-    def shows_progress(self, run):
-        """Return whether the triggerer has written the task's progress.
-
-        A new triggerer needs seconds for its first XCom.
-        """
-        return self.airflow.request("GET", f"{run}/taskInstances/task/xcomEntries/progress")
-
-    def start_in_every_phase(self):
-        """Start a DAG run with a task in each phase, and one whose job has ended while it waits."""
-        self._proxy.withhold_responses(CREATION)
-        run = self.start("phases")
-        self.end_when_deferred(run, "resumed")
-        wait_for_airflow(lambda: self.is_in_every_phase(run), 90)
-        ended = self.start("ended")
-        self.end_when_deferred(ended, "ended")
-        wait_for_airflow(lambda: self.is_complete(ended, "ended"), 15)
-        assert self.airflow.get_state(ended, "ended") == "deferred"
-        assert self.is_in_every_phase(run)
-        return run, ended
-
-    def end_when_deferred(self, run, task):
-        """End a task's job once the task is deferred, because a finished job is not deferred."""
-        wait_for_airflow(lambda: self.airflow.get_state(run, task) == "deferred", 60)
-        (self._folder / f"{task}.ends").touch()
-
-    def is_in_every_phase(self, run):
-        listed = self.airflow.request("GET", f"{run}/taskInstances")["task_instances"]
-        states = {found["task_id"]: found["state"] for found in listed}
-        return (
-            states == {"creating": "running", "deferred": "deferred", "resumed": "running", "on_worker": "running"}
-            and self._recorder.jobs(run, "creating")
-            and self.has_pods(run, "deferred")
-            and (self._folder / "resumed.waits").exists()
-            and self.has_pods(run, "on_worker")
-        )
-
-    def release_all(self):
-        """Let all jobs and tasks continue."""
-        self._proxy.release_responses()
-        for name in (*PHASES, "resumed.ends", "ended.ends", "task", "late"):
-            (self._folder / name).touch()
-
-    def wait_for_success(self, *runs, seconds=150):
-        def ended():
-            states = [self.airflow.get_state(run) for run in runs]
-            assert "failed" not in states
-            return set(states) == {"success"}
-
-        wait_for_airflow(ended, seconds)
-
-    def get_try_number(self, run, task):
-        return self.airflow.request("GET", f"{run}/taskInstances/{task}")["try_number"]
-
-    def assert_one_job_each(self, run, tasks):
-        made = {task: len(self._recorder.jobs(run, task)) for task in tasks}
-        assert made == dict.fromkeys(tasks, 1)
-
-
-@pytest.fixture
-def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
-    made = RunningTasks(airflow, recorder, cluster, proxy, tmp_path)
-    yield made
-    made.release_all()
 
 
 def list_task_processes(airflow):
@@ -178,7 +75,7 @@ def test_marking_a_task_during_the_creation_of_its_job_deletes_the_job(running_t
 
 
 def test_a_cleared_task_runs_again_even_if_its_new_try_is_killed(running_tasks, airflow, recorder):
-    (running_tasks._folder / "task").touch()
+    (running_tasks.folder / "task").touch()
     run = running_tasks.start("deferred")
     running_tasks.wait_for_success(run)
     airflow.clear_task(run, "task")

@@ -97,10 +97,12 @@ def proxy(laptop):
 
 
 @pytest.fixture(scope="module")
-def airflow(proxy, tmp_path_factory):
+def airflow(proxy, installation, tmp_path_factory):
     """Return an Airflow that reaches the cluster through the counting proxy."""
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SETTINGS) as airflow:
+    with Standalone(
+        home, DAGS, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SETTINGS
+    ) as airflow:
         yield airflow
 
 

@@ -16,11 +16,13 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(MISSING), reason
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop, tmp_path_factory):
+def airflow(laptop, installation, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     home = tmp_path_factory.mktemp("airflow-of-the-page")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS) as airflow:
+    with Standalone(
+        home, DAGS, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS
+    ) as airflow:
         yield airflow
 
 

@@ -23,10 +23,12 @@ LINKS = {
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop, tmp_path_factory):
+def airflow(laptop, installation, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default", **LINKS}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
-    with Standalone(tmp_path_factory.mktemp("standalone"), DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection) as airflow:
+    with Standalone(
+        tmp_path_factory.mktemp("standalone"), DAGS, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection
+    ) as airflow:
         yield airflow
 
 

@@ -15,13 +15,13 @@ DAGS = Path(__file__).resolve().parent / "watching"
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop, tmp_path_factory):
+def airflow(laptop, installation, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     environment = {
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",  # seconds until another one takes its triggers
     }
-    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
+    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **installation, **environment) as airflow:
         yield airflow
 
 
@@ -78,7 +78,7 @@ def test_sensors_that_start_in_the_triggerer_need_no_worker_before_the_end(airfl
 
 
 @needs_asset_state_store
-def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, cluster, unique):
+def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, cluster, unique, record_case):
     labels = {"labels": {"suite": "watched"}}
     wait_for_airflow(lambda: count_stored_names(airflow) == 0, 60)
     apply_trainjob(cluster, f"{unique}-a", **labels)
@@ -89,3 +89,4 @@ def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, c
     airflow.start_component("triggerer")
     wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a", f"{unique}-b"], 120)
     wait_for_airflow(lambda: count_stored_names(airflow) == 2, 30)
+    record_case("asset watcher, kill -9 of the triggerer", "2 events, none twice")

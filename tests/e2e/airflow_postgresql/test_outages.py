@@ -1,0 +1,194 @@
+"""Tasks of an Airflow on PostgreSQL with two triggerers while a part of Airflow or of the cluster fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow_tasks import PHASES
+from tests.support.standalone import wait_for_airflow
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def wait_seconds(seconds):
+    """Wait while an outage lasts; the outage is the event, and it has a duration only."""
+    ends_at = time.monotonic() + seconds
+    wait_for_airflow(lambda: time.monotonic() >= ends_at, seconds + 5)
+
+
+@pytest.fixture
+def both(running_tasks):
+    """Return the runs of a deferred task and of one on a worker, whose jobs are active."""
+    runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
+    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
+    return runs
+
+
+def assert_first_tries_succeed(running_tasks, runs, began):
+    """Wait until each run has succeeded in its first try with one job.
+
+    Returns:
+        Seconds since `began`.
+    """
+    running_tasks.wait_for_success(*runs)
+    for run in runs:
+        assert running_tasks.get_try_number(run) == 1
+        running_tasks.assert_one_job_each(run, ["task"])
+    return time.monotonic() - began
+
+
+def wait_for_success(running_tasks, runs):
+    """Wait until each run has succeeded with one job, and return their tries in words.
+
+    Airflow's supervisor ends a task after three heartbeats without an answer, and the next try adopts the job.
+    """
+    running_tasks.wait_for_success(*runs, seconds=240)
+    for run in runs:
+        running_tasks.assert_one_job_each(run, ["task"])
+    deferred, on_worker = (running_tasks.get_try_number(run) for run in runs)
+    return f"try {deferred} (deferred) and try {on_worker} (on a worker)"
+
+
+def list_triggerers(airflow, run):
+    """Return the triggerer's job ID of each mapped task that is deferred."""
+    found = airflow.request("GET", f"{run}/taskInstances?limit=100")["task_instances"]
+    return [each["triggerer_job"]["id"] for each in found if each["state"] == "deferred" and each["triggerer_job"]]
+
+
+def test_another_triggerer_takes_the_triggers_of_a_killed_one(running_tasks, airflow, recorder, record_case):
+    run = running_tasks.start("eleven")
+    wait_for_airflow(lambda: len(list_triggerers(airflow, run)) == 11, 180)
+    before = Counter(list_triggerers(airflow, run))
+    airflow.kill_instance("triggerer", 0)
+    killed_at = time.monotonic()
+    lost = wait_for_airflow(lambda: find_dead_triggerer(airflow, before), 90)
+    wait_for_airflow(lambda: lost not in list_triggerers(airflow, run), 90)
+    seconds = time.monotonic() - killed_at
+    airflow.start_component("triggerer")
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run)
+    assert len(recorder.jobs(run)) == 11
+    tries = {each["try_number"] for each in airflow.request("GET", f"{run}/taskInstances?limit=100")["task_instances"]}
+    assert tries == {1}
+    record_case("kill -9 of one of two triggerers", f"{before[lost]} of 11 triggers moved after {seconds:.1f} s; try 1")
+
+
+def find_dead_triggerer(airflow, triggerers):
+    """Return the ID of the triggerer that no longer sends heartbeats."""
+    alive = airflow.request("GET", "/api/v2/jobs?job_type=TriggererJob&is_alive=true")["jobs"]
+    dead = triggerers.keys() - {job["id"] for job in alive}
+    return next(iter(dead), None)
+
+
+def test_tasks_succeed_when_both_triggerers_are_killed_in_every_phase(running_tasks, airflow, record_case):
+    run, ended = running_tasks.start_in_every_phase()
+    airflow.kill_component("triggerer")
+    began = time.monotonic()
+    for _ in range(2):
+        airflow.start_component("triggerer")
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended)
+    running_tasks.assert_one_job_each(run, PHASES)
+    running_tasks.assert_one_job_each(ended, ["ended"])
+    record_case("kill -9 of both triggerers in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
+
+
+@pytest.mark.parametrize("victim", ["task processes", "supervisors"])
+def test_tasks_succeed_when_workers_are_killed_in_every_phase(running_tasks, airflow, record_case, victim):
+    run, ended = running_tasks.start_in_every_phase()
+    for pid, title in airflow.list_processes("scheduler").items():
+        is_busy = "LocalExecutor" in title and "<idle>" not in title
+        if "task runner" in title if victim == "task processes" else is_busy:
+            os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended)
+    running_tasks.assert_one_job_each(run, PHASES)
+    running_tasks.assert_one_job_each(ended, ["ended"])
+    record_case(f"kill -9 of {victim} in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
+
+
+def test_tasks_succeed_when_the_scheduler_is_killed_in_every_phase(running_tasks, airflow, record_case):
+    run, ended = running_tasks.start_in_every_phase()
+    airflow.kill_main_process("scheduler")
+    began = time.monotonic()
+    airflow.start_component("scheduler")
+    wait_for_airflow(airflow.is_healthy, 120)
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended)
+    running_tasks.assert_one_job_each(run, PHASES)
+    running_tasks.assert_one_job_each(ended, ["ended"])
+    record_case("kill -9 of the scheduler in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
+
+
+def test_tasks_succeed_when_the_api_server_of_airflow_is_killed(running_tasks, airflow, both, record_case):
+    airflow.kill_component("api-server")
+    began = time.monotonic()
+    running_tasks.release_all()
+    airflow.start_component("api-server")
+    wait_for_airflow(airflow.is_healthy, 120)
+    tries = wait_for_success(running_tasks, both)
+    record_case(
+        "kill -9 of Airflow's API server", f"success in {tries}, {time.monotonic() - began:.1f} s after the kill"
+    )
+
+
+def test_tasks_succeed_when_postgresql_is_away_for_20_seconds(running_tasks, airflow, database, both, record_case):
+    database.stop()
+    wait_seconds(20)
+    database.start()
+    began = time.monotonic()
+    running_tasks.release_all()  # a scheduler that has lost its database waits for its tasks before it ends
+
+    def is_healthy_again():
+        airflow.restart_ended_components()  # as systemd or Kubernetes does
+        return airflow.is_healthy()
+
+    wait_for_airflow(is_healthy_again, 150)
+    tries = wait_for_success(running_tasks, both)
+    record_case("PostgreSQL away 20 s", f"success in {tries}, {time.monotonic() - began:.1f} s later")
+
+
+def test_tasks_succeed_when_the_cluster_refuses_connections_for_30_seconds(running_tasks, both, proxy, record_case):
+    proxy.disconnect()
+    running_tasks.release_all()  # the jobs end while nothing can receive their events
+    wait_seconds(30)
+    proxy.start_listening()
+    seconds = assert_first_tries_succeed(running_tasks, both, time.monotonic())
+    record_case("the cluster's API refuses 30 s", f"success in try 1, {seconds:.1f} s after its end")
+
+
+def test_tasks_succeed_when_the_cluster_answers_401_for_30_seconds(running_tasks, both, proxy, record_case):
+    proxy.reject_credentials()
+    running_tasks.release_all()
+    wait_seconds(30)
+    proxy.accept_credentials()
+    seconds = assert_first_tries_succeed(running_tasks, both, time.monotonic())
+    record_case("401 for 30 s", f"success in try 1, {seconds:.1f} s after its end")
+
+
+def test_the_next_worker_adopts_the_job_of_a_worker_that_gets_sigterm(running_tasks, airflow, record_case):
+    run = running_tasks.start("on_worker")
+    wait_for_airflow(lambda: running_tasks.is_waited_for(run), 120)
+    task = f"{run}/taskInstances/task"
+    pid = airflow.request("GET", task)["pid"]
+    began = time.monotonic()
+    os.kill(find_parent(pid), signal.SIGTERM)
+    wait_for_airflow(lambda: airflow.request("GET", task)["pid"] != pid, 60)
+    wait_for_airflow(lambda: airflow.get_state(run, "task") == "running", 60)
+    seconds = time.monotonic() - began
+    running_tasks.release_all()
+    assert_first_tries_succeed(running_tasks, [run], began)
+    record_case("SIGTERM to a worker", f"the next worker adopts the TrainJob after {seconds:.1f} s; try 1")
+
+
+def find_parent(pid):
+    """Return the process that supervises a task's process."""
+    # After the name in parentheses: state, parent.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
