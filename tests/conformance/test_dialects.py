@@ -16,11 +16,16 @@ from tests.conformance.request_matrix import (
     workspace_requests,
 )
 from tests.conformance.test_every_manifest import build_manifest, create_large_runtime, find_refusals
-from trainjob import CustomTrainerContainer, Placement, TrainJob
+from trainjob import BuiltinTrainer, CustomTrainerContainer, Placement, TorchTuneConfig, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.manifest import Dialect, detect_dialect
 
 pytestmark = pytest.mark.since("2.0")
+SCRATCH = {"emptyDir": {}}
+TWO_MOUNTS = (
+    {"name": "scratch", "source": SCRATCH, "mount_path": "/a"},
+    {"name": "scratch", "source": SCRATCH, "mount_path": "/b"},
+)
 PATCH_FIELDS = {
     Dialect.V2_0: "podSpecOverrides",
     Dialect.V2_1: "podTemplateOverrides",
@@ -54,6 +59,27 @@ def test_pod_patches_take_effect(client, namespace, target):
     assert pod["serviceAccountName"] == "default"
     assert {"name": "workspace", "persistentVolumeClaim": {"claimName": "mine"}} in pod["volumes"]
     assert {"name": "workspace", "mountPath": "/workspace"} in find_container(jobset)["volumeMounts"]
+
+
+@pytest.mark.since("2.1")
+def test_pods_have_labels_and_annotations(client, namespace, target):
+    """The pods have the labels and annotations of a request; Trainer 2.0 cannot set them."""
+    client.create(claim("mine"), namespace)
+    texts = {"labels": {"example.org/team": "nlp"}, "annotations": {"example.org/ticket": "a b"}}
+    trainer = CustomTrainerContainer(command=("true",))
+    requests = {
+        "alone": TrainJob(trainer=trainer, **texts),
+        "mounted": TrainJob(trainer=trainer, workspace="mine", volumes=TWO_MOUNTS, **texts),
+        "built-in": TrainJob(
+            trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-llama3.2-1b", **texts
+        ),
+    }
+    manifests = {name: build_manifest(request, namespace, target) for name, request in requests.items()}
+    for name, jobset in create_jobsets(client, namespace, manifests).items():
+        for job in jobset["spec"]["replicatedJobs"]:
+            pod = job["template"]["spec"]["template"]["metadata"]
+            for kind, expected in texts.items():
+                assert pod[kind].items() >= expected.items(), (name, job["name"])
 
 
 @pytest.mark.before("2.1")

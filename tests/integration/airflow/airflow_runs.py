@@ -1,12 +1,15 @@
-"""Function that runs a DAG with Airflow's own command, and reads its results from Airflow's database."""
+"""Functions that run a DAG with Airflow's own command, and read its results from Airflow's database."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 
 def run_dag(
@@ -18,10 +21,21 @@ def run_dag(
         The output of the command; the state and the number of the last try by task; the run's state.
     """
     done = airflow("dags", "test", dag, **environment)
-    database = sqlite3.connect(f"file:{Path(os.environ['AIRFLOW_HOME'], 'airflow.db')}?mode=ro", uri=True)
-    query = "select run_id, state from dag_run where dag_id = ? order by id desc limit 1"
-    run, state = database.execute(query, (dag,)).fetchone()
-    query = "select task_id, state, try_number from task_instance where dag_id = ? and run_id = ?"
-    tasks = {task: (state, try_number) for task, state, try_number in database.execute(query, (dag, run))}
-    database.close()
+    with _open_database() as database:
+        query = "select run_id, state from dag_run where dag_id = ? order by id desc limit 1"
+        run, state = database.execute(query, (dag,)).fetchone()
+        query = "select task_id, state, try_number from task_instance where dag_id = ? and run_id = ?"
+        tasks = {task: (state, try_number) for task, state, try_number in database.execute(query, (dag, run))}
     return done.stdout, tasks, state
+
+
+def read_xcom(dag: str, key: str) -> Any:
+    """Return the value of an XCom in the newest run of a DAG that has it."""
+    with _open_database() as database:
+        query = "select value from xcom where dag_id = ? and key = ? order by dag_run_id desc limit 1"
+        value = json.loads(database.execute(query, (dag, key)).fetchone()[0])
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _open_database() -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(f"file:{Path(os.environ['AIRFLOW_HOME'], 'airflow.db')}?mode=ro", uri=True))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.integration.airflow.airflow_runs import run_dag
+from tests.integration.airflow.airflow_runs import read_xcom, run_dag
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
 from tests.support.interruptions import evict, evictions
 from tests.support.polling import wait_until
@@ -67,6 +67,7 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
     [job] = cluster.list_trainjobs("default", DAG_SELECTOR)
     assert job["metadata"]["uid"] not in interrupted
     assert job["metadata"]["annotations"][labels.INTERRUPTIONS] == "2"
+    assert [each["uid"] for each in read_xcom("interruptions", "usage")] == [*interrupted, job["metadata"]["uid"]]
 
 
 @BOTH_MODES
@@ -79,6 +80,7 @@ def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflo
     assert printed.count("starting another attempt, interruption 1 of 1") == 2
     assert "Interrupted" in printed
     assert count_interruptions(cluster, DAG_SELECTOR) == [0, 1, 0, 1]
+    assert len({each["uid"] for each in read_xcom("interruptions", "usage")}) == 4  # those of the first try, too
 
 
 @BOTH_MODES

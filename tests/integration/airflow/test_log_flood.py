@@ -146,7 +146,8 @@ def test_a_trigger_that_an_earlier_version_serialized_still_loads():
         "kubernetes_conn_id": "k",
         "on_kill_action": "keep",
     }
-    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, "get_logs": True, "deferral_id": ""}
+    new_arguments = {"get_logs": True, "cluster_context": None, "in_cluster": None, "deferral_id": ""}
+    assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, **new_arguments}
 
 
 @pytest.mark.parametrize("get_logs", [True, False])
@@ -160,3 +161,13 @@ def test_an_operator_passes_get_logs_to_its_trigger(cluster, get_logs, monkeypat
     operator._defer({"ti": instance}, submit_flood(cluster, 1), Limits(), deadline=None)
     assert deferred[0].get_logs is get_logs
     assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("250000", 250_000), ("0", 100_000), ("-5", 100_000), ("fast", 100_000), (None, 100_000)]
+)
+def test_a_setting_limits_the_rate_of_the_task_log(text, rate, monkeypatch, caplog):
+    if text:
+        monkeypatch.setenv("AIRFLOW__TRAINJOB__LOG_BYTES_PER_SECOND", text)
+    assert task_log._read_bytes_per_second() == rate
+    assert ("log_bytes_per_second" in caplog.text) == (text in ("0", "-5", "fast"))

@@ -13,7 +13,7 @@ from kubernetes import client
 from kubernetes import config as configuration
 
 from tests.support.polling import wait_until
-from trainjob import CustomTrainerContainer, TrainJob
+from trainjob import CustomTrainerContainer, TrainJob, TrainJobManifest
 from trainjob.client import Cluster, Connection
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
@@ -279,8 +279,13 @@ def test_a_limit_ends_the_wait_and_applies_the_kill_action(cluster, unique, acti
 
 
 def test_a_job_that_the_cluster_refuses_is_not_created(cluster, unique):
-    trainer = CustomTrainerContainer(image="busybox", command=["true"])
-    job = TrainJob(trainer=trainer, labels={"not a label": "x"})
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"labels": {"not a label": "x"}},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}},
+    }
+    job = TrainJobManifest(manifest=manifest)
     with pytest.raises(AdmissionRefused, match="not a label"):
         submit(cluster, job, make_run_key(unique))
     assert list_trainjobs(cluster, make_run_key(unique)) == []

@@ -141,12 +141,27 @@ def _node_fields(nodes: int | None, processes: int | str | None, resources: Mapp
 
 def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     placement = _placement(job.placement) if job.placement else {}
-    if job.workspace is None and not job.volumes and not placement:
+    metadata = _pod_metadata(job)
+    if job.workspace is None and not job.volumes and not placement and not metadata:
         return {}
     kinds = [kind for kind in ("dataset", "model") if uses_stock_torchtune(job) or getattr(job.initializer, kind, None)]
     launcher = [_LAUNCHER_JOB] if uses_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
-    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement), dialect)
+    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement, metadata), dialect)
+
+
+def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
+    """Return the request's labels and annotations for the pods.
+
+    Those of this project and of Kueue are left out. Kueue would treat a pod with its label as another workload.
+    """
+    reserved = ("trainjob.dev/", "kueue.x-k8s.io/")
+    texts = {"labels": job.labels, "annotations": job.annotations}
+    kept = {
+        kind: {key: text for key, text in given.items() if not key.startswith(reserved)}
+        for kind, given in texts.items()
+    }
+    return {kind: given for kind, given in kept.items() if given}
 
 
 def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:

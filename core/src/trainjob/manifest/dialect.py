@@ -49,12 +49,14 @@ class PodPatch:
         volumes: pod volumes to add.
         mounts: mounts to add to that container.
         spec: other fields of the pod's spec.
+        metadata: labels and annotations of the pods. Trainer 2.0 cannot set them.
     """
 
     replicated_jobs: Sequence[str]
     volumes: Sequence[Mapping[str, Any]] = ()
     mounts: Sequence[Mapping[str, Any]] = ()
     spec: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Mapping[str, str]] | None = None
 
 
 def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
@@ -72,6 +74,8 @@ def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
     The webhook allows each job in one entry only. It also requires that every container of an entry exists in all jobs
     of that entry.
     """
+    if not (patch.volumes or patch.mounts or patch.spec):
+        return {}
     return {
         "podSpecOverrides": [
             {"targetJobs": [{"name": name}], **_build_pod_specs(patch, name)[0]} for name in patch.replicated_jobs
@@ -86,21 +90,21 @@ def _template_overrides(patch: PodPatch) -> dict[str, Any]:
     """
     return {
         "podTemplateOverrides": [
-            {"targetJobs": [{"name": name}], "spec": pod}
+            {"targetJobs": [{"name": name}], **template}
             for name in patch.replicated_jobs
-            for pod in _build_pod_specs(patch, name)
+            for template in _build_pod_templates(patch, name)
         ]
     }
 
 
 def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
     """Return `runtimePatches`, for Trainer 2.2 and later; each entry needs its own manager."""
-    rounds = zip(*(_build_pod_specs(patch, name) for name in patch.replicated_jobs), strict=True)
+    rounds = zip(*(_build_pod_templates(patch, name) for name in patch.replicated_jobs), strict=True)
     patches = []
-    for number, pods in enumerate(rounds, start=1):
+    for number, templates in enumerate(rounds, start=1):
         jobs = [
-            {"name": name, "template": {"spec": {"template": {"spec": pod}}}}
-            for name, pod in zip(patch.replicated_jobs, pods, strict=True)
+            {"name": name, "template": {"spec": {"template": template}}}
+            for name, template in zip(patch.replicated_jobs, templates, strict=True)
         ]
         manager = MANAGER if number == 1 else f"{MANAGER}-{number}"
         template = {"template": {"spec": {"replicatedJobs": jobs}}}
@@ -113,6 +117,13 @@ _PATCH_BUILDERS: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
     Dialect.V2_1: _template_overrides,
     Dialect.V2_2: _runtime_patches,
 }
+
+
+def _build_pod_templates(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:
+    """Return the metadata and the spec of the pods; see [_build_pod_specs][]."""
+    first, *more = ({"spec": spec} for spec in _build_pod_specs(patch, replicated_job))
+    metadata = {"metadata": {kind: dict(texts) for kind, texts in patch.metadata.items()}} if patch.metadata else {}
+    return [{**metadata, **(first if first["spec"] else {})}, *more]
 
 
 def _build_pod_specs(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:

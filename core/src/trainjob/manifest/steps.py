@@ -105,7 +105,8 @@ def _export(step: ExportModel) -> TrainJob:
         args=tuple(arguments),
         env={**secret_env(step.secret, keys), **secret_env(registry_secret, REGISTRY_KEYS)},
     )
-    return job.model_copy(update={"annotations": {labels.MODEL: step.destination, **_exported_job_annotation(step)}})
+    own = {labels.MODEL: step.destination, **_exported_job_annotation(step)}
+    return job.model_copy(update={"annotations": {**step.annotations, **own}})
 
 
 def _registry_entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
@@ -172,5 +173,5 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
 
 
 def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
-    shared = ("name", "placement", "volumes", "queue", "deadline", *END_POLICY_FIELDS)
+    shared = ("name", "placement", "volumes", "queue", "deadline", "labels", "annotations", *END_POLICY_FIELDS)
     return {name: getattr(step, name) for name in shared}

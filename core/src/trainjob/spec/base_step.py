@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field
 from trainjob.spec.job import Deadline, EndAction, JobName, TimeToLive, check_end_actions
+from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, QueueField
 from trainjob.spec.secrets import CredentialFreeSpec, Env, Secret
 from trainjob.spec.volumes import Volumes, check_workspace_is_free
@@ -31,6 +32,8 @@ class BaseStep(CredentialFreeSpec):
         ttl_after_failure: the same time after it has failed.
         on_kill: action on its TrainJob when its caller is stopped; see `TrainJob`.
         on_failure: action on its TrainJob when it is ended because of its restarts; see `TrainJob`.
+        labels: labels of its TrainJob and of the pods; see `TrainJob`.
+        annotations: annotations of its TrainJob and of the pods.
         env: additional environment variables; secrets as `SecretKeyReference`.
         secret: Secret with its credentials.
         program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
@@ -46,6 +49,8 @@ class BaseStep(CredentialFreeSpec):
     ttl_after_failure: TimeToLive | None = None
     on_kill: EndAction = "delete"
     on_failure: EndAction = "delete"
+    labels: Labels = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
     env: Env | None = None
     secret: Secret | None = None
     program: Program = "packed"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
-from trainjob.spec.credential_checks import check_document
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
+from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
@@ -129,8 +128,8 @@ class TrainJob(Spec):
         on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
             `delete`, `suspend` or `keep`. `suspend` deletes its pods and retains its claims. `keep` retains its pods
             until the next try. A TrainJob that the cluster itself ends is always retained.
-        labels: labels of the TrainJob.
-        annotations: annotations of the TrainJob.
+        labels: labels of the TrainJob and of its pods. Kueue's own labels are not added to the pods.
+        annotations: annotations of the TrainJob and of its pods.
     """
 
     name: JobName | None = None
@@ -148,14 +147,8 @@ class TrainJob(Spec):
     ttl_after_failure: TimeToLive | None = None
     on_kill: EndAction = "delete"
     on_failure: EndAction = "delete"
-    labels: Mapping[str, str] = Field(default_factory=dict)
-    annotations: Mapping[str, str] = Field(default_factory=dict)
-
-    @field_validator("labels", "annotations")
-    @classmethod
-    def _validate_texts(cls, texts: Mapping[str, str]) -> Mapping[str, str]:
-        check_document(texts)
-        return texts
+    labels: Labels = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _validate_combination(self) -> Self:

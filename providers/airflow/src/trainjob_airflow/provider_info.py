@@ -61,7 +61,17 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "kubernetes_default, gpu_cluster/team-a",
                         "default": "kubernetes_default",
-                    }
+                    },
+                    "log_bytes_per_second": {
+                        "description": (
+                            "Maximum rate in bytes per second at which all triggers of a triggerer together write "
+                            "lines of TrainJobs to task logs. Each line counts 300 bytes more than its text."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "200000",
+                        "default": "100000",
+                    },
                 },
             }
         },

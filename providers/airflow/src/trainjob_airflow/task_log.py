@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
     from trainjob.client import LogChannel, LogPositions, LogWriter
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 # machine, and 600 to 900 kB/s with SQLite. About 300 bytes of each line are added by Airflow (task, run, time). A
 # quarter of the lower rate leaves the supervisor time for its other work. If the supervisor reads more slowly, each
 # write takes longer, and the writer slows down. The burst is half of what the socket holds.
-_BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD = 100_000, 32_000, 300
+DEFAULT_BYTES_PER_SECOND = 100_000
+"""Default of the setting `[trainjob] log_bytes_per_second`."""
+_BURST, _LINE_OVERHEAD = 32_000, 300
 _LAST_LINE_SECONDS = 2.0  # how long to wait for a line that is being written, because the socket is full
 
 
@@ -48,7 +53,24 @@ def _shared_writer() -> LogWriter:
     """
     from trainjob.client import LogWriter, RateLimit
 
-    return LogWriter(RateLimit(_BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD))
+    return LogWriter(RateLimit(_read_bytes_per_second(), _BURST, _LINE_OVERHEAD))
+
+
+def _read_bytes_per_second() -> int:
+    """Return the setting `[trainjob] log_bytes_per_second`.
+
+    A wrong value is logged as a warning, and the default applies, because an error would fail every deferred task.
+    """
+    text = conf.get("trainjob", "log_bytes_per_second", fallback=str(DEFAULT_BYTES_PER_SECOND))
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    logging.getLogger(__name__).warning(
+        "[trainjob] log_bytes_per_second: %r is not allowed; it must be a whole number of at least 1. The default %d "
+        "applies",
+        text,
+        DEFAULT_BYTES_PER_SECOND,
+    )
+    return DEFAULT_BYTES_PER_SECOND
 
 
 class TriggererLog:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook
 
-from trainjob.errors import NoClusterConfigured, TrainJobError
+from trainjob.errors import InvalidSpec, NoClusterConfigured, Problem, TrainJobError
 from trainjob_airflow.version_compat import AirflowNotFoundException, run_request
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 DEFAULT_CONNECTION = "kubernetes_default"
 # Earlier versions of the Kubernetes provider stored the form's fields with this prefix; old connections still have it.
 _LEGACY_PREFIX = "extra__kubernetes__"
-# Reads of connections that have not ended, by connection ID.
-_reads_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, asyncio.Task[Cluster]]] = (
+_HookArguments = tuple[str | None, str | None, bool | None]
+# Reads of connections that have not ended, by the hook's arguments.
+_reads_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_HookArguments, asyncio.Task[Cluster]]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -39,14 +40,22 @@ class TrainJobHook(BaseHook):
     conn_type: ClassVar[str] = "trainjob"
     hook_name: ClassVar[str] = "Kubeflow Trainer"
 
-    def __init__(self, kubernetes_conn_id: str | None = DEFAULT_CONNECTION) -> None:
+    def __init__(
+        self,
+        kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
+    ) -> None:
         """Create the hook without reading the connection.
 
         Args:
             kubernetes_conn_id: ID of the connection; None for no connection.
+            cluster_context: context of the kubeconfig; None means the connection's.
+            in_cluster: whether to use the service account of the pod; None means the connection's setting. True ignores
+                the connection's kubeconfig.
         """
         super().__init__()
-        self.kubernetes_conn_id = kubernetes_conn_id
+        self.kubernetes_conn_id, self.cluster_context, self.in_cluster = kubernetes_conn_id, cluster_context, in_cluster
 
     def get_conn(self) -> Cluster:
         """Return the client for this connection's cluster, shared in the whole process.
@@ -60,7 +69,7 @@ class TrainJobHook(BaseHook):
 
         extra = self._read_extra()
         try:
-            return shared_cluster(connection_from_extra(extra or {}))
+            return shared_cluster(self._connection(extra or {}))
         except NoClusterConfigured as error:
             error.retryable = extra is None and self.kubernetes_conn_id is not None
             raise
@@ -92,11 +101,12 @@ class TrainJobHook(BaseHook):
         triggers at once. Later calls read the connection again, because its credentials may have changed.
         """
         reads = _reads_by_loop.setdefault(asyncio.get_running_loop(), {})
-        if self.kubernetes_conn_id not in reads:
+        arguments = (self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+        if arguments not in reads:
             read = asyncio.create_task(self._open_cluster())
-            reads[self.kubernetes_conn_id] = read
-            read.add_done_callback(lambda _: reads.pop(self.kubernetes_conn_id))
-        return await asyncio.shield(reads[self.kubernetes_conn_id])  # the others still need it after a cancellation
+            reads[arguments] = read
+            read.add_done_callback(lambda _: reads.pop(arguments))
+        return await asyncio.shield(reads[arguments])  # the others still need it after a cancellation
 
     async def _open_cluster(self) -> Cluster:
         # Airflow's own asynchronous read blocks the event loop while it masks secrets, before Airflow 3.3.2.
@@ -109,7 +119,25 @@ class TrainJobHook(BaseHook):
             NoClusterConfigured: Airflow has no connection of this ID.
             InvalidSpec: the connection names several ways to reach a cluster.
         """
-        return connection_from_extra(self._read_extra() or {})
+        return self._connection(self._read_extra() or {})
+
+    def _connection(self, extra: Mapping[str, Any]) -> Connection:
+        """Return the settings of an extra, with the hook's own in place of the extra's.
+
+        Raises:
+            InvalidSpec: a context is given together with the pod's service account, or the extra names several ways to
+                reach a cluster.
+        """
+        given = {"cluster_context": self.cluster_context, "in_cluster": self.in_cluster}
+        own = {name: value for name, value in given.items() if value is not None}
+        ignored = ("kube_config", "kube_config_path", "cluster_context") if self.in_cluster else ()
+        replaced = {*own, *ignored}
+        kept = {name: value for name, value in extra.items() if name.removeprefix(_LEGACY_PREFIX) not in replaced}
+        connection = connection_from_extra({**kept, **own})
+        if self.cluster_context and connection.in_cluster:
+            rule = "in_cluster is set, and the pod's service account has no contexts; give in_cluster=False"
+            raise InvalidSpec(Problem("cluster_context", repr(self.cluster_context), rule))
+        return connection
 
     def _read_extra(self) -> Mapping[str, Any] | None:
         """Return the extra of the connection; None without a connection.

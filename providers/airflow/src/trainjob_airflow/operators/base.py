@@ -26,10 +26,12 @@ from trainjob_airflow.version_compat import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowTaskTimeout,
+    conf,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
@@ -39,7 +41,12 @@ if TYPE_CHECKING:
     from trainjob.status import Outcome
 
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
-_ATTRIBUTE_NAMES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
+_ATTRIBUTE_NAMES = {
+    "queue": "queue_name",
+    "on_kill": "on_kill_action",
+    "on_failure": "on_failure_action",
+    "resources": "step_resources",
+}
 _ACTIONS = ("delete", "suspend", "keep")
 _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
@@ -62,7 +69,7 @@ class StepOperator(BaseOperator):
     step_type: ClassVar[type[Any]]
     on_kill_action: str
     on_failure_action: str
-    template_fields: Sequence[str] = ("namespace",)
+    template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace")
     operator_extra_links = LINKS
     ui_color = "#e8eefc"
 
@@ -70,10 +77,16 @@ class StepOperator(BaseOperator):
         self,
         *,
         step_arguments: Mapping[str, Any],
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        deadline: timedelta | str | None = None,
         queue_timeout: timedelta | None = None,
         start_timeout: timedelta | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         deferrable: bool | None = None,
         on_kill_action: str = "delete",
         on_failure_action: str = "delete",
@@ -90,11 +103,20 @@ class StepOperator(BaseOperator):
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
+            name: start of the TrainJob's name; by default the task ID. At most 24 lower case letters, digits and -.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                if a later try has other labels, it does not adopt the TrainJob.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active; the cluster then ends it. A text, for example of a
+                template, has the form of ISO 8601, such as `PT6H`.
             queue_timeout: maximum time that the TrainJob may wait in the queue.
             start_timeout: maximum time until all pods of the training are ready.
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            cluster_context: context of the kubeconfig, in place of the connection's.
+            in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
+                connection's setting. True ignores the connection's kubeconfig.
             deferrable: whether to wait in the triggerer, which occupies no worker; False waits on the worker. By
                 default the value of the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`, or True if it is not set.
             on_kill_action: what happens to the TrainJob when a user kills the task or a timeout is reached: `delete`,
@@ -119,16 +141,18 @@ class StepOperator(BaseOperator):
         """
         super().__init__(**task_arguments)
         actions = {"on_kill": on_kill_action, "on_failure": on_failure_action}
-        for name, action in actions.items():
+        for field, action in actions.items():
             if action not in _ACTIONS:
-                raise InvalidSpec(Problem(f"{name}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
+                raise InvalidSpec(Problem(f"{field}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
         ttls = {"ttl_after_success": ttl_after_success, "ttl_after_failure": ttl_after_failure}
-        step_arguments = {**step_arguments, **ttls, **actions}
-        for name, value in step_arguments.items():
-            setattr(self, _ATTRIBUTE_NAMES.get(name, name), value)
+        shared = {"name": name, "labels": labels, "annotations": annotations, "deadline": deadline}
+        step_arguments = {**step_arguments, **shared, **ttls, **actions}
+        for field, value in step_arguments.items():
+            setattr(self, _ATTRIBUTE_NAMES.get(field, field), value)
         self.step_argument_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
         self.get_logs = get_logs
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
@@ -155,7 +179,8 @@ class StepOperator(BaseOperator):
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
-        with self._handle_unexpected_errors(context), convert_permanent_errors():
+        self._warn_about_queue()
+        with self._handle_unexpected_errors(context), convert_permanent_errors(), self._store_failure(context):
             return self._run_attempts(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -206,12 +231,13 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
         self._set_links(reference)
-        if "outcome" not in event:
-            raise error_from_event(event)
-        outcome = Outcome.from_dict(event["outcome"])
-        if resubmission := self._plan_resubmission(context, reference, outcome):
-            return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
-        return self._finish(context, outcome, reference, event.get("receipt") or {})
+        with self._store_failure(context):
+            if "outcome" not in event:
+                raise error_from_event(event)
+            outcome = Outcome.from_dict(event["outcome"])
+            if resubmission := self._plan_resubmission(context, reference, outcome):
+                return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
+            return self._finish(context, outcome, reference, event.get("receipt") or {})
 
     def on_kill(self) -> None:
         """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
@@ -272,7 +298,7 @@ class StepOperator(BaseOperator):
     @property
     def hook(self) -> TrainJobHook:
         """The hook for this task's connection."""
-        return TrainJobHook(self.kubernetes_conn_id)
+        return TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
 
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the values that this step adds to the XCom and the asset events after success.
@@ -293,6 +319,21 @@ class StepOperator(BaseOperator):
         return self._build_step(
             workspace.claim_name(context) if isinstance(workspace, Workspace) else _PLACEHOLDER_CLAIM
         )
+
+    def _store_failure(self, context: Context) -> AbstractContextManager[None]:
+        from trainjob_airflow.task_failure import store_failure
+
+        return store_failure(context, lambda: self._guard.reference)
+
+    def _warn_about_queue(self) -> None:
+        """Log a warning if Airflow's argument `queue` may be meant for Kueue."""
+        is_default = self.queue == conf.get("operators", "default_queue", fallback="default")
+        if not is_default and getattr(self, "queue_name", None) is None and getattr(self, "manifest", None) is None:
+            self.log.warning(
+                "queue=%r selects the Airflow workers of this task. queue_name= names a Kueue queue; it is not given, "
+                "so the TrainJob is in no queue",
+                self.queue,
+            )
 
     def _submit(self, context: Context, step: Any, interruptions: int) -> JobReference:
         from trainjob_airflow.operators.submission import submit_for_task
@@ -366,6 +407,8 @@ class StepOperator(BaseOperator):
             limits=limits.to_dict(),
             deadline=deadline,
             kubernetes_conn_id=self.kubernetes_conn_id,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
             on_kill_action=self.on_kill_action,
             get_logs=self.get_logs,
             deferral_id=deferral.id,
@@ -475,8 +518,10 @@ class StepOperator(BaseOperator):
         """Publish the end of the TrainJob, and decide whether another attempt follows."""
         from trainjob.lifecycle import plan_resubmission
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
+        from trainjob_airflow.usage_records import store_usage
 
         context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
+        store_usage(context, outcome)
         resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
         if resubmission is not None:
             self.log.info(resubmission.notice)

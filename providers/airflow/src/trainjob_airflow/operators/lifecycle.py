@@ -28,6 +28,8 @@ class _NamedTrainJobOperator(BaseOperator):
         name: str,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         **task_arguments: Any,
     ) -> None:
         """Create the operator for the TrainJob of this name.
@@ -37,13 +39,17 @@ class _NamedTrainJobOperator(BaseOperator):
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            cluster_context: context of the kubeconfig, in place of the connection's.
+            in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
+                connection's setting. True ignores the connection's kubeconfig.
             **task_arguments: arguments of `BaseOperator`.
         """
         super().__init__(**task_arguments)
         self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
 
     def _cluster(self) -> Cluster:
-        cluster = TrainJobHook(self.kubernetes_conn_id).get_conn()
+        cluster = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn()
         self.namespace = self.namespace or cluster.namespace
         return cluster
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel
@@ -32,10 +31,11 @@ class _InitializeOperator(StepOperator):
         "env",
         "image",
         "program",
+        "step_resources",
         "queue_name",
         "placement",
         "volumes",
-        "namespace",
+        *StepOperator.template_fields,
     )
 
     def __init__(
@@ -56,7 +56,6 @@ class _InitializeOperator(StepOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
-        deadline: timedelta | None = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
@@ -78,7 +77,6 @@ class _InitializeOperator(StepOperator):
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
             volumes: `Volume`s that the pods mount in addition to the workspace.
-            deadline: maximum time that the step may take; the cluster then ends it.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
@@ -100,7 +98,6 @@ class _InitializeOperator(StepOperator):
             "queue": queue_name,
             "placement": placement,
             "volumes": volumes,
-            "deadline": deadline,
         }
         super().__init__(step_arguments=step, **arguments)
 
@@ -149,7 +146,8 @@ class FineTuneOperator(StepOperator):
         "volumes",
         "env",
         "secret",
-        "namespace",
+        "max_restarts",
+        *StepOperator.template_fields,
     )
 
     def __init__(
@@ -171,8 +169,7 @@ class FineTuneOperator(StepOperator):
         volumes: Sequence[Any] | None = None,
         env: Mapping[str, Any] | None = None,
         secret: Any = None,
-        deadline: timedelta | None = None,
-        max_restarts: int | None = None,
+        max_restarts: int | str | None = None,
         resume: bool | None = None,
         **arguments: Any,
     ) -> None:
@@ -201,7 +198,6 @@ class FineTuneOperator(StepOperator):
             volumes: `Volume`s that the pods mount in addition to the workspace.
             env: environment variables; secrets as `SecretKeyReference`.
             secret: a Kubernetes Secret whose known keys become environment variables.
-            deadline: maximum time that the TrainJob may be active; the cluster then ends it.
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
             resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True.
                 TorchTune saves one after each epoch.
@@ -227,7 +223,6 @@ class FineTuneOperator(StepOperator):
             "volumes": volumes,
             "env": env,
             "secret": secret,
-            "deadline": deadline,
             "max_restarts": max_restarts,
             "resume": resume,
         }
@@ -254,12 +249,13 @@ class ExportModelOperator(StepOperator):
         "env",
         "image",
         "program",
+        "step_resources",
         "queue_name",
         "placement",
         "volumes",
         "metadata",
         "registry",
-        "namespace",
+        *StepOperator.template_fields,
     )
 
     def __init__(
@@ -281,7 +277,6 @@ class ExportModelOperator(StepOperator):
         volumes: Sequence[Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         registry: Any = None,
-        deadline: timedelta | None = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
@@ -308,7 +303,6 @@ class ExportModelOperator(StepOperator):
             metadata: values to add to the export's `manifest.json`, such as base model and dataset.
             registry: a `ModelRegistry` in which to register the model, or a dict of its fields, which may have
                 templates.
-            deadline: maximum time that the step may take; the cluster then ends it.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
@@ -331,7 +325,6 @@ class ExportModelOperator(StepOperator):
             "volumes": volumes,
             "metadata": metadata,
             "registry": registry,
-            "deadline": deadline,
         }
         super().__init__(step_arguments=step, **arguments)
 

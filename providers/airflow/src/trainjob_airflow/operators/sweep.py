@@ -45,6 +45,8 @@ class TrainJobSweepOperator(BaseOperator):
         dry_run: bool = False,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         **task_arguments: Any,
     ) -> None:
         """Create the operator.
@@ -59,12 +61,16 @@ class TrainJobSweepOperator(BaseOperator):
             namespace: namespace of the TrainJobs; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            cluster_context: context of the kubeconfig, in place of the connection's.
+            in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
+                connection's setting. True ignores the connection's kubeconfig.
             **task_arguments: arguments of `BaseOperator`.
         """
         super().__init__(**task_arguments)
         self.finished_for, self.active_for = finished_for, active_for
         self.unexported, self.report_only = unexported, dry_run
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
 
     @convert_permanent_errors()
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -77,7 +83,7 @@ class TrainJobSweepOperator(BaseOperator):
         from trainjob.retention import sweep
 
         results = sweep(
-            TrainJobHook(self.kubernetes_conn_id).get_conn(),
+            TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn(),
             namespace=self.namespace,
             finished_for=self.finished_for,
             active_for=self.active_for,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainjob.errors import InvalidSpec, Problem
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from trainjob.spec import Workspace as ExistingWorkspace
     from trainjob.status import Outcome
 
+_MANIFEST_FIELDS = ("name", "labels", "annotations", "deadline")  # arguments of every step that a manifest has itself
+
 
 class TrainJobOperator(StepOperator):
     """Run a TrainJob with any trainer on any runtime, or from a complete manifest.
@@ -24,7 +25,7 @@ class TrainJobOperator(StepOperator):
 
     step_type = TrainJob
     manifest: Mapping[str, Any] | str | None
-    max_restarts: int | None
+    max_restarts: int | str | None
     template_fields: Sequence[str] = (
         "trainer",
         "runtime",
@@ -33,10 +34,9 @@ class TrainJobOperator(StepOperator):
         "queue_name",
         "placement",
         "volumes",
-        "labels",
-        "annotations",
+        "max_restarts",
         "manifest",
-        "namespace",
+        *StepOperator.template_fields,
     )
     template_ext: Sequence[str] = (".yaml", ".yml", ".json")
     template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml"}
@@ -51,11 +51,8 @@ class TrainJobOperator(StepOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
         managed_by: str | None = None,
-        deadline: timedelta | None = None,
-        max_restarts: int | None = None,
+        max_restarts: int | str | None = None,
         manifest: Mapping[str, Any] | str | None = None,
         **arguments: Any,
     ) -> None:
@@ -69,15 +66,12 @@ class TrainJobOperator(StepOperator):
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement`: node selector, tolerations, affinity, service account.
             volumes: `Volume`s that the pods mount in addition to the workspace.
-            labels: additional labels of the TrainJob.
-            annotations: additional annotations of the TrainJob.
             managed_by: `kueue.x-k8s.io/multikueue` leaves the TrainJob to Kueue's MultiKueue, which runs it on a worker
                 cluster; by default this cluster's Trainer runs it.
-            deadline: maximum time that the TrainJob may be active; the cluster then ends it.
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
-            manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`. It is a dict, or the
-                name of a YAML or JSON file beside the DAG's file; both may have templates. The names of the created
-                TrainJobs begin with the manifest's name.
+            manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`, and `name`, `labels`,
+                `annotations` and `deadline`. It is a dict, or the name of a YAML or JSON file beside the DAG's file;
+                both may have templates. The names of the created TrainJobs begin with the manifest's name.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
@@ -91,14 +85,11 @@ class TrainJobOperator(StepOperator):
             "queue": queue_name,
             "placement": placement,
             "volumes": volumes,
-            "labels": labels,
-            "annotations": annotations,
             "managed_by": managed_by,
-            "deadline": deadline,
             "max_restarts": max_restarts,
             "manifest": manifest,
         }
-        _reject_arguments_with_manifest(step)
+        _reject_arguments_with_manifest({**step, **{name: arguments.get(name) for name in _MANIFEST_FIELDS}})
         super().__init__(step_arguments=step, **arguments)
 
     def _build_step(self, claim: str) -> Any:

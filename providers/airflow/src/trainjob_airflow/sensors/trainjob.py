@@ -48,6 +48,8 @@ class TrainJobSensor(BaseSensorOperator):
         run_key: Mapping[str, Any] | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         deferrable: bool | None = None,
         start_from_trigger: bool = False,
         **sensor_arguments: Any,
@@ -62,6 +64,9 @@ class TrainJobSensor(BaseSensorOperator):
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            cluster_context: context of the kubeconfig, in place of the connection's.
+            in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
+                connection's setting. True ignores the connection's kubeconfig.
             deferrable: whether to wait in the triggerer, which occupies no worker. By default as for the operators, but
                 False if `mode` is given, because `mode` says how to wait on workers.
             start_from_trigger: whether to start in the triggerer as well, so that no worker is needed before the end.
@@ -83,6 +88,7 @@ class TrainJobSensor(BaseSensorOperator):
             check_run_key_fields(run_key)
         self.name, self.run_key, self.namespace = name, run_key, namespace
         self.kubernetes_conn_id, self.deferrable = kubernetes_conn_id, deferrable
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
         if start_from_trigger and deferrable:
             self._configure_start_from_trigger()
 
@@ -143,6 +149,8 @@ class TrainJobSensor(BaseSensorOperator):
             run_key=job.run_key.to_dict() if job.run_key else None,
             deadline=get_deadline(context, min(limits)),
             kubernetes_conn_id=self.kubernetes_conn_id,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
@@ -160,13 +168,19 @@ class TrainJobSensor(BaseSensorOperator):
         self.start_from_trigger = True
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=_TRIGGER_CLASS,
-            trigger_kwargs={**values, "deadline": None, "kubernetes_conn_id": self.kubernetes_conn_id},
+            trigger_kwargs={
+                **values,
+                "deadline": None,
+                "kubernetes_conn_id": self.kubernetes_conn_id,
+                "cluster_context": self.cluster_context,
+                "in_cluster": self.in_cluster,
+            },
             next_method=self.execute_complete.__name__,
             timeout=timedelta(seconds=self.timeout),
         )
 
     def _cluster(self) -> Cluster:
-        return TrainJobHook(self.kubernetes_conn_id).get_conn()
+        return TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn()
 
     def _job_selector(self, cluster: Cluster) -> JobSelector:
         return create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
@@ -180,7 +194,7 @@ class TrainJobSensor(BaseSensorOperator):
         for warning in finished_job.outcome.warnings:
             self.log.warning("TrainJob %s: %s", finished_job.reference, warning)
         values = finished_job.outcome.to_dict()
-        common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+        common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress", "usage")}
         return {**common_values, "attempt": finished_job.reference.attempt, "seconds": finished_job.outcome.seconds}
 
     def _fail(self, error: TrainJobError, *, retryable: bool | None = None) -> NoReturn:

@@ -31,6 +31,8 @@ class TrainJobEndTrigger(BaseTrigger):
         run_key: dict[str, Any] | None,
         deadline: float | None,
         kubernetes_conn_id: str | None,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
     ) -> None:
         """Create the trigger; all arguments are JSON values.
 
@@ -41,14 +43,17 @@ class TrainJobEndTrigger(BaseTrigger):
             deadline: Unix time in seconds at which the wait ends; None means no limit. A restart of the triggerer does
                 not change it.
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
+            cluster_context: context of the kubeconfig; None means the connection's.
+            in_cluster: whether to use the service account of the triggerer's pod; None means the connection's setting.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.namespace, self.name, self.run_key = namespace, name, run_key
         self.deadline, self.kubernetes_conn_id = deadline, kubernetes_conn_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and all arguments."""
-        names = ("namespace", "name", "run_key", "deadline", "kubernetes_conn_id")
+        names = ("namespace", "name", "run_key", "deadline", "kubernetes_conn_id", "cluster_context", "in_cluster")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -65,7 +70,8 @@ class TrainJobEndTrigger(BaseTrigger):
         from trainjob_airflow.task_errors import event_from_error
 
         try:
-            cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
+            hook = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+            cluster = await hook.get_conn_async()
             job = create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
             left = None if self.deadline is None else timedelta(seconds=max(0.0, self.deadline - time.time()))
             finished_job = await wait_external(cluster, job, timeout=left, report=self.log.info)

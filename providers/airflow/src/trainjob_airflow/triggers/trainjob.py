@@ -60,6 +60,8 @@ class TrainJobTrigger(BaseTrigger):
         kubernetes_conn_id: str | None,
         on_kill_action: str = "delete",
         get_logs: bool = True,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
         deferral_id: str = "",
     ) -> None:
         """Create the trigger; all arguments are JSON values.
@@ -72,6 +74,8 @@ class TrainJobTrigger(BaseTrigger):
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
             on_kill_action: what happens to the TrainJob when a user kills the task: `delete`, `suspend` or `keep`.
             get_logs: whether to write the log lines of the containers to the task's log.
+            cluster_context: context of the kubeconfig; None means the connection's.
+            in_cluster: whether to use the service account of the triggerer's pod; None means the connection's setting.
             deferral_id: ID that the trigger writes to the TrainJob when it starts, see
                 `trainjob_airflow.trigger_start`.
         """
@@ -79,11 +83,22 @@ class TrainJobTrigger(BaseTrigger):
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
         self.get_logs, self.deferral_id = get_logs, deferral_id
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
         self._cached_cluster: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and all arguments."""
-        names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action", "get_logs", "deferral_id")
+        names = (
+            "reference",
+            "limits",
+            "deadline",
+            "kubernetes_conn_id",
+            "on_kill_action",
+            "get_logs",
+            "cluster_context",
+            "in_cluster",
+            "deferral_id",
+        )
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -210,7 +225,8 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
         if self._cached_cluster is None:
-            self._cached_cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
+            hook = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+            self._cached_cluster = await hook.get_conn_async()
         return self._cached_cluster
 
     def _limits(self) -> Limits:

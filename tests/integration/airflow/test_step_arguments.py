@@ -1,0 +1,111 @@
+"""Tests of the arguments that all step operators share, and of their templates."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from tests.integration.airflow.airflow_runs import run_dag
+from trainjob.errors import InvalidSpec
+from trainjob.manifest import labels
+from trainjob_airflow import (
+    ExportModelOperator,
+    FineTuneOperator,
+    InitializeDatasetOperator,
+    InitializeModelOperator,
+    TrainJobOperator,
+)
+
+pytestmark = pytest.mark.usefixtures("airflow_environment")
+
+OPERATORS = {
+    "train": lambda **more: TrainJobOperator(task_id="t", trainer={"image": "busybox"}, **more),
+    "fine-tune": lambda **more: FineTuneOperator(task_id="t", model="llama3.2-1b", workspace="w", **more),
+    "dataset": lambda **more: InitializeDatasetOperator(task_id="t", storage_uri="hf://a/b", workspace="w", **more),
+    "model": lambda **more: InitializeModelOperator(task_id="t", storage_uri="hf://a/b", workspace="w", **more),
+    "export": lambda **more: ExportModelOperator(task_id="t", destination="s3://a/b", workspace="w", **more),
+}
+OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
+
+
+@OPERATOR
+def test_templates_in_shared_arguments_are_rendered(operator):
+    task = operator(
+        name="{{ params.name }}",
+        labels={"team": "{{ params.team }}"},
+        annotations={"ticket": "{{ params.team }}-1"},
+        deadline="{{ params.deadline }}",
+    )
+    task.render_template_fields({"params": {"name": "tuning", "team": "nlp", "deadline": "PT6H"}})
+    step = task._build_step("w")
+    assert (step.name, step.labels, step.annotations) == ("tuning", {"team": "nlp"}, {"ticket": "nlp-1"})
+    assert step.deadline == timedelta(hours=6)
+
+
+@pytest.mark.parametrize("kind", ["train", "fine-tune"])
+def test_a_template_in_max_restarts_is_rendered(kind):
+    task = OPERATORS[kind](max_restarts="{{ params.restarts }}")
+    task.render_template_fields({"params": {"restarts": 2}})
+    assert task._build_step("w").max_restarts == 2
+
+
+@pytest.mark.parametrize("kind", ["dataset", "model", "export"])
+def test_a_template_in_resources_is_rendered(kind):
+    task = OPERATORS[kind](resources={"memory": "{{ params.memory }}"})
+    task.render_template_fields({"params": {"memory": "4Gi"}})
+    assert task._build_step("w").resources == {"memory": "4Gi"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": {"team": "a b"}}, r"labels\.team: 'a b' is not allowed"),
+        ({"name": "No Name"}, "name: 'No Name' is not allowed"),
+        ({"deadline": "6 hours"}, "deadline: '6 hours' is not allowed"),
+    ],
+)
+@OPERATOR
+def test_a_wrong_argument_is_refused_when_the_dag_is_parsed(operator, arguments, message):
+    with pytest.raises(InvalidSpec, match=message):
+        operator(**arguments)
+
+
+def test_arguments_that_a_manifest_has_itself_are_refused_with_it():
+    manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    for name, value in {"labels": {"a": "b"}, "annotations": {"a": "b"}, "name": "n", "deadline": "PT1H"}.items():
+        with pytest.raises(InvalidSpec, match=f"manifest: given together with {name}"):
+            TrainJobOperator(task_id="t", manifest=manifest, **{name: value})
+
+
+@pytest.mark.slow
+def test_name_and_labels_of_a_dag_reach_trainjob_and_pods(airflow, cluster):
+    printed, _, state = run_dag(airflow, "labelled")
+    assert state == "success", printed[-6000:]
+    [job] = cluster.list_trainjobs("default", "example.org/team=nlp")
+    assert job["metadata"]["name"].startswith("tuning-")
+    key = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])
+    assert job["metadata"]["annotations"]["example.org/run"] == key["run"]
+    [pod] = cluster.list_pods(job["metadata"]["name"], "default")
+    assert pod["metadata"]["labels"]["example.org/team"] == "nlp"
+    assert pod["metadata"]["annotations"]["example.org/run"] == key["run"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warns"),
+    [
+        ({"queue": "gpu"}, True),
+        ({"queue": "gpu", "queue_name": "gpu-team"}, False),
+        ({"queue": "default"}, False),
+        ({}, False),
+    ],
+)
+def test_a_queue_of_airflow_that_may_be_meant_for_kueue_is_reported(arguments, warns, monkeypatch):
+    lines = []
+    log = SimpleNamespace(warning=lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(TrainJobOperator, "_run_attempts", lambda *_: {})
+    monkeypatch.setattr(TrainJobOperator, "log", log)
+    OPERATORS["train"](**arguments).execute({})
+    assert any(line.startswith("queue='gpu' selects the Airflow workers") for line in lines) is warns
