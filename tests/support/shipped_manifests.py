@@ -43,21 +43,25 @@ def granted_permissions(name: str, kind: str = "Role") -> set[Permission]:
     }
 
 
-def apply_roles(client: Client, namespace: str, name: str, account: str) -> None:
-    """Apply a manifest's Roles and RoleBindings for a service account of the namespace."""
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+def apply_roles(client: Client, namespace: str, name: str, account: str, account_namespace: str = "") -> None:
+    """Apply a manifest's Roles and RoleBindings for a service account.
+
+    The account belongs to the same namespace by default.
+    """
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": account_namespace or namespace}
     for found in load_objects(name):
         client.create({**found, "subjects": [subject]} if found["kind"] == "RoleBinding" else found, namespace)
 
 
-def create_restricted_token(client: Client, namespace: str, name: str) -> str:
+def create_restricted_token(client: Client, namespace: str, name: str, account_namespace: str = "") -> str:
     """Return a token of a new service account that has only a manifest's permissions.
 
-    The function waits until these are effective in the API server.
+    It has them in `namespace`, and belongs to the same namespace by default. The function waits until the permissions
+    are effective in the API server.
     """
-    create_account(client, namespace)
-    apply_roles(client, namespace, name, "robot")
-    made = create_token(client, namespace)
+    create_account(client, account_namespace or namespace)
+    apply_roles(client, namespace, name, "robot", account_namespace)
+    made = create_token(client, account_namespace or namespace)
     with closing(client.with_token(made)) as robot:
         for group, resource, verb in granted_permissions(name):
             wait_until(functools.partial(is_allowed, robot, namespace, verb, group, resource))

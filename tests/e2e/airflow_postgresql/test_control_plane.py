@@ -37,10 +37,15 @@ def admin(plane):
 
 @pytest.fixture
 def team(plane, admin, airflow, unique, tmp_path):
-    """Create a namespace, a service account and an Airflow connection with its token."""
-    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    """Create a namespace, and an Airflow connection for it.
+
+    The service account of the connection is in another namespace, as with Airflow's Helm chart.
+    """
+    home = f"{unique}-airflow"
+    for namespace in (unique, home):
+        admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     wait_for_airflow(lambda: admin.find("ServiceAccount", unique, "default"), 60)
-    token = create_restricted_token(admin, unique, "airflow")
+    token = create_restricted_token(admin, unique, "airflow", home)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(kubeconfig_with_token(str(plane.kubeconfig), token, unique))
     extra = json.dumps({"kube_config_path": str(kubeconfig), "namespace": unique})
