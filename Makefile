@@ -70,7 +70,8 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 	rm -rf $(AIRFLOW_EVIDENCE)
 	for name in $(E2E_AIRFLOW); do \
 	  .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) tests/e2e/airflow_postgresql \
-	    $(addprefix tests/e2e/airflow/,test_airflow_watching.py test_airflow_log_flood.py) || exit 1; \
+	    $(addprefix tests/e2e/airflow/,test_airflow_watching.py test_airflow_log_flood.py) \
+	    tests/chaos/airflow_kills/test_airflow_decisions.py || exit 1; \
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 

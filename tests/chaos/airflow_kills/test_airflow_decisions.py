@@ -22,7 +22,7 @@ from trainjob.manifest import labels
 
 pytestmark = pytest.mark.timeout(1800)
 ROUNDS = 5
-SECONDS_TO_DELETE = 60  # limit of the test; the measured seconds are in docs/evidence/reliability.md
+SECONDS_TO_DELETE = 60  # limit of the test; the measured seconds are in docs/evidence/airflow.md
 
 
 @contextlib.contextmanager
@@ -92,21 +92,20 @@ def mark_when_deferred(tasks, state):
     return decided_at
 
 
-def record(evidence, fault, took):
-    print(f"{fault}: seconds from the decision to the deletion: {sorted(took)}")
+def describe(took):
+    """Return the number of TrainJobs and the seconds from the decisions to their deletions."""
     half, slowest = sorted(took)[len(took) // 2], max(took)
-    result = f"0 left, half of them deleted within {half:.1f} s, all within {slowest:.1f} s"
-    evidence("faults", fault=fault, runs=len(took), result=result)
+    return f"{len(took)} TrainJobs, 0 left: half deleted within {half:.1f} s, all within {slowest:.1f} s"
 
 
-def test_the_job_of_a_task_marked_at_its_deferral_is_deleted(airflow, recorder, evidence, tmp_path):
+def test_the_job_of_a_task_marked_at_its_deferral_is_deleted(airflow, recorder, record_case, tmp_path):
     took = []
     with busy_cores():
         for number in range(ROUNDS):
             tasks = MappedTasks(airflow, recorder, airflow.start_run("mapped", go=str(tmp_path)))
             decided_at = mark_when_deferred(tasks, ("failed", "success")[number % 2])
             took += tasks.wait_until_deleted(decided_at)
-    record(evidence, "Airflow: task marked at the moment of its deferral", took)
+    record_case("task marked at the moment of its deferral, busy cores", describe(took))
 
 
 def test_the_job_of_a_task_marked_before_its_trigger_starts_is_deleted(airflow, recorder, tmp_path):
@@ -120,7 +119,7 @@ def test_the_job_of_a_task_marked_before_its_trigger_starts_is_deleted(airflow, 
         wait_for_airflow(airflow.is_healthy, 120)
 
 
-def test_the_job_of_a_task_cleared_with_its_upstream_is_deleted(airflow, recorder, evidence, tmp_path):
+def test_the_job_of_a_task_cleared_with_its_upstream_is_deleted(airflow, recorder, record_case, tmp_path):
     took = []
     file = tmp_path / "upstream"
     with busy_cores():
@@ -134,4 +133,4 @@ def test_the_job_of_a_task_cleared_with_its_upstream_is_deleted(airflow, recorde
             took += tasks.wait_until_deleted(dict.fromkeys(range(TASKS), time.monotonic()))
             wait_for_airflow(lambda run=run: airflow.get_state(run, "upstream") == "running", 60)
             airflow.request("PATCH", run, {"state": "failed"})
-    record(evidence, "Airflow: task cleared together with its upstream task", took)
+    record_case("task cleared together with its upstream task, busy cores", describe(took))
