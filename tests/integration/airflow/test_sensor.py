@@ -116,7 +116,9 @@ def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(clust
         "phase": "Complete",
         "attempt": 1,
     }
-    assert set(result) == {"job", "namespace", "uid", "phase", "progress", "attempt", "seconds"}
+    assert set(result) == {"job", "namespace", "uid", "phase", "progress", "attempt", "seconds", "usage"}
+    assert result["usage"]["pod_seconds"] >= 0
+    assert result["usage"]["complete"]
     assert sensor(name=unique).execute({}) == result  # a finished TrainJob needs no deferral
 
 

@@ -11,7 +11,7 @@ from kfp import dsl
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec
 from trainjob.spec import Workspace
-from trainjob.status import Category, Outcome, Phase, Progress
+from trainjob.status import Category, Outcome, Phase, Progress, Usage
 from trainjob_kfp.model_location import choose_destination, find_uri, update_artifact
 from trainjob_kfp.outputs import LogSummary, build_outputs, log_scores, log_training_metrics, write_loss_curve
 
@@ -73,6 +73,13 @@ def test_metrics_are_those_of_the_training():
         "seconds": 90.0,
         "attempts": 1.0,
     }
+
+
+def test_metrics_have_the_usage():
+    metrics = dsl.Metrics()
+    usage = Usage(60.0, {"nvidia.com/gpu": 120.0, "rdma/hca": 60.0})
+    log_training_metrics(replace(COMPLETE, usage=usage), make_log_summary(), metrics)
+    assert (metrics.metadata["pod_seconds"], metrics.metadata["gpu_seconds"]) == (60.0, 120.0)
 
 
 def test_the_trainers_other_metrics_have_valid_names():

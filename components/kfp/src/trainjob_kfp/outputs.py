@@ -87,9 +87,10 @@ def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace 
 
 
 def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Metrics) -> None:
-    """Record steps, epochs, losses, duration, attempts and other metrics of a training.
+    """Record steps, epochs, losses, duration, usage, attempts and other metrics of a training.
 
-    The losses are the first and the last one. The duration is in seconds and covers the whole last TrainJob. `attempts`
+    The losses are the first and the last one. The duration is in seconds and covers the whole last TrainJob. So do
+    `gpu_seconds` and `pod_seconds`, see `trainjob.status.Usage`. `attempts`
     is 1 more than the number of TrainJobs that failed before, in the same try of the step. Values that are
     not known are left out. The names of the trainer's metrics have `_` in place of other characters than letters,
     digits, `_` and `-`: `rewards/chosen` becomes `rewards_chosen`.
@@ -102,6 +103,8 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
         "steps": last.step or None if last else None,
         "epochs": last.epoch if last else None,
         "seconds": outcome.seconds,
+        "gpu_seconds": outcome.gpu_seconds,
+        "pod_seconds": outcome.pod_seconds,
         "attempts": log_summary.attempt,
     }
     for name, value in known.items():

@@ -42,6 +42,7 @@ _COMMANDS = {
     "list": ("listing", "list_trainjobs", "List TrainJobs with their phases, newest first."),
     "watch": ("watch", "watch", "Show the phases and the progress of TrainJobs, live."),
     "describe": ("describe", "describe", "Show the details of one TrainJob, and what to do if it has a problem."),
+    "cost": ("cost", "cost", "Show the pod hours and GPU hours of TrainJobs."),
     "export": ("export", "export", "Export the model of a fine-tuning to a bucket, the Hugging Face Hub or a folder."),
     "runtimes": (
         "runtimes",

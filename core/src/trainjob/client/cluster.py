@@ -38,7 +38,12 @@ _TRAINJOBS = Resource(
     kept_spec_fields=("suspend", "managedBy", "runtimeRef", "trainer.numNodes"),
 )
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
-_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes", "initContainers"))
+_PODS = Resource(
+    "pods",
+    "/api/v1",
+    JOBSET_LABEL,
+    kept_spec_fields=("restartPolicy", "volumes", "initContainers", "containers.resources"),
+)
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
 _NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
@@ -257,6 +262,10 @@ class Cluster:
     def list_pods(self, trainjob: str, namespace: str) -> list[dict[str, Any]]:
         """Return the pods of a TrainJob, including those of its initializers."""
         return self.list_objects(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
+
+    def list_all_trainjob_pods(self, namespace: str | None) -> list[dict[str, Any]]:
+        """Return the pods of all TrainJobs of a namespace; None means all namespaces."""
+        return self.list_objects(_PODS, namespace, JOBSET_LABEL)
 
     def get_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
         """Return the pod, or None if it does not exist."""

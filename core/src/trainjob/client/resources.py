@@ -28,7 +28,7 @@ class Resource:
         api_path: URL path of the API group and version, such as `/apis/batch/v1`.
         selector: label selector of an informer's lists and watches.
         kept_spec_fields: fields of the spec that an informer keeps; empty keeps all fields. `trainer.numNodes` keeps
-            only this field of `trainer`.
+            only this field of `trainer`, and `containers.resources` only this field of each container.
         namespaced: whether objects of this kind belong to a namespace.
     """
 
@@ -66,11 +66,13 @@ class Resource:
 
 
 def _select_fields(values: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    selected = {}
+    selected: dict[str, Any] = {}
     for path in paths:
         name, _, nested = path.partition(".")
         value = values.get(name)
-        if value is not None:
+        if nested and isinstance(value, list):
+            selected[name] = [_select_fields(item, [nested]) for item in value if isinstance(item, Mapping)]
+        elif value is not None:
             selected[name] = _select_fields(value, [nested]) if nested and isinstance(value, Mapping) else value
     return selected
 

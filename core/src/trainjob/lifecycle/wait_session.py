@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from trainjob.client import (
@@ -33,8 +34,10 @@ from trainjob.status import (
     Outcome,
     Phase,
     Progress,
+    Usage,
     Verdict,
     build_outcome,
+    compute_usage,
     find_failures,
     read_trainer_status,
 )
@@ -89,6 +92,7 @@ class WaitSession:
         self._event_handlers: list[EventHandler] = []
         self._created_at, self._closed = "", False
         self._diagnosis_schedule = DiagnosisSchedule()
+        self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
     def open(self, deliver: Callable[[tuple[str, ObjectEvent]], None]) -> None:
         """Add the event handlers.
@@ -119,6 +123,8 @@ class WaitSession:
         The wait is also over if a limit is reached by now.
         """
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
+        if kind == "pod" and event.deleted and event.object is not None:
+            self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
         return observed(event, now) or self.policy.check_deadlines(now)
 
     def seconds_until_next_check(self, now: float) -> float | None:
@@ -159,6 +165,7 @@ class WaitSession:
             raise WaitTimeout(message, hint=result.advice)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
         pods, unknown_because = self._list_pods()
+        usage = self._compute_usage(pods, are_listed=not unknown_because)
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
         if unknown_because:
@@ -179,7 +186,7 @@ class WaitSession:
         self._logs.finish(_LOG_SECONDS)
         warnings = self._check_end(verdict, pods, jobset)
         progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
-        outcome = build_outcome(self.policy.job, verdict, progress=progress, warnings=warnings, **evidence)
+        outcome = build_outcome(self.policy.job, verdict, progress=progress, warnings=warnings, usage=usage, **evidence)
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
@@ -240,15 +247,25 @@ class WaitSession:
 
     def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
-        newest = {pod["metadata"]["uid"]: pod for pod in listed_pods}
-        pods = {**self.policy.deleted_pods, **self.policy.pods, **newest}  # deleted pods exist only in memory
-        failed = find_failures(pods.values())
+        pods = self._all_pods(listed_pods)
+        failed = find_failures(pods)
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {
             "failures": failed,
-            "events": list_warning_lines(self._cluster, namespace, name, pods.values(), since=self._created_at),
+            "events": list_warning_lines(self._cluster, namespace, name, pods, since=self._created_at),
             "log_tail": self._read_log_tail(first),
         }
+
+    def _all_pods(self, listed_pods: Iterable[dict[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return the pods in their last known state; deleted pods exist only in memory."""
+        newest = {pod["metadata"]["uid"]: pod for pod in listed_pods}
+        return list({**self.policy.deleted_pods, **self.policy.pods, **newest}.values())
+
+    def _compute_usage(self, listed_pods: list[dict[str, Any]], *, are_listed: bool) -> Usage:
+        now, listed = _utc_now(), {pod["metadata"]["uid"] for pod in listed_pods}
+        if are_listed:
+            self._deleted_at = {**dict.fromkeys(self.policy.pods.keys() - listed, now), **self._deleted_at}
+        return compute_usage(self.policy.job, self._all_pods(listed_pods), now, self._deleted_at)
 
     def _check_end(
         self, verdict: Verdict, listed_pods: list[dict[str, Any]], jobset: dict[str, Any] | None
@@ -323,6 +340,11 @@ class WaitSession:
             self._last_progress = progress
             (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         self._listener.on_log(line)
+
+
+def _utc_now() -> datetime:
+    """Return the time in whole seconds, the precision of Kubernetes."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
 
 
 def _placeholder_job(reference: JobReference) -> dict[str, Any]:

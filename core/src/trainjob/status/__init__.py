@@ -11,6 +11,7 @@ from trainjob.status.pods import ContainerFailure, find_failures, find_restarts,
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
 from trainjob.status.trainer_status import read_trainer_status
+from trainjob.status.usage import Usage, compute_usage
 from trainjob.status.verdict import Phase, Verdict, derive_verdict
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "Outcome",
     "Phase",
     "Progress",
+    "Usage",
     "Verdict",
     "build_outcome",
+    "compute_usage",
     "derive_verdict",
     "find_failures",
     "find_restarts",

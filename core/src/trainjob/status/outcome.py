@@ -14,6 +14,7 @@ from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
 from trainjob.status.progress import Progress
+from trainjob.status.usage import Usage
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
@@ -48,6 +49,9 @@ class Outcome:
         finished: RFC 3339 time of the end, as the cluster saw it; empty if the cluster does not report it.
         progress: last progress in the training's log.
         warnings: restarts that no wait saw in time, and pods that ran after the end, with what was done about them.
+        labels: labels of the TrainJob, by which `trainjob cost` groups.
+        usage: pod seconds and GPU seconds of the TrainJob's pods; None if nobody counted them. Other attempts of the
+            same step are other TrainJobs and not included.
     """
 
     job: str
@@ -66,6 +70,18 @@ class Outcome:
     finished: str = ""
     progress: Progress | None = field(default=None)
     warnings: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    usage: Usage | None = None
+
+    @property
+    def gpu_seconds(self) -> float | None:
+        """GPU seconds of the TrainJob's pods; None if nobody counted them."""
+        return self.usage.gpu_seconds if self.usage else None
+
+    @property
+    def pod_seconds(self) -> float | None:
+        """Seconds of all pods of the TrainJob; None if nobody counted them."""
+        return self.usage.pod_seconds if self.usage else None
 
     @property
     def succeeded(self) -> bool:
@@ -129,6 +145,7 @@ class Outcome:
         values |= {name: list(values[name]) for name in _TUPLES}
         if self.progress:
             values["progress"] = {**self.progress.to_dict(), "unit": self.progress.unit}
+        values["usage"] = self.usage.to_dict() if self.usage else None
         return values
 
     @classmethod
@@ -153,6 +170,9 @@ class Outcome:
         known |= {name: tuple(known.get(name, ())) for name in _TUPLES}
         if known.get("progress"):
             known["progress"] = Progress.from_dict(known["progress"])
+        known["labels"] = dict(known.get("labels") or {})
+        if known.get("usage"):
+            known["usage"] = Usage.from_dict(known["usage"])
         return cls(**known)
 
 
@@ -165,6 +185,7 @@ def build_outcome(
     log_tail: Sequence[str] = (),
     progress: Progress | None = None,
     warnings: Sequence[str] = (),
+    usage: Usage | None = None,
 ) -> Outcome:
     """Return the outcome that combines the verdict and the evidence.
 
@@ -176,6 +197,7 @@ def build_outcome(
         log_tail: last lines of the container that failed first.
         progress: last progress seen.
         warnings: what else users should know, one sentence each.
+        usage: usage of its pods; None if it is not known.
     """
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
@@ -198,6 +220,8 @@ def build_outcome(
         finished=_finished_at(job),
         progress=progress,
         warnings=tuple(warnings),
+        labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
+        usage=usage,
     )
 
 

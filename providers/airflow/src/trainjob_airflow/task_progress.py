@@ -106,7 +106,8 @@ def _do_nothing() -> None:
 def final_xcom_value(outcome: Outcome) -> dict[str, Any]:
     """Return the value of the XCom `progress` after the end of the TrainJob."""
     reason = "" if outcome.succeeded else outcome.message or outcome.reason
-    return _build_xcom_value(outcome.phase.value, reason, outcome.progress)
+    value = _build_xcom_value(outcome.phase.value, reason, outcome.progress)
+    return {**value, "usage": outcome.usage.to_dict()} if outcome.usage else value
 
 
 def _build_xcom_value(phase: str, reason: str, progress: Progress | None) -> dict[str, Any]:

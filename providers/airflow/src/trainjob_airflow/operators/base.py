@@ -475,8 +475,10 @@ class StepOperator(BaseOperator):
         """Publish the end of the TrainJob, and decide whether another attempt follows."""
         from trainjob.lifecycle import plan_resubmission
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
+        from trainjob_airflow.usage_records import store_usage
 
         context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
+        store_usage(context, outcome)
         resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
         if resubmission is not None:
             self.log.info(resubmission.notice)

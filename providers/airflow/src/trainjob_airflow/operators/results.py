@@ -23,7 +23,7 @@ def build_task_result(outcome: Outcome, reference: JobReference, extra_values: M
         extra_values: values that this kind of step adds.
     """
     values = outcome.to_dict()
-    common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+    common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress", "usage")}
     return {**common_values, "attempt": reference.attempt, "seconds": outcome.seconds, **extra_values}
 
 
@@ -31,12 +31,14 @@ def add_asset_event_extra(
     context: Context, outlets: Sequence[Any], outcome: Outcome, reference: JobReference, extra_values: Mapping[str, Any]
 ) -> None:
     """Add the TrainJob's identity, metrics and results to the asset events of the outlets."""
+    values = outcome.to_dict()
     extra = {
         "trainjob": str(reference),
         "uid": reference.uid,
         "attempt": reference.attempt,
-        "metrics": outcome.to_dict()["progress"] or {},
+        "metrics": values["progress"] or {},
         "seconds": outcome.seconds,
+        "usage": values["usage"],
         **extra_values,
     }
     for outlet in outlets:

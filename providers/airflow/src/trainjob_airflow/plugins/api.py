@@ -156,7 +156,16 @@ def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowe
     known = task_progress if row["newest"] else {}
     if is_allowed and not known.get("step"):
         known = {**known, **row["trainer_status"]}
-    return {**shown, "progress": known or None}
+    return {**shown, "progress": known or None, "usage": _choose_usage(row["usage"], known.get("usage"))}
+
+
+def _choose_usage(current: dict[str, Any] | None, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the usage of the pods that exist, unless the task has recorded a larger one.
+
+    The pods of a TrainJob that has ended may have been deleted.
+    """
+    known = [usage for usage in (current, recorded) if usage]
+    return max(known, key=lambda usage: (usage["complete"], usage["pod_seconds"]), default=None)
 
 
 def _without_metrics(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,22 @@ confidential values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from trainjob.client import event_time
 from trainjob.inspection.summary import reported_percent
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import Phase, Verdict, derive_verdict, find_failures, pending_reasons, read_trainer_status
+from trainjob.status import (
+    Phase,
+    Verdict,
+    compute_usage,
+    derive_verdict,
+    find_failures,
+    pending_reasons,
+    read_trainer_status,
+)
 from trainjob.status.pods import rank_of, step_of
 from trainjob.status.verdict import QUEUE_LABEL
 
@@ -59,6 +68,7 @@ def job_row(
         "created": meta.get("creationTimestamp", ""),
         "ended": _ended_at(job) if verdict.phase.finished else "",
         "trainer_status": _trainer_status(job),
+        "usage": compute_usage(job, pods, datetime.now(timezone.utc)).to_dict() if pods else None,
     }
 
 

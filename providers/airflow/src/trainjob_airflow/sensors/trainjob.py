@@ -180,7 +180,7 @@ class TrainJobSensor(BaseSensorOperator):
         for warning in finished_job.outcome.warnings:
             self.log.warning("TrainJob %s: %s", finished_job.reference, warning)
         values = finished_job.outcome.to_dict()
-        common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+        common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress", "usage")}
         return {**common_values, "attempt": finished_job.reference.attempt, "seconds": finished_job.outcome.seconds}
 
     def _fail(self, error: TrainJobError, *, retryable: bool | None = None) -> NoReturn:

@@ -1,7 +1,7 @@
 // The details of one TrainJob: phase, ranks, loss or reward, other metrics, events and log.
 
 import { metricCurve } from "./curve.js";
-import { airflowLink, bar, make, phaseOf, short, span, table } from "./elements.js";
+import { airflowLink, bar, gpuHours, hours, make, phaseOf, short, span, table } from "./elements.js";
 
 const panel = document.getElementById("detail");
 const parts = ["head", "facts", "curve", "metrics", "ranks", "events", "log"];
@@ -33,6 +33,7 @@ function facts(job, progress) {
     ["Step", job.step],
     ["Reason", job.reason],
     ["Duration", `${span(job.created, job.ended)}${job.finished ? "" : " so far"}`],
+    ["Usage", usageText(job.usage)],
     ["Progress", progressText(shown)],
     ["Loss", short(shown.loss)],
   ];
@@ -47,6 +48,10 @@ function list(rows) {
 function metrics(progress) {
   const rows = Object.entries(progress?.metrics ?? {}).sort(([one], [other]) => one.localeCompare(other));
   return rows.length ? [make("h2", {}, "Metrics"), list(rows.map(([name, value]) => [name, short(value)]))] : [];
+}
+
+function usageText(usage) {
+  return usage ? [gpuHours(usage), `${hours(usage, usage.pod_seconds)} pod h`].filter(Boolean).join(", ") : "";
 }
 
 function progressText(shown) {

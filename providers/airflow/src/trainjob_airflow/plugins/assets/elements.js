@@ -32,6 +32,12 @@ export function span(from, to) {
   return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
+/** Return the GPU hours of a usage, such as `1.5 GPU h`; an empty string if none are known. */
+export const gpuHours = (usage) => (usage?.gpu_seconds ? `${hours(usage, usage.gpu_seconds)} GPU h` : "");
+
+/** Return hours with `≥` before a lower bound. */
+export const hours = (usage, seconds) => `${usage.complete ? "" : "≥ "}${(seconds / 3600).toFixed(2)}`;
+
 /** Return a number with at most four digits; an empty string for any other value. */
 export const short = (number) => (typeof number === "number" ? String(Number(number.toPrecision(4))) : "");
 

@@ -1,7 +1,7 @@
 // The list of TrainJobs and the selection of one of them. Read-only; reloads every few seconds while the page is visible.
 
 import { clear, show } from "./detail.js";
-import { bar, make, phaseOf, short, span } from "./elements.js";
+import { bar, gpuHours, make, phaseOf, short, span } from "./elements.js";
 
 const REFRESH_MILLISECONDS = 2500;
 const list = document.getElementById("rows"), filter = document.getElementById("filter");
@@ -35,7 +35,7 @@ function row(job) {
     make("td", {}, task, make("small", {}, job.run)),
     make("td", {}, bar(job.phase === "Complete" ? 100 : progress.percent), make("small", {}, progress.step ? `${progress.step} / ${progress.total ?? "?"}` : "")),
     make("td", {}, progress.metrics?.reward === undefined ? short(progress.loss) : `reward ${short(progress.metrics.reward)}`),
-    make("td", {}, span(job.created, job.ended)));
+    make("td", {}, span(job.created, job.ended), make("small", {}, gpuHours(job.usage))));
   element.addEventListener("click", () => select(keyOf(job)));
   return element;
 }

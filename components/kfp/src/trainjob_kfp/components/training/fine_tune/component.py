@@ -62,7 +62,8 @@ def fine_tune(
     Args:
         model: Model whose recipe is used: llama3.2-1b, llama3.2-3b, llama3.3-70b or qwen2.5-1.5b.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        metrics: Last and first training loss (`loss`, `first_loss`), `steps`, `epochs`, `seconds` and `attempts`.
+        metrics: Last and first training loss (`loss`, `first_loss`), `steps`, `epochs`, `seconds`, `gpu_seconds`,
+            `pod_seconds` and `attempts`.
         loss_curve: HTML page with the loss by optimizer step.
         epochs: Number of passes over the dataset; 0 means the recipe's default.
         batch_size: Number of samples in a batch of one process; 0 means the recipe's default.

@@ -71,7 +71,7 @@ def fine_tune_trl(
         method: Method of TRL: sft, dpo, kto, reward, grpo, rloo or distillation.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs`,
-            `seconds` and `attempts`.
+            `seconds`, `gpu_seconds`, `pod_seconds` and `attempts`.
         loss_curve: HTML page with the loss by optimizer step, or the reward if the training reports it.
         model: Name of the model for the records of the training; the weights are those in `model_path`.
         epochs: Number of passes over the dataset, possibly a fraction; 0 means TRL's default.

@@ -64,7 +64,8 @@ def train(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        metrics: `seconds`, `attempts`, and `loss`, `first_loss`, `steps` and `epochs` if the log contains them.
+        metrics: `seconds`, `gpu_seconds`, `pod_seconds`, `attempts`, and `loss`, `first_loss`, `steps` and `epochs` if
+            the log contains them.
         runtime: Name of the training runtime.
         runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
         image: Image of the training; by default the runtime's.
