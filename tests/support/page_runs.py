@@ -10,7 +10,14 @@ import re
 from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, CodeBlock
 from tests.support.page_commands import PageCommand, page_steps, parse_commands
 
-__all__ = ["COMMANDS_OF_OTHER_TESTS", "PAGES_OF_OTHER_TESTS", "PAGE_SESSIONS", "find_runner", "session_steps"]
+__all__ = [
+    "BLOCKS_OF_OTHER_TESTS",
+    "COMMANDS_OF_OTHER_TESTS",
+    "PAGES_OF_OTHER_TESTS",
+    "PAGE_SESSIONS",
+    "find_runner",
+    "session_steps",
+]
 
 _SESSIONS = "tests/e2e/docs/test_page_commands.py"
 _BLOCKS = "tests/integration/docs/test_pages.py"
@@ -32,6 +39,9 @@ COMMANDS_OF_OTHER_TESTS = {
     r"\.venv/\w+/bin/pytest ": _BLOCKS,
 }
 """Tests that run or check single commands of the other pages, by a regular expression that the commands match."""
+
+BLOCKS_OF_OTHER_TESTS = {"export_usage.py": "tests/integration/airflow/test_usage_records.py"}
+"""Tests that run single Python blocks, by the blocks' titles."""
 
 _PYTHON = {
     "core": _BLOCKS,
@@ -55,6 +65,8 @@ def find_runner(block: CodeBlock) -> set[str]:
         return {"not run"}
     if block.language == "console":
         return {find_command_runner(command) for command in parse_commands(block)}
+    if block.title in BLOCKS_OF_OTHER_TESTS:
+        return {BLOCKS_OF_OTHER_TESTS[block.title]}
     if block.language == "python" and block.engine in _PYTHON:
         return {_PYTHON[block.engine]}
     if block.language in _DATA:

@@ -38,7 +38,7 @@ from trainjob.frameworks.trl.pod import run_files
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
 from trainjob.programs.fetch.record import RECORD_FILE
-from trainjob.status import FetchLogParser, Outcome, Phase
+from trainjob.status import FetchLogParser, Outcome, Phase, Usage
 from trainjob.status.step_result import parse_step_result
 
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("values.json").read_text())
@@ -99,6 +99,7 @@ def current_values():
         "JobReference": [field.name for field in fields(JobReference)],
         "Limits": Limits(queued=timedelta(1), starting=timedelta(1), total=timedelta(1)).to_dict(),
         "Outcome": [field.name for field in fields(Outcome)],
+        "Usage": list(Usage().to_dict()),
         "phases": [phase.value for phase in Phase],
         "categories": [category.value for category in status.Category],
         "errors": error_names(),

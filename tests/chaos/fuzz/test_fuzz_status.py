@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 
 from hypothesis import strategies as st
 
@@ -11,19 +12,36 @@ from tests.chaos.fuzz.objects import POD, RUNNING_TRAINJOB, TRAINJOB
 from trainjob.errors import InvalidSpec, JobFailed
 from trainjob.lifecycle import Limits, RunKey
 from trainjob.lifecycle.plan import Plan, plan_submission
-from trainjob.status import Category, Outcome, Phase, build_outcome, derive_verdict, find_failures, pending_reasons
+from trainjob.status import (
+    Category,
+    Outcome,
+    Phase,
+    Usage,
+    build_outcome,
+    compute_usage,
+    derive_verdict,
+    find_failures,
+    pending_reasons,
+)
 from trainjob.status.pods import rank_of, restarts_in_place, step_of
 
 JOB = damaged_json(TRAINJOB) | damaged_json(RUNNING_TRAINJOB)
+NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 PODS = st.lists(damaged_json(POD), max_size=3)
 
 
-@fuzz("TrainJobs and pods: derive_verdict, find_failures, pending_reasons, build_outcome", 400, job=JOB, pods=PODS)
+@fuzz(
+    "TrainJobs and pods: derive_verdict, find_failures, pending_reasons, compute_usage, build_outcome",
+    400,
+    job=JOB,
+    pods=PODS,
+)
 def test_any_objects_have_a_verdict_and_an_outcome(job, pods):
     verdict = derive_verdict(job, pods)
     assert isinstance(verdict.phase, Phase)
     assert str(verdict)
-    outcome = build_outcome(job, verdict, find_failures(pods), events=pending_reasons(pods))
+    usage = compute_usage(job, pods, NOW)
+    outcome = build_outcome(job, verdict, find_failures(pods), events=pending_reasons(pods), usage=usage)
     assert isinstance(outcome.category, Category)
     assert isinstance(outcome.explain(), str)
     assert outcome.seconds is None or isinstance(outcome.seconds, float)
@@ -43,7 +61,12 @@ def test_any_pod_has_a_step_and_a_rank(pod):
 
 
 OUTCOME = build_outcome(
-    TRAINJOB, derive_verdict(TRAINJOB), find_failures([POD]), events=("e: m",), log_tail=("line",)
+    TRAINJOB,
+    derive_verdict(TRAINJOB),
+    find_failures([POD]),
+    events=("e: m",),
+    log_tail=("line",),
+    usage=Usage(5.0, {"nvidia.com/gpu": 5.0}),
 ).to_dict()
 OUTCOME["progress"] = {"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0.5}
 

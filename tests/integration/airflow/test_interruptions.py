@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
+import time
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +55,17 @@ def count_interruptions(cluster, selector):
     return [labels.get_interruptions(job) for job in jobs]
 
 
+def read_usage_xcom():
+    """Return the XCom `usage` of the newest run."""
+    with closing(sqlite3.connect(Path(os.environ["AIRFLOW_HOME"], "airflow.db"))) as database:
+        query = (
+            "select value from xcom where dag_id = 'interruptions' and key = 'usage' order by dag_run_id desc limit 1"
+        )
+        [(text,)] = database.execute(query).fetchall()
+    value = json.loads(text)
+    return json.loads(value) if isinstance(value, str) else value
+
+
 # -- whole runs with dag.test() ---------------------------------------------------------------------------------------
 
 
@@ -67,6 +81,7 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
     [job] = cluster.list_trainjobs("default", DAG_SELECTOR)
     assert job["metadata"]["uid"] not in interrupted
     assert job["metadata"]["annotations"][labels.INTERRUPTIONS] == "2"
+    assert [each["uid"] for each in read_usage_xcom()] == [*interrupted, job["metadata"]["uid"]]
 
 
 @BOTH_MODES
@@ -79,6 +94,7 @@ def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflo
     assert printed.count("starting another attempt, interruption 1 of 1") == 2
     assert "Interrupted" in printed
     assert count_interruptions(cluster, DAG_SELECTOR) == [0, 1, 0, 1]
+    assert len({each["uid"] for each in read_usage_xcom()}) == 4  # those of the first try, too
 
 
 @BOTH_MODES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk.module_loading import import_string
 
-from trainjob_airflow import TrainJobOperator, TrainJobSensor
+from trainjob_airflow import TrainJobOperator, TrainJobSensor, usage_records
 from trainjob_airflow.links.trainjob import TrainJobLink, TrainJobLogsLink, TrainJobMetricsLink, TrainJobPodsLink
 from trainjob_airflow.task_progress import PROGRESS_KEY
 
@@ -51,3 +51,4 @@ def test_the_xcom_keys_are_unchanged():
     keys = [link().xcom_key for link in (TrainJobLink, TrainJobPodsLink, TrainJobLogsLink, TrainJobMetricsLink)]
     names = [f"_link_TrainJob{kind}Link" for kind in ("", "Pods", "Logs", "Metrics")]
     assert [PROGRESS_KEY, *keys] == ["progress", *names]
+    assert (usage_records.XCOM_KEY, usage_records.STATE_STORE_KEY) == ("usage", "trainjob_usage")

@@ -70,10 +70,10 @@ def test_the_table_has_existing_and_exported_trainjobs_each_once(api_server, run
     title, *rows = shown.stdout.splitlines()
     assert title.split() == ["WORKFLOW", "TRAINJOBS", "ACTIVE", "INCOMPLETE", "POD", "HOURS", "GPU", "HOURS"]
     assert [row.split() for row in rows] == [
-        ["weekly", "1", "0", "0", "2.00", "4.00"],
-        ["nightly", "1", "0", "0", "1.00", "4.00"],
-        ["(none)", "1", "0", "0", "0.50", "0.00"],
-        ["total", "3", "0", "0", "3.50", "8.00"],
+        ["weekly", "1", "0", "0", "2.000", "4.000"],
+        ["nightly", "1", "0", "0", "1.000", "4.000"],
+        ["(none)", "1", "0", "0", "0.500", "0.000"],
+        ["total", "3", "0", "0", "3.500", "8.000"],
     ]
 
 
@@ -89,7 +89,7 @@ def test_json_has_seconds_and_marks_active_trainjobs(api_server, run_cost):
 
 def test_without_trainjobs_the_total_is_zero(run_cost):
     shown = run_cost()
-    assert [row.split() for row in shown.stdout.splitlines()[1:]] == [["total", "0", "0", "0", "0.00", "0.00"]]
+    assert [row.split() for row in shown.stdout.splitlines()[1:]] == [["total", "0", "0", "0", "0.000", "0.000"]]
 
 
 def test_an_ended_trainjob_without_pods_is_incomplete(api_server, run_cost):

@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
 from tests.support.page_commands import parse_commands
-from tests.support.page_runs import PAGES_OF_OTHER_TESTS
+from tests.support.page_runs import BLOCKS_OF_OTHER_TESTS, PAGES_OF_OTHER_TESTS
 from trainjob.cli.application import application
 
 # `dockerfile` blocks are run by tests/integration/packaging/test_installation_page.py; `mermaid` blocks are diagrams.
@@ -49,6 +49,9 @@ KINDS_OF_OTHER_TESTS = dict.fromkeys(
 )
 HELM_VALUES = "values.yaml"  # title of the blocks that tests/integration/airflow/test_pages.py checks
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
+RUN_HERE = [
+    block for block in python_blocks("core") if block not in RUN_ON_CLUSTER and block.title not in BLOCKS_OF_OTHER_TESTS
+]
 PIP_OPTIONS_WITH_VALUE = {"--wheel-dir", "--find-links", "--index-url"}
 PIP_DOWNLOAD_OPTIONS = {"--require-hashes", "--no-deps", "--only-binary", "--dest", "-r"}
 PROJECTS = {
@@ -71,7 +74,7 @@ def test_each_language_has_a_test():
     assert {block.language for block in ALL_BLOCKS} <= LANGUAGES
 
 
-@pytest.mark.parametrize("block", [block for block in python_blocks("core") if block not in RUN_ON_CLUSTER], ids=str)
+@pytest.mark.parametrize("block", RUN_HERE, ids=str)
 def test_python_blocks_run(block, tmp_path):
     run_python(block, tmp_path)
 

@@ -100,4 +100,4 @@ def _table(groups: list[UsageGroup], total: UsageGroup, by: str) -> Table:
 
 def _cells(group: UsageGroup) -> list[str]:
     counts = [str(count) for count in (group.trainjobs, group.active, group.incomplete)]
-    return [*counts, *(f"{seconds / 3600:.2f}" for seconds in (group.usage.pod_seconds, group.usage.gpu_seconds))]
+    return [*counts, *(f"{seconds / 3600:.3f}" for seconds in (group.usage.pod_seconds, group.usage.gpu_seconds))]

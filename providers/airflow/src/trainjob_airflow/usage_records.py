@@ -63,9 +63,9 @@ def _read_store(context: Context) -> list[Any] | None:
 def _read_xcom(context: Context) -> list[Any]:
     """Return the records of this try; empty if they cannot be read."""
     task_instance = context["ti"]
-    identity = {"task_ids": task_instance.task_id, "map_indexes": task_instance.map_index}
+    task, index = task_instance.task_id, task_instance.map_index
     try:
-        found = task_instance.xcom_pull(key=XCOM_KEY, **identity)
+        found = task_instance.xcom_pull(task_ids=task, key=XCOM_KEY, map_indexes=index)
     except Exception:
         _LOGGER.debug("The XCom could not be read: %s", XCOM_KEY, exc_info=True)
         return []
