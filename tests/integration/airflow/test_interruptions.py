@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -31,6 +31,49 @@ class WaitingJob:
     progress: TaskProgress
 
 
+def _report_phases(hostname: str, jobs: Iterable[WaitingJob]) -> None:
+    from trainjob.status import Phase
+    from trainjob_airflow.metrics import JOBS, emit
+
+    counts = Counter(job.progress.phase for job in jobs)
+    for phase in Phase:
+        emit(JOBS, counts[phase], {"hostname": hostname, "phase": phase.value})
+
+
+class InformerCounts:
+    """Counts of informers that were already sent."""
+
+    def __init__(self) -> None:
+        """Create an object that has sent nothing yet."""
+        self._sent: weakref.WeakKeyDictionary[SharedInformer, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+    def report(self, hostname: str, informers: Iterable[SharedInformer]) -> None:
+        """Send the new relists and errors of each kind of object, and the age of its last sync.
+
+        The age is that of the informer that has not been in sync for the longest time. Informers that do not run have
+        none.
+
+        Args:
+            hostname: hostname of the triggerer.
+            informers: all informers of the process.
+        """
+        from trainjob_airflow.metrics import INFORMER_ERRORS, INFORMER_RELISTS, INFORMER_SYNC_AGE, emit
+
+        relists, errors, ages = Counter[str](), Counter[str](), defaultdict[str, list[float]](list)
+        for informer in informers:
+            state, (sent_relists, sent_errors) = informer.state, self._sent.get(informer, (0, 0))
+            self._sent[informer] = (state.relists, state.errors)
+            relists[state.resource] += state.relists - sent_relists
+            errors[state.resource] += state.errors - sent_errors
+            if state.is_running and state.seconds_since_sync is not None:
+                ages[state.resource].append(state.seconds_since_sync)
+        for resource in relists:
+            tags = {"hostname": hostname, "resource": resource}
+            emit(INFORMER_RELISTS, relists[resource], tags)
+            emit(INFORMER_ERRORS, errors[resource], tags)
+            emit(INFORMER_SYNC_AGE, max(ages[resource], default=0.0), tags)
+
+
 class WaitingJobs:
     """All TrainJobs that the triggers of this process wait for.
 
@@ -76,46 +119,3 @@ class WaitingJobs:
 
 waiting_jobs = WaitingJobs()
 """The TrainJobs of this process."""
-
-
-def _report_phases(hostname: str, jobs: Iterable[WaitingJob]) -> None:
-    from trainjob.status import Phase
-    from trainjob_airflow.metrics import JOBS, emit
-
-    counts = Counter(job.progress.phase for job in jobs)
-    for phase in Phase:
-        emit(JOBS, counts[phase], {"hostname": hostname, "phase": phase.value})
-
-
-class InformerCounts:
-    """Counts of informers that were already sent."""
-
-    def __init__(self) -> None:
-        """Create an object that has sent nothing yet."""
-        self._sent: weakref.WeakKeyDictionary[SharedInformer, tuple[int, int]] = weakref.WeakKeyDictionary()
-
-    def report(self, hostname: str, informers: Iterable[SharedInformer]) -> None:
-        """Send the new relists and errors of each kind of object, and the age of its last sync.
-
-        The age is that of the informer that has not been in sync for the longest time. Informers that do not run have
-        none.
-
-        Args:
-            hostname: hostname of the triggerer.
-            informers: all informers of the process.
-        """
-        from trainjob_airflow.metrics import INFORMER_ERRORS, INFORMER_RELISTS, INFORMER_SYNC_AGE, emit
-
-        relists, errors, ages = Counter[str](), Counter[str](), defaultdict[str, list[float]](list)
-        for informer in informers:
-            state, (sent_relists, sent_errors) = informer.state, self._sent.get(informer, (0, 0))
-            self._sent[informer] = (state.relists, state.errors)
-            relists[state.resource] += state.relists - sent_relists
-            errors[state.resource] += state.errors - sent_errors
-            if state.is_running and state.seconds_since_sync is not None:
-                ages[state.resource].append(state.seconds_since_sync)
-        for resource in relists:
-            tags = {"hostname": hostname, "resource": resource}
-            emit(INFORMER_RELISTS, relists[resource], tags)
-            emit(INFORMER_ERRORS, errors[resource], tags)
-            emit(INFORMER_SYNC_AGE, max(ages[resource], default=0.0), tags)
