@@ -1,0 +1,63 @@
+"""A complete Airflow that sends the metrics of a deferred task to a StatsD server, and to an OTLP server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.utils.net import get_hostname
+
+from tests.support.api_proxy import ApiProxy
+from tests.support.metric_receivers import OtlpServer, StatsdServer
+from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
+from trainjob_airflow import metrics
+from trainjob_airflow.metrics import MetricKind, build_names
+
+pytestmark = pytest.mark.timeout(900)
+DAGS = Path(__file__).resolve().parent / "dags"
+TASK = {"dag_id": "measured_run", "task_id": "train"}
+
+
+class MetricReader:
+    """Reader of received metrics, by their names with StatsD or by their tags with OpenTelemetry."""
+
+    def __init__(self, server):
+        self._server = server
+
+    def wait_for(self, metric, is_expected, **tags):
+        """Wait until the value of a metric is as expected; that of a counter is the sum of its increments."""
+        has_tags = isinstance(self._server, OtlpServer)
+        name, own_tags = build_names(metric, tags, with_values=not has_tags)[-1]
+        is_summed = metric.kind is MetricKind.COUNTER and not has_tags  # OpenTelemetry sends sums
+
+        def has_expected_value():
+            values = [sample.value for sample in self._server.find(f"airflow.{name}", **own_tags)]
+            return values and is_expected(sum(values) if is_summed else values[-1])
+
+        wait_for_airflow(has_expected_value, 180)
+
+
+@pytest.mark.parametrize("receiver", [StatsdServer, OtlpServer], ids=["StatsD", "OpenTelemetry"])
+def test_workers_and_triggerer_send_metrics(laptop, tmp_path, receiver):
+    release_file = tmp_path / "go"
+    with receiver() as server, ApiProxy(laptop) as proxy:
+        connection = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": proxy.airflow_connection()}
+        with Standalone(tmp_path / "airflow", DAGS, **SHORT_INTERVALS, **connection, **server.settings) as airflow:
+            reader, host = MetricReader(server), {"hostname": get_hostname()}
+            run = airflow.start_run("measured_run", lines=50_000, go=str(release_file))
+            reader.wait_for(metrics.SUBMITTED, (1).__eq__, **TASK)
+            reader.wait_for(metrics.JOBS, (1).__eq__, phase="Running", **host)
+            reader.wait_for(metrics.SKIPPED_LOG_LINES, (1000).__le__, **TASK)
+            for resource in ("trainjobs", "pods"):
+                reader.wait_for(metrics.INFORMER_SYNC_AGE, (300).__ge__, resource=resource, **host)
+                reader.wait_for(metrics.INFORMER_RELISTS, (0).__eq__, resource=resource, **host)
+            proxy.disconnect()
+            reader.wait_for(metrics.INFORMER_ERRORS, (1).__le__, resource="trainjobs", **host)
+            proxy.start_listening()
+            release_file.touch()
+            wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 180)
+            assert airflow.get_state(run) == "success", airflow.log.read_text()[-4000:]
+            reader.wait_for(metrics.FINISHED, (1).__eq__, category="Succeeded", **TASK)
+            reader.wait_for(metrics.RUN_DURATION, (1000).__le__, **TASK)
+            reader.wait_for(metrics.POD_SECONDS, (1).__le__, **TASK)
+            reader.wait_for(metrics.JOBS, (0).__eq__, phase="Running", **host)
