@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from tests.support.airflow_versions import AIRFLOW_VERSION
 from tests.support.loopback_server import LoopbackServer
 
 _STATSD_LINE = re.compile(
@@ -149,10 +150,13 @@ class OtlpServer(Samples):
     @property
     def settings(self) -> dict[str, str]:
         """Environment variables that make Airflow send its metrics here."""
+        switched_on = {"AIRFLOW__METRICS__OTEL_ON": "True"}
+        if AIRFLOW_VERSION >= (3, 2):  # the settings of Airflow 3.1 are deprecated
+            endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": self._server.url, "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+            return switched_on | endpoint
         host, port = self._server.server_address[:2]
-        names = {"OTEL_ON": "True", "OTEL_HOST": str(host), "OTEL_PORT": str(port), "OTEL_SSL_ACTIVE": "False"}
-        names["OTEL_INTERVAL_MILLISECONDS"] = "1000"
-        return {f"AIRFLOW__METRICS__{name}": value for name, value in names.items()}
+        names = {"OTEL_HOST": str(host), "OTEL_PORT": str(port), "OTEL_INTERVAL_MILLISECONDS": "1000"}
+        return switched_on | {f"AIRFLOW__METRICS__{name}": value for name, value in names.items()}
 
 
 def parse_otlp_request(body: bytes) -> list[Sample]:

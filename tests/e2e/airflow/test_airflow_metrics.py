@@ -19,13 +19,13 @@ TASK = {"dag_id": "measured_run", "task_id": "train"}
 
 
 class MetricReader:
-    """Reader of received metrics, by their names with StatsD or by their tags with OpenTelemetry."""
+    """Reader of metrics, by their names with StatsD or by their tags with OpenTelemetry."""
 
     def __init__(self, server):
         self._server = server
 
     def wait_for(self, metric, is_expected, **tags):
-        """Wait until the value of a metric is as expected; that of a counter is the sum of its increments."""
+        """Wait for a value of a metric; that of a counter is the sum of its increments."""
         has_tags = isinstance(self._server, OtlpServer)
         name, own_tags = build_names(metric, tags, with_values=not has_tags)[-1]
         is_summed = metric.kind is MetricKind.COUNTER and not has_tags  # OpenTelemetry sends sums
