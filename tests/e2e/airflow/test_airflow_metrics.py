@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import eq, ge, le
 from pathlib import Path
 
 import pytest
@@ -45,19 +47,19 @@ def test_workers_and_triggerer_send_metrics(laptop, tmp_path, receiver):
         with Standalone(tmp_path / "airflow", DAGS, **SHORT_INTERVALS, **connection, **server.settings) as airflow:
             reader, host = MetricReader(server), {"hostname": get_hostname()}
             run = airflow.start_run("measured_run", lines=50_000, go=str(release_file))
-            reader.wait_for(metrics.SUBMITTED, (1).__eq__, **TASK)
-            reader.wait_for(metrics.JOBS, (1).__eq__, phase="Running", **host)
-            reader.wait_for(metrics.SKIPPED_LOG_LINES, (1000).__le__, **TASK)
+            reader.wait_for(metrics.SUBMITTED, partial(eq, 1), **TASK)
+            reader.wait_for(metrics.JOBS, partial(eq, 1), phase="Running", **host)
+            reader.wait_for(metrics.SKIPPED_LOG_LINES, partial(le, 1000), **TASK)
             for resource in ("trainjobs", "pods"):
-                reader.wait_for(metrics.INFORMER_SYNC_AGE, (300).__ge__, resource=resource, **host)
-                reader.wait_for(metrics.INFORMER_RELISTS, (0).__eq__, resource=resource, **host)
+                reader.wait_for(metrics.INFORMER_SYNC_AGE, partial(ge, 300), resource=resource, **host)
+                reader.wait_for(metrics.INFORMER_RELISTS, partial(eq, 0), resource=resource, **host)
             proxy.disconnect()
-            reader.wait_for(metrics.INFORMER_ERRORS, (1).__le__, resource="trainjobs", **host)
+            reader.wait_for(metrics.INFORMER_ERRORS, partial(le, 1), resource="trainjobs", **host)
             proxy.start_listening()
             release_file.touch()
             wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 180)
             assert airflow.get_state(run) == "success", airflow.log.read_text()[-4000:]
-            reader.wait_for(metrics.FINISHED, (1).__eq__, category="Succeeded", **TASK)
-            reader.wait_for(metrics.RUN_DURATION, (1000).__le__, **TASK)
-            reader.wait_for(metrics.POD_SECONDS, (1).__le__, **TASK)
-            reader.wait_for(metrics.JOBS, (0).__eq__, phase="Running", **host)
+            reader.wait_for(metrics.FINISHED, partial(eq, 1), category="Succeeded", **TASK)
+            reader.wait_for(metrics.RUN_DURATION, partial(le, 1000), **TASK)
+            reader.wait_for(metrics.POD_SECONDS, partial(le, 1), **TASK)
+            reader.wait_for(metrics.JOBS, partial(eq, 0), phase="Running", **host)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import socket
 from datetime import timedelta
+from functools import partial
+from operator import le
 from types import SimpleNamespace
 
 import pytest
@@ -78,7 +80,7 @@ def test_tasks_send_their_metrics_to_opentelemetry_with_tags(airflow, tmp_path, 
     with OtlpServer() as server:
         printed, _, _ = run_dag(airflow, "measured", DEFERRABLE=deferrable, FOLDER=tmp_path, **server.settings)
         for name, tags, least in EXPECTED:
-            sample = server.wait_for(f"airflow.trainjob.{name}", least.__le__, dag_id="measured", **tags)
+            sample = server.wait_for(f"airflow.trainjob.{name}", partial(le, least), dag_id="measured", **tags)
             assert sample.tags.keys() - {"team_name"} == {"dag_id", *tags}, printed[-6000:]
         if deferrable == "1":
             for phase in Phase:
