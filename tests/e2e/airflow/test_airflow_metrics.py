@@ -41,10 +41,11 @@ class MetricReader:
 
 @pytest.mark.parametrize("receiver", [StatsdServer, OtlpServer], ids=["StatsD", "OpenTelemetry"])
 def test_workers_and_triggerer_send_metrics(laptop, tmp_path, receiver):
-    release_file = tmp_path / "go"
+    release_file, home = tmp_path / "go", tmp_path / "airflow"
+    home.mkdir()
     with receiver() as server, ApiProxy(laptop) as proxy:
         connection = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": proxy.airflow_connection()}
-        with Standalone(tmp_path / "airflow", DAGS, **SHORT_INTERVALS, **connection, **server.settings) as airflow:
+        with Standalone(home, DAGS, **SHORT_INTERVALS, **connection, **server.settings) as airflow:
             reader, host = MetricReader(server), {"hostname": get_hostname()}
             run = airflow.start_run("measured_run", lines=50_000, go=str(release_file))
             reader.wait_for(metrics.SUBMITTED, partial(eq, 1), **TASK)
