@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import shutil
 import socket
 import subprocess
-import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,23 +41,26 @@ def find_free_port(kind):
         return listener.getsockname()[1]
 
 
-def read_samples(url):
-    """Return the lines of the provider's metrics; none while the program does not respond yet."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(url) as response:
-        return {line for line in response.read().decode().splitlines() if line.startswith("airflow_")}
-    return set()
+def read_samples(port):
+    """Return the lines of the provider's metrics; None while the program does not respond yet."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        try:
+            connection.request("GET", "/metrics")
+        except OSError:
+            return None
+        lines = connection.getresponse().read().decode().splitlines()
+    return {line for line in lines if line.startswith("airflow_")}
 
 
 def test_the_exporter_makes_the_series_of_the_dashboard(program):
-    udp, http = find_free_port(socket.SOCK_DGRAM), find_free_port(socket.SOCK_STREAM)
+    udp, port = find_free_port(socket.SOCK_DGRAM), find_free_port(socket.SOCK_STREAM)
     command = [program, f"--statsd.mapping-config={MAPPING}", "--statsd.listen-tcp="]
-    command += [f"--statsd.listen-udp=127.0.0.1:{udp}", f"--web.listen-address=127.0.0.1:{http}"]
-    url = f"http://127.0.0.1:{http}/metrics"
+    command += [f"--statsd.listen-udp=127.0.0.1:{udp}", f"--web.listen-address=127.0.0.1:{port}"]
     client = statsd.StatsClient("127.0.0.1", udp, prefix="airflow")
     expected = set()
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: _responds(url))
+        wait_until(lambda: read_samples(port) is not None)
         for metric in METRICS:
             tags = {tag: f"value-of.{tag}" for tag in metric.tags}
             value = timedelta(seconds=90) if metric.kind is MetricKind.TIMER else 7
@@ -69,18 +72,13 @@ def test_the_exporter_makes_the_series_of_the_dashboard(program):
                 expected |= {f"{name}_sum{{{labels}}} 90", f"{name}_count{{{labels}}} 1"}
             else:
                 expected.add(f"{name}{{{labels}}} 7")
-        wait_until(lambda: expected <= read_samples(url))
-        found = read_samples(url)
+        wait_until(lambda: expected <= read_samples(port))
+        found = read_samples(port)
     finally:
         process.terminate()
         process.wait()
+        client.close()
     assert {line for line in found if "_bucket{" not in line} == expected  # the names without values are dropped
     labels = ",".join(f'{tag}="value-of__{tag}"' for tag in ("dag_id", "task_id"))
     assert f'airflow_trainjob_run_duration_bucket{{{labels},le="60"}} 0' in found
     assert f'airflow_trainjob_run_duration_bucket{{{labels},le="300"}} 1' in found
-
-
-def _responds(url):
-    with contextlib.suppress(OSError), urllib.request.urlopen(url):
-        return True
-    return False
