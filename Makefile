@@ -145,7 +145,7 @@ lint: .venv/core/.ready ## check style, language, spelling and import contracts
 # load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*')
 AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
+                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS))
 KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 

@@ -73,10 +73,10 @@ def sum_up(context):
 
 def test_the_xcom_has_one_record_for_each_trainjob_of_all_tries():
     context = make_context()
-    store_usage(context, outcome("1"))
+    assert store_usage(context, outcome("1"))
     context["ti"].xcoms.clear()  # as Airflow does at the start of the next try
-    store_usage(context, outcome("2", 5.0))
-    store_usage(context, outcome("2", 7.0, Phase.COMPLETE))  # the worker was killed in between
+    assert store_usage(context, outcome("2", 5.0))
+    assert not store_usage(context, outcome("2", 7.0, Phase.COMPLETE))  # the worker was killed in between
     assert sum_up(context) == ("a", 2, 34.0)
     assert [record["uid"] for record in context["task_state_store"][STATE_STORE_KEY]] == ["1", "2"]
 

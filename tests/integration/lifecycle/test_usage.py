@@ -62,6 +62,10 @@ def test_restarts_in_place_are_one_interval_of_the_pod(cluster, unique, tmp_path
     first_start = parse(status["lastState"]["terminated"]["startedAt"])
     end = parse(status["state"]["terminated"]["finishedAt"])
     assert outcome.pod_seconds == seconds_of(pod) >= (end - first_start).total_seconds() >= 2
+    assert outcome.restarts == 1
+    [bound] = [each["lastTransitionTime"] for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
+    assert outcome.started == bound
+    assert outcome.queued_seconds + outcome.run_seconds == outcome.seconds >= 2
 
 
 def test_a_pod_that_was_replaced_counts_in_addition_to_its_replacement(cluster, unique, tmp_path):

@@ -52,7 +52,7 @@ DISTRIBUTIONS = (
         "airflow",
         ("providers/airflow",),
         ("./core[local,cli]", "./laptop", "./providers/airflow"),
-        ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
+        ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard", "statsd"),
         ("integration/airflow",),
         # Two days after the release of Airflow 3.1.2, because kubernetes 32 fails with urllib3 2.6. uv is younger.
         lowest_options=("--exclude-newer", "2025-11-08", "--exclude-newer-package", "uv=2025-12-01"),

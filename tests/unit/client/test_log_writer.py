@@ -55,8 +55,9 @@ def test_a_reader_waits_for_a_slow_log_and_no_line_is_lost():
 
 
 def test_too_many_lines_are_skipped_after_a_while_with_a_notice():
-    log = BlockingLog()
-    with LogWriter(queue_limits=QueueLimits(lines=10, max_wait=0.1, kept_lines=5)).open(log) as channel:
+    log, gaps = BlockingLog(), []
+    writer = LogWriter(queue_limits=QueueLimits(lines=10, max_wait=0.1, kept_lines=5))
+    with writer.open(log, on_skipped=gaps.append) as channel:
         put_lines(channel, 1).join(SECONDS)
         assert log.called.wait(SECONDS)  # the log is stuck
         put_lines(channel, 50_000, first=1).join(SECONDS)
@@ -67,6 +68,7 @@ def test_too_many_lines_are_skipped_after_a_while_with_a_notice():
     assert len(notices) == 1
     written = [int(line.split()[1]) for n, line in enumerate(log.lines) if "[node-0]" in line and n not in notices]
     assert f"{50_000 - len(written):,} lines" in log.lines[notices[0]]
+    assert [(gap.source, gap.lines) for gap in gaps] == [("node-0", 50_000 - len(written))]
     assert written[-5:] == [*range(49_995, 50_000)]
     assert written[: notices[0]] == [*range(notices[0])]
     assert "TrainJob ns/job: Complete" in log.lines

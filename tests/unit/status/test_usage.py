@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.errors import InvalidSpec
-from trainjob.status import Outcome, Usage, Verdict, build_outcome, compute_usage
+from trainjob.status import (
+    Outcome,
+    Usage,
+    Verdict,
+    build_outcome,
+    compute_usage,
+    count_restarts,
+    derive_verdict,
+    get_first_start,
+)
 from trainjob.status.verdict import Phase
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -220,6 +229,24 @@ def test_the_usage_never_decreases_with_time(pods, first, second):
 def test_the_stored_usage_is_the_same(pods):
     usage = compute_usage(job(), pods, NOW)
     assert Usage.from_dict(json.loads(json.dumps(usage.to_dict()))) == usage
+
+
+def test_the_first_start_is_the_earliest_binding_of_a_pod():
+    assert get_first_start([]) == get_first_start([pod("a", bound=None)]) == ""
+    assert get_first_start([pod("a", bound=9), pod("b", bound=None), pod("c", bound=3)]) == at(3)
+
+
+def test_the_restarts_of_all_containers_are_counted():
+    assert count_restarts([]) == 0
+    assert count_restarts([pod("a", restarts=2), pod("b"), pod("c", restarts=1)]) == 3
+
+
+def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
+    outcome = build_outcome(job(), derive_verdict(job()), started=at(600), restarts=2)
+    assert (outcome.queued_seconds, outcome.run_seconds, outcome.seconds) == (600.0, 3000.0, 3600.0)
+    assert Outcome.from_dict(outcome.to_dict()) == outcome
+    unknown = build_outcome(job(phase=None), derive_verdict(None))
+    assert (unknown.queued_seconds, unknown.run_seconds, unknown.restarts) == (None, None, 0)
 
 
 def test_the_outcome_carries_usage_and_labels():

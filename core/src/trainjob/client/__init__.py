@@ -7,9 +7,10 @@ from trainjob.client.backoff import Backoff
 from trainjob.client.cluster import Cluster
 from trainjob.client.connection import Connection
 from trainjob.client.diagnostics import list_warning_events, list_warning_lines, read_failure_log_tail
-from trainjob.client.informer import SharedInformer
+from trainjob.client.informer import InformerState, SharedInformer
 from trainjob.client.log_follower import LogFollower
 from trainjob.client.log_lines import LogLine, LogNotice
+from trainjob.client.log_queue import SkippedLines
 from trainjob.client.log_rate import RateLimit
 from trainjob.client.log_takeover import SETTLE_SECONDS, STORE_SECONDS, LogPositions
 from trainjob.client.log_writer import LogChannel, LogWriter
@@ -24,6 +25,7 @@ __all__ = [
     "Cluster",
     "Connection",
     "EventHandler",
+    "InformerState",
     "LogChannel",
     "LogFollower",
     "LogLine",
@@ -33,6 +35,7 @@ __all__ = [
     "ObjectEvent",
     "RateLimit",
     "SharedInformer",
+    "SkippedLines",
     "connect",
     "event_time",
     "list_warning_events",

@@ -446,6 +446,12 @@ class Cluster:
         """Return the shared informer of pods that match a label selector, keyed by name."""
         return self._informer(replace(_PODS, selector=selector), namespace, _object_name)
 
+    @property
+    def informers(self) -> list[SharedInformer]:
+        """All informers of this cluster that were used."""
+        with self._lock:
+            return list(self._informers.values())
+
     def _informer(self, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]) -> SharedInformer:
         with self._lock:
             cache_key = (resource, namespace)

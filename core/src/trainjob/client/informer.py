@@ -27,6 +27,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainjob.client.api_errors import not_kubernetes_response
@@ -78,6 +79,25 @@ class InformerClient(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class InformerState:
+    """State of an informer at one moment, for metrics.
+
+    Attributes:
+        resource: plural name of the kind, such as `pods`.
+        is_running: whether its thread runs, because there are or were just now handlers.
+        relists: number of lists after the first one.
+        errors: number of lists and watches that failed.
+        seconds_since_sync: seconds since the last list, event or bookmark; None before the first list.
+    """
+
+    resource: str
+    is_running: bool
+    relists: int
+    errors: int
+    seconds_since_sync: float | None
+
+
 class SharedInformer:
     """One list and watch that many handlers share.
 
@@ -111,6 +131,7 @@ class SharedInformer:
         self._thread: threading.Thread | None = None
         self._stream: Any = None
         self._closed = False
+        self._relists = self._errors = 0
         self._reset()
 
     def add_event_handler(
@@ -138,6 +159,18 @@ class SharedInformer:
             self._changed.notify_all()
         return handler
 
+    @property
+    def state(self) -> InformerState:
+        """State at this moment."""
+        synced_at, thread = self._synced_at, self._thread
+        return InformerState(
+            resource=self._resource.plural,
+            is_running=thread is not None and thread.is_alive(),
+            relists=self._relists,
+            errors=self._errors,
+            seconds_since_sync=None if synced_at is None else time.monotonic() - synced_at,
+        )
+
     def close(self) -> None:
         """Stop the watch and deliver an error to every handler."""
         with self._lock:
@@ -158,6 +191,7 @@ class SharedInformer:
         """Reset the thread's state; an empty resourceVersion means that it lists first."""
         self._resource_version = self._failed_resource_version = ""
         self._backoff, self._refused_since = self._timings.backoff(), 0.0
+        self._synced_at: float | None = None
 
     def _remove(self, handler: EventHandler) -> None:
         with self._lock:
@@ -218,6 +252,7 @@ class SharedInformer:
             if not self._resource_version or self._is_server_behind():
                 self._list()
         except ClusterError as error:
+            self._errors += 1
             self._raise_if_permanent(error)
             self._pause(self._backoff.next(error))
             return
@@ -225,9 +260,11 @@ class SharedInformer:
         try:
             self._watch()
         except PermissionDenied:
+            self._errors += 1
             self._resource_version = ""
             self._pause(self._timings.poll_interval)
         except ClusterError as error:
+            self._errors += 1
             self._handle_watch_error(error)
             self._pause(self._backoff.next(error))
         else:
@@ -285,8 +322,9 @@ class SharedInformer:
             for item in items:
                 listed_uids.add(self._update_cache(item, deleted=False, doing=doing))
         with self._lock:
+            self._relists += self._cache.listed
             self._cache.finish_list(listed_uids)
-        self._resource_version = version
+        self._resource_version, self._synced_at = version, time.monotonic()
 
     def _watch(self) -> None:
         """Watch from the last resourceVersion, which each event advances."""
@@ -320,7 +358,7 @@ class SharedInformer:
             event = parse_event(line, server=self._client.server, doing=doing)
             if event.object is not None:
                 self._update_cache(event.object, deleted=event.deleted, doing=doing)
-            self._resource_version = event.resource_version
+            self._resource_version, self._synced_at = event.resource_version, time.monotonic()
             self._backoff.reset()
             if not self._cache:
                 return

@@ -47,14 +47,20 @@ class LogWriter:
         self._finishing: dict[LogChannel, None] = {}  # those of them that finish
         self._is_running = False
 
-    def open(self, write: Callable[[str], None], on_written: Callable[[LogLine], None] = lambda _: None) -> LogChannel:
+    def open(
+        self,
+        write: Callable[[str], None],
+        on_written: Callable[[LogLine], None] = lambda _: None,
+        on_skipped: Callable[[SkippedLines], None] = lambda _: None,
+    ) -> LogChannel:
         """Open a channel for the lines of one job.
 
         Args:
             write: function that writes one line; called on the writer's thread only.
             on_written: called on the same thread with each line after it was written.
+            on_skipped: called on the same thread with each gap after its notice was written; it must not raise.
         """
-        channel = LogChannel(self, write, on_written, LogQueue(self._queue_limits))
+        channel = LogChannel(self, write, on_written, on_skipped, LogQueue(self._queue_limits))
         with self._changed:
             self._open.add(channel)
             if not self._is_running:
@@ -127,10 +133,12 @@ class LogChannel:
         writer: LogWriter,
         write: Callable[[str], None],
         on_written: Callable[[LogLine], None],
+        on_skipped: Callable[[SkippedLines], None],
         queue: LogQueue,
     ) -> None:
         """Create a channel; see [LogWriter.open][]."""
-        self._writer, self._write, self._on_written, self._queue = writer, write, on_written, queue
+        self._writer, self._write, self._queue = writer, write, queue
+        self._on_written, self._on_skipped = on_written, on_skipped
         self._lock = threading.Lock()
         self._changed: threading.Condition | None = None  # exists once a thread waits: there may be 10,000 channels
         self._is_scheduled = self._is_closed = self._is_writing = False
@@ -221,6 +229,8 @@ class LogChannel:
                 self._write_one(text)
                 if isinstance(item, LogLine):
                     self._on_written(item)
+                else:
+                    self._on_skipped(item)
         with self._lock:
             self._is_scheduled = self._is_writing = False
             self._notify_waiting_threads()

@@ -38,7 +38,9 @@ from trainjob.status import (
     Verdict,
     build_outcome,
     compute_usage,
+    count_restarts,
     find_failures,
+    get_first_start,
     read_trainer_status,
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
@@ -165,7 +167,7 @@ class WaitSession:
             raise WaitTimeout(message, hint=result.advice)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
         pods, unknown_because = self._list_pods()
-        usage = self._compute_usage(pods, are_listed=not unknown_because)
+        usage, all_pods = self._compute_usage(pods, are_listed=not unknown_because), self._all_pods(pods)
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
         if unknown_because:
@@ -186,7 +188,16 @@ class WaitSession:
         self._logs.finish(_LOG_SECONDS)
         warnings = self._check_end(verdict, pods, jobset)
         progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
-        outcome = build_outcome(self.policy.job, verdict, progress=progress, warnings=warnings, usage=usage, **evidence)
+        outcome = build_outcome(
+            self.policy.job,
+            verdict,
+            progress=progress,
+            warnings=warnings,
+            usage=usage,
+            started=get_first_start(all_pods),
+            restarts=count_restarts(all_pods),
+            **evidence,
+        )
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))

@@ -7,11 +7,11 @@ commands all use them.
 from trainjob.status.diagnostics import Finding
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import Outcome, build_outcome
-from trainjob.status.pods import ContainerFailure, find_failures, find_restarts, pending_reasons
+from trainjob.status.pods import ContainerFailure, count_restarts, find_failures, find_restarts, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
 from trainjob.status.trainer_status import read_trainer_status
-from trainjob.status.usage import Usage, compute_usage
+from trainjob.status.usage import Usage, compute_usage, get_first_start
 from trainjob.status.verdict import Phase, Verdict, derive_verdict
 
 __all__ = [
@@ -27,9 +27,11 @@ __all__ = [
     "Verdict",
     "build_outcome",
     "compute_usage",
+    "count_restarts",
     "derive_verdict",
     "find_failures",
     "find_restarts",
+    "get_first_start",
     "get_model_facts",
     "parse_step_result",
     "pending_reasons",

@@ -46,8 +46,10 @@ class Outcome:
             read, these are lines of another failed container, each with its source: `[node-1] Connection reset by
             peer`.
         created: RFC 3339 time of the TrainJob's creation.
+        started: RFC 3339 time at which its first pod was bound to a node; empty if no such pod is known.
         finished: RFC 3339 time of the end, as the cluster saw it; empty if the cluster does not report it.
         progress: last progress in the training's log.
+        restarts: number of times that the kubelet has restarted its containers in place.
         warnings: restarts that no wait saw in time, and pods that ran after the end, with what was done about them.
         labels: labels of the TrainJob, by which `trainjob cost` groups.
         usage: pod seconds and GPU seconds of the TrainJob's pods; None if nobody counted them. Other attempts of the
@@ -72,6 +74,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     usage: Usage | None = None
+    started: str = ""
+    restarts: int = 0
 
     @property
     def gpu_seconds(self) -> float | None:
@@ -99,11 +103,25 @@ class Outcome:
 
         Time in a queue is included. The value is None if one of the times is missing or has no time zone.
         """
-        try:
-            begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (self.created, self.finished))
-            return (end - begin).total_seconds()
-        except (ValueError, TypeError):  # a time is missing, or has no time zone
-            return None
+        return _seconds_between(self.created, self.finished)
+
+    @property
+    def queued_seconds(self) -> float | None:
+        """Seconds from creation until the first pod was bound to a node.
+
+        It is the time in a queue, and the time until a node had enough free resources. The value is None if one of the
+        times is missing.
+        """
+        return _seconds_between(self.created, self.started)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Seconds from the binding of the first pod to a node until the end.
+
+        The pulls of images are included, and the time without pods after a preemption. The value is None if one of the
+        times is missing.
+        """
+        return _seconds_between(self.started, self.finished)
 
     def explain(self) -> str:
         """Return a description of the end for users: what, where, why, the last log lines.
@@ -186,6 +204,8 @@ def build_outcome(
     progress: Progress | None = None,
     warnings: Sequence[str] = (),
     usage: Usage | None = None,
+    started: str = "",
+    restarts: int = 0,
 ) -> Outcome:
     """Return the outcome that combines the verdict and the evidence.
 
@@ -198,6 +218,8 @@ def build_outcome(
         progress: last progress seen.
         warnings: what else users should know, one sentence each.
         usage: usage of its pods; None if it is not known.
+        started: time at which its first pod was bound to a node; empty if it is not known.
+        restarts: number of times that its containers were restarted in place.
     """
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
@@ -222,7 +244,21 @@ def build_outcome(
         warnings=tuple(warnings),
         labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
         usage=usage,
+        started=started,
+        restarts=restarts,
     )
+
+
+def _seconds_between(begin: str, end: str) -> float | None:
+    """Return the seconds between two RFC 3339 times.
+
+    The result is None if one of the times is missing or has no time zone.
+    """
+    try:
+        start, stop = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (begin, end))
+        return (stop - start).total_seconds()
+    except (ValueError, TypeError):
+        return None
 
 
 def _message(verdict: Verdict, first: ContainerFailure | None) -> str:

@@ -96,6 +96,11 @@ def find_restarts(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     ]
 
 
+def count_restarts(pods: Iterable[Mapping[str, Any]]) -> int:
+    """Return how often the kubelet has restarted the containers of these pods in place."""
+    return sum(get_int(status, "restartCount") for pod in pods for status in container_statuses(pod))
+
+
 class _PodFailure(NamedTuple):
     """A failed container and its pod.
 

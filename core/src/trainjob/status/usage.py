@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
@@ -104,6 +104,12 @@ def compute_usage(
             seconds[name] += amount * length
     has_all = all(ends.values()) and _are_all_pods_known(job, by_uid, ends)
     return Usage(pod_seconds, dict(seconds), complete=has_all)
+
+
+def get_first_start(pods: Iterable[Pod]) -> str:
+    """Return the RFC 3339 time at which the first pod was bound to a node; empty if none was."""
+    first = min(filter(None, map(_start_time, pods)), default=None)
+    return first.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if first else ""
 
 
 def _start_time(pod: Pod) -> datetime | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trainjob.client import LogChannel, LogLine, LogPositions
     from trainjob.lifecycle import JobReference, Listener
-    from trainjob.status import Outcome, Progress, Verdict
+    from trainjob.status import Outcome, Phase, Progress, Verdict
 
 PROGRESS_KEY = "progress"
 """Key of the XCom."""
@@ -62,6 +62,11 @@ class TaskProgress:
             on_warning,
             on_earlier_progress=self._on_earlier_progress,
         )
+
+    @property
+    def phase(self) -> Phase | None:
+        """Newest phase of the TrainJob; None before the first one is known."""
+        return self._verdict.phase if self._verdict else None
 
     def report_resumption(self, positions: LogPositions) -> None:
         """Write a line if this process continues a log that another process began."""

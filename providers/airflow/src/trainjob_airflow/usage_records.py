@@ -24,22 +24,27 @@ _FIELDS = ("job", "namespace", "uid", "phase", "labels", "usage")
 _LOGGER = logging.getLogger(__name__)
 
 
-def store_usage(context: Context, outcome: Outcome) -> None:
+def store_usage(context: Context, outcome: Outcome) -> bool:
     """Add the usage of an ended TrainJob to the records of its task instance.
 
     Each TrainJob has one record. If the task state store cannot be read, it is not changed, and the XCom has the
     TrainJobs of this try only.
+
+    Returns:
+        False if the records have the TrainJob already, because an earlier process of the task has stored it.
     """
     values = outcome.to_dict()
     record = {name: values[name] for name in _FIELDS}
     stored = _read_store(context)
-    records = _add_record(_read_xcom(context) if stored is None else stored, record)
+    earlier = _read_xcom(context) if stored is None else stored
+    records = _add_record(earlier, record)
     if stored is not None:
         try:
             get_task_state_store(context).set(STATE_STORE_KEY, records)
         except Exception:
             _LOGGER.debug("The task state store could not be written: %s", STATE_STORE_KEY, exc_info=True)
     context["ti"].xcom_push(XCOM_KEY, records)
+    return all(each.get("uid") != outcome.uid for each in earlier if isinstance(each, dict))
 
 
 def _add_record(records: list[Any], record: dict[str, Any]) -> list[Any]:

@@ -58,6 +58,7 @@ __all__ = [
     "TaskDeferred",
     "conf",
     "get_retry_policy",
+    "get_stats",
     "get_task_state_store",
     "get_team_names",
     "run_request",
@@ -99,6 +100,20 @@ def get_task_state_store(context: Context) -> Any:
 def get_retry_policy(context: Context) -> Any:
     """Return the task's retry policy; None if it has none, as always with Airflow 3.1 and 3.2."""
     return getattr(context["task"], "retry_policy", None)
+
+
+def get_stats() -> Any:
+    """Return Airflow's stats, which send metrics as the settings `[metrics]` say.
+
+    Airflow 3.2 and 3.3 have one object for the SDK and another one for their own processes. In a triggerer of Airflow
+    3.2, the import of `airflow.sdk.serde` configures that of the SDK.
+    """
+    try:
+        import airflow.sdk.serde  # noqa: F401
+        from airflow.sdk.observability.stats import Stats
+    except ImportError:  # Airflow 3.1
+        from airflow.stats import Stats
+    return Stats
 
 
 def get_team_names(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:

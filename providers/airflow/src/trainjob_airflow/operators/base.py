@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -17,6 +17,14 @@ from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_in
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.metrics import (
+    count_errors,
+    report_end,
+    report_error,
+    report_resubmission,
+    report_skipped_lines,
+    report_submission,
+)
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event
@@ -180,7 +188,12 @@ class StepOperator(BaseOperator):
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
         self._warn_about_queue()
-        with self._handle_unexpected_errors(context), convert_permanent_errors(), self._store_failure(context):
+        with (
+            self._handle_unexpected_errors(context),
+            convert_permanent_errors(),
+            self._store_failure(context),
+            count_errors(context["ti"]),
+        ):
             return self._run_attempts(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -233,10 +246,12 @@ class StepOperator(BaseOperator):
         self._set_links(reference)
         with self._store_failure(context):
             if "outcome" not in event:
+                report_error(context["ti"], event["kind"])
                 raise error_from_event(event)
             outcome = Outcome.from_dict(event["outcome"])
             if resubmission := self._plan_resubmission(context, reference, outcome):
-                return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
+                with count_errors(context["ti"]):
+                    return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
             return self._finish(context, outcome, reference, event.get("receipt") or {})
 
     def on_kill(self) -> None:
@@ -355,6 +370,7 @@ class StepOperator(BaseOperator):
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
+        report_submission(context["ti"], reference)
         self._set_links(reference)
         return reference
 
@@ -432,10 +448,11 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.task_progress import TaskProgress
 
         outcome, positions = None, load_positions(context, reference)
+        on_skipped = partial(report_skipped_lines, context["ti"])
         with (
             contextlib.suppress(WaitInterrupted),
             self._stop_request.interruptible(),
-            LogWriter().open(create_line_writer(self.log.info), positions.record) as log,
+            LogWriter().open(create_line_writer(self.log.info), positions.record, on_skipped) as log,
         ):
             progress = TaskProgress(reference, log, get_logs=self.get_logs)
             progress.report_resumption(positions)
@@ -521,10 +538,12 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.usage_records import store_usage
 
         context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
-        store_usage(context, outcome)
+        if store_usage(context, outcome):
+            report_end(context["ti"], outcome)
         resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
         if resubmission is not None:
             self.log.info(resubmission.notice)
+            report_resubmission(context["ti"])
         return resubmission
 
     def _finish(

@@ -156,26 +156,30 @@ class TrainJobTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
+        from trainjob_airflow import metrics
         from trainjob_airflow.log_positions import StoredPositions
         from trainjob_airflow.task_errors import event_from_error
         from trainjob_airflow.task_log import TriggererLog
         from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
         from trainjob_airflow.trigger_start import announce_start
+        from trainjob_airflow.waiting_jobs import waiting_jobs
 
+        on_skipped = functools.partial(metrics.report_skipped_lines, self.task_instance)
         try:
             cluster, reference = await self._cluster(), self._reference()
             await asyncio.to_thread(announce_start, cluster, reference, self.deferral_id)
             async with (
                 StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
-                TriggererLog(self.log.info, positions) as log,
+                TriggererLog(self.log.info, positions, on_skipped) as log,
             ):
                 progress = TaskProgress(reference, log, get_logs=self.get_logs)
                 progress.report_resumption(positions)
                 async with ProgressPublisher(self.task_instance, progress):
                     limits, listener = self._limits(), progress.listener
-                    outcome = await wait_async(
-                        cluster, reference, limits=limits, listener=listener, positions=positions
-                    )
+                    with waiting_jobs.add(cluster, progress):
+                        outcome = await wait_async(
+                            cluster, reference, limits=limits, listener=listener, positions=positions
+                        )
         except TrainJobError as error:
             return event_from_error(error)
         return {"outcome": outcome.to_dict(), "receipt": progress.step_result, "deadline": self.deadline}

@@ -1,0 +1,121 @@
+"""Gauges of the TrainJobs that the triggers of this process wait for, and of their informers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainjob.client import Cluster, SharedInformer
+    from trainjob_airflow.task_progress import TaskProgress
+
+_INTERVAL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class WaitingJob:
+    """A TrainJob that a trigger waits for.
+
+    Attributes:
+        cluster: client of its cluster.
+        progress: its progress, which has the phase.
+    """
+
+    cluster: Cluster
+    progress: TaskProgress
+
+
+def _report_phases(hostname: str, jobs: Iterable[WaitingJob]) -> None:
+    from trainjob.status import Phase
+    from trainjob_airflow.metrics import JOBS, emit
+
+    counts = Counter(job.progress.phase for job in jobs)
+    for phase in Phase:
+        emit(JOBS, counts[phase], {"hostname": hostname, "phase": phase.value})
+
+
+class InformerCounts:
+    """Counts of informers that were already sent."""
+
+    def __init__(self) -> None:
+        """Create an object that has sent nothing yet."""
+        self._sent: weakref.WeakKeyDictionary[SharedInformer, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+    def report(self, hostname: str, informers: Iterable[SharedInformer]) -> None:
+        """Send the new relists and errors of each kind of object, and the age of its last sync.
+
+        The age is that of the informer that has not been in sync for the longest time. Informers that do not run have
+        none.
+
+        Args:
+            hostname: hostname of the triggerer.
+            informers: all informers of the process.
+        """
+        from trainjob_airflow.metrics import INFORMER_ERRORS, INFORMER_RELISTS, INFORMER_SYNC_AGE, emit
+
+        relists, errors, ages = Counter[str](), Counter[str](), defaultdict[str, list[float]](list)
+        for informer in informers:
+            state, (sent_relists, sent_errors) = informer.state, self._sent.get(informer, (0, 0))
+            self._sent[informer] = (state.relists, state.errors)
+            relists[state.resource] += state.relists - sent_relists
+            errors[state.resource] += state.errors - sent_errors
+            if state.is_running and state.seconds_since_sync is not None:
+                ages[state.resource].append(state.seconds_since_sync)
+        for resource in relists:
+            tags = {"hostname": hostname, "resource": resource}
+            emit(INFORMER_RELISTS, relists[resource], tags)
+            emit(INFORMER_ERRORS, errors[resource], tags)
+            emit(INFORMER_SYNC_AGE, max(ages[resource], default=0.0), tags)
+
+
+class WaitingJobs:
+    """All TrainJobs that the triggers of this process wait for.
+
+    A daemon thread sends the gauges every 5 s from the first trigger on, also when no trigger waits. So a gauge does
+    not keep the value of a TrainJob that has ended, and no event loop waits for a socket.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty set without a thread."""
+        self._lock = threading.Lock()
+        self._jobs: set[WaitingJob] = set()
+        self._thread: threading.Thread | None = None
+        self._counts = InformerCounts()
+
+    @contextlib.contextmanager
+    def add(self, cluster: Cluster, progress: TaskProgress) -> Iterator[None]:
+        """Count a TrainJob in the gauges until the context ends."""
+        job = WaitingJob(cluster, progress)
+        with self._lock:
+            self._jobs.add(job)
+            if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
+                self._thread = threading.Thread(target=self._run, name="trainjob-metrics", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+
+    def _run(self) -> None:
+        from airflow.utils.net import get_hostname
+
+        hostname = get_hostname()
+        clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
+        while True:
+            with self._lock:
+                jobs = list(self._jobs)
+            clusters.update(job.cluster for job in jobs)
+            _report_phases(hostname, jobs)
+            self._counts.report(hostname, [informer for cluster in clusters for informer in cluster.informers])
+            time.sleep(_INTERVAL_SECONDS)
+
+
+waiting_jobs = WaitingJobs()
+"""The TrainJobs of this process."""
