@@ -36,6 +36,7 @@ class _InitializeOperator(StepOperator):
         "placement",
         "volumes",
         "namespace",
+        "rendered_trainjob",
     )
 
     def __init__(
@@ -150,6 +151,7 @@ class FineTuneOperator(StepOperator):
         "env",
         "secret",
         "namespace",
+        "rendered_trainjob",
     )
 
     def __init__(
@@ -260,6 +262,7 @@ class ExportModelOperator(StepOperator):
         "metadata",
         "registry",
         "namespace",
+        "rendered_trainjob",
     )
 
     def __init__(

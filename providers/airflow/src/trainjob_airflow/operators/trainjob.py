@@ -37,9 +37,13 @@ class TrainJobOperator(StepOperator):
         "annotations",
         "manifest",
         "namespace",
+        "rendered_trainjob",
     )
     template_ext: Sequence[str] = (".yaml", ".yml", ".json")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **StepOperator.template_fields_renderers,
+        "manifest": "yaml",
+    }
 
     def __init__(
         self,
