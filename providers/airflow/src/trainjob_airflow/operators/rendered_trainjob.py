@@ -19,7 +19,8 @@ def render_trainjob(context: Context, cluster: Cluster, step: Any, reference: Jo
 
     No request is sent. Therefore the manifest of an adopted TrainJob is built again, from the same request. If this
     process does not know the cluster's Trainer yet, the manifest is that for Trainer 2.2 and newer. Packed code is
-    replaced by its digest, and the value of a variable by `***` if Airflow considers its name as sensitive.
+    replaced by its digest. In the spec, `***` replaces what may be a credential, and values of variables whose names
+    Airflow considers as sensitive.
 
     Args:
         context: context of the task.
@@ -30,6 +31,7 @@ def render_trainjob(context: Context, cluster: Cluster, step: Any, reference: Jo
     from trainjob.lifecycle.prepared_job import prepare_job
     from trainjob.manifest import build_trainjob, detect_dialect
     from trainjob.manifest.review import summarize_manifest
+    from trainjob.spec.redaction import redact
     from trainjob_airflow.lineage import parent_run_variables
     from trainjob_airflow.run_key import get_renewal, get_run_key
     from trainjob_airflow.version_compat import conf
@@ -44,12 +46,13 @@ def render_trainjob(context: Context, cluster: Cluster, step: Any, reference: Jo
     )
     metadata = {**prepared.build_metadata(reference.attempt), "name": reference.name}
     manifest = build_trainjob(prepared.job, **metadata, dialect=detect_dialect(cluster.known_spec_fields))
-    shown = mask_values(summarize_manifest(manifest))
+    summary = summarize_manifest(manifest)
+    shown = {**summary, "spec": mask_values(redact(summary["spec"]))}
     return dump_within(shown, conf.getint("core", "max_templated_field_length"))
 
 
 def mask_values(value: Any) -> Any:
-    """Return a manifest with `***` for the values of variables with sensitive names.
+    """Return a spec with `***` for the values of variables with sensitive names.
 
     Airflow itself masks only the values of a dict, by their keys. A list of variables has names and values instead.
     """

@@ -49,7 +49,7 @@ function showCounts(found) {
   const isFiltered = ["dag", "phase", "filter"].some((id) => element(id).value);
   const none = isFiltered ? "No TrainJob matches" : filters.size ? "No TrainJobs yet" : "No active TrainJobs, and none that ended within a day";
   const last = found.offset + found.trainjobs.length;
-  element("count").textContent = found.total ? `${found.offset + 1}–${last} of ${found.total}` : found.loading.length ? "" : none;
+  element("count").textContent = found.total ? `${found.offset + 1} to ${last} of ${found.total}` : found.loading.length ? "" : none;
   element("pages").hidden = found.total <= ROWS_PER_PAGE;
   element("page").textContent = `Page ${found.offset / ROWS_PER_PAGE + 1} of ${Math.max(1, Math.ceil(found.total / ROWS_PER_PAGE))}`;
   element("previous").disabled = found.offset === 0;
