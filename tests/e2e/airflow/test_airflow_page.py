@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 from tests.support.browser import MISSING, open_browser
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
@@ -80,6 +81,12 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
 
     # the list shows the progress that the deferred task wrote as its XCom
     wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
+
+    # the deferred task shows its TrainJob among the rendered templates
+    instance = airflow.request("GET", f"{run}/taskInstances/fine_tune")
+    assert instance["state"] == "deferred"
+    rendered = yaml.safe_load(instance["rendered_fields"]["rendered_trainjob"])
+    assert (rendered["kind"], rendered["metadata"]["labels"]["trainjob.dev/attempt"]) == ("TrainJob", "1")
 
     # the page updates itself
     go.touch()
@@ -165,7 +172,12 @@ def read_column(browser, number):
     return [cell.text for cell in browser.find(f"#comparison tbody td:nth-child({number})")]
 
 
-def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, browser):
+def read_attempts(browser):
+    rows = browser.find("[data-part=attempts] tbody tr")
+    return [[cell.text for cell in row.find_elements("css selector", "td")] for row in rows]
+
+
+def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, browser, cluster):
     run = airflow.start_run("sweeping")
     wait_for_airflow(lambda: airflow.get_state(run) == "success", 240)
     run_page = f"{airflow.url}/dags/sweeping/runs/{quote(run.rpartition('/')[2], safe='')}"
@@ -191,12 +203,22 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     # the tab of a task whose first TrainJob failed and was deleted
     open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
     wait_for_airflow(lambda: len(browser.find("[data-part=attempts] tbody tr")) == 2, 60)
-    rows = [
-        [cell.text for cell in row.find_elements("css selector", "td")]
-        for row in browser.find("[data-part=attempts] tbody tr")
-    ]
+    rows = read_attempts(browser)
     assert [(row[0], row[2], row[4]) for row in rows] == [("2", "Complete", "TrainJob"), ("1", "deleted", "TrainJob")]
     links = [link.get_attribute("href") for link in browser.find("[data-part=attempts] a")]
     assert links == [f"https://dashboard.example/{row[1].partition(',')[0]}" for row in rows]
     assert "success, try 2" in browser.find("[data-part=summary]")[0].text
+    assert browser.errors() == []
+
+    # the stored failure of a task without a TrainJob
+    failure = {"reason": "OutOfMemory", "trainjob": "default/retried", "log": ["<img src=x> is the last line"]}
+    path = f"{run}/taskInstances/retried"
+    airflow.request("POST", f"{path}/xcomEntries", {"key": "failure", "value": failure, "map_index": -1})
+    name = rows[0][1].partition(",")[0].partition("/")[2]
+    cluster.delete_trainjob(name, "default", None)
+    open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
+    wait_for_airflow(lambda: "OutOfMemory: TrainJob default/retried" in browser.wait_for("#detail").text, 60)
+    assert "<img src=x> is the last line" in browser.find("[data-part=failure]")[0].text
+    assert [row[2] for row in read_attempts(browser)] == ["deleted", "deleted"]
+    assert browser.find("#rows tr") == []
     assert browser.errors() == []

@@ -187,25 +187,26 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     failure = select_failure(
         xcoms.get(_FAILURE_KEY, {}), with_log=bool(xcoms and filter_readable_dags(user, [dag], LOGS))
     )
+    templates = {
+        connection: read_link_templates(connection) for connection in {each["connection"] for each in attempts}
+    }
     return {
         "problem": "",
         "loading": found.loading,
         "summary": redact(summarize(record.state, record.try_number, attempts, xcoms)),
-        "attempts": [{**attempt, "links": _list_links(attempt)} for attempt in attempts],
+        "attempts": [{**each, "links": _list_links(each, templates[each["connection"]])} for each in attempts],
         "failure": redact(failure),
     }
 
 
-def _list_links(attempt: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the links to a TrainJob from the templates of its connection.
+def _list_links(attempt: dict[str, Any], templates: dict[str, str]) -> list[dict[str, str]]:
+    """Return the links to a TrainJob from the link templates of its connection.
 
-    Nothing else of the connection is read. A template with `{server}` gives no link if the connection is not usable.
+    A template with `{server}` gives no link if the connection is not usable.
     """
-    connection = attempt["connection"]
     reference = JobReference(attempt["name"], attempt["namespace"], attempt["uid"])
-    templates = read_link_templates(connection)
     try:
-        return list_links(templates, reference, lambda: JobSource(connection).connect()[0].server)
+        return list_links(templates, reference, lambda: JobSource(attempt["connection"]).connect()[0].server)
     except TrainJobError:
         without_server = {name: text for name, text in templates.items() if "{server}" not in text}
         return list_links(without_server, reference, str)

@@ -86,10 +86,10 @@ async function loadDetails(key) {
   if (task && key === selected) showTask(task, ofTask);
 }
 
-/** Show the task instance of the tab if none of its TrainJobs exists. */
+/** Show the task instance of the tab if none of its TrainJobs exists. Other tasks have only a state. */
 async function loadTask() {
   const task = await request(`task?${filters}`);
-  if (selected || task.problem || !(task.summary.length || task.failure)) return;
+  if (selected || task.problem || (task.summary.length < 2 && !task.failure)) return;
   if (document.querySelector("#detail [data-part=summary]") === null) clear({ name: filters.get("task") });
   showTask(task, true);
 }
