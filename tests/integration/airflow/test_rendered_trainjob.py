@@ -9,8 +9,11 @@ from pathlib import Path
 
 import yaml
 
+import trainjob_airflow
 from tests.support.airflow_versions import DagSerialization
 from trainjob_airflow import FineTuneOperator, TrainJobOperator
+from trainjob_airflow.decorators.trainjob import TrainJobDecoratedOperator
+from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.rendered_trainjob import dump_within, mask_values
 
 
@@ -57,6 +60,14 @@ def test_the_field_is_serialized_with_the_dag_and_empty_before_the_task_runs():
     for task in tasks:
         assert "rendered_trainjob" in task["__var"]["template_fields"]
         assert not task["__var"].get("rendered_trainjob")
+
+
+def test_every_operator_of_a_step_has_the_field():
+    public = [getattr(trainjob_airflow, name) for name in trainjob_airflow.__all__]
+    operators = [each for each in public if isinstance(each, type) and issubclass(each, StepOperator)]
+    assert len(operators) >= 5
+    for operator in (*operators, TrainJobDecoratedOperator):
+        assert set(StepOperator.template_fields) <= set(operator.template_fields), operator
 
 
 def test_long_texts_are_cut_so_that_the_manifest_fits():

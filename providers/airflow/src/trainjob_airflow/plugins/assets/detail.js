@@ -85,7 +85,8 @@ function events(detail) {
 /** Show the task instance of a TrainJob; the summary only on the tab of the task instance. */
 export function showTask(task, withSummary) {
   if (task.problem) return;
-  part("summary", ...(withSummary ? summary(task) : []));
+  const withTrainJob = panel.querySelector("[data-part=facts]").childElementCount > 0;
+  part("summary", ...(withSummary ? summary(task, withTrainJob) : []));
   part("attempts", ...attempts(task));
   part("failure", ...failure(task));
 }

@@ -2,9 +2,12 @@
 
 import { externalLink, make, phaseOf, span, table } from "./elements.js";
 
-/** Return the summary of a task instance. */
-export function summary(task) {
-  const lines = task.summary.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]);
+const SHOWN_OF_TRAINJOBS = ["TrainJob", "Phase", "Reason", "Step", "Loss"];
+
+/** Return the summary of a task instance; without the lines that the details of a TrainJob have, too. */
+export function summary(task, withTrainJob) {
+  const shown = task.summary.filter(([name]) => !(withTrainJob && SHOWN_OF_TRAINJOBS.includes(name)));
+  const lines = shown.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]);
   return [make("h2", {}, "Summary"), make("dl", {}, ...lines)];
 }
 
