@@ -183,11 +183,13 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     run_page = f"{airflow.url}/dags/sweeping/runs/{quote(run.rpartition('/')[2], safe='')}"
 
     open_page(browser, f"{run_page}/plugin/trainjobs-of-dag-run")
+    browser.wait_for("#rows tr")
     browser.wait_for("#compare").click()
     wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 4, 60)
     assert [head.text for head in browser.find("#comparison th")][:2] == ["Task", "Phase"]
 
     open_page(browser, f"{run_page}/tasks/tune/mapped/0/plugin/trainjobs-of-task-instance")
+    browser.wait_for("[data-part=facts] dd")  # Airflow has replaced the placeholders of the frame's address by then
     browser.wait_for("#compare").click()
     wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 3, 60)
     heads = [head.text for head in browser.find("#comparison th")]
@@ -211,13 +213,18 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     assert browser.errors() == []
 
     # the stored failure of a task without a TrainJob
-    failure = {"reason": "OutOfMemory", "trainjob": "default/retried", "log": ["<img src=x> is the last line"]}
+    failure = {
+        "kind": "OutOfMemory",
+        "reason": "OOMKilled",
+        "trainjob": "default/retried",
+        "log": ["<img src=x> is the last line"],
+    }
     path = f"{run}/taskInstances/retried"
     airflow.request("POST", f"{path}/xcomEntries", {"key": "failure", "value": failure, "map_index": -1})
     name = rows[0][1].partition(",")[0].partition("/")[2]
     cluster.delete_trainjob(name, "default", None)
     open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
-    wait_for_airflow(lambda: "OutOfMemory: TrainJob default/retried" in browser.wait_for("#detail").text, 60)
+    wait_for_airflow(lambda: "OutOfMemory, OOMKilled, TrainJob default/retried" in browser.wait_for("#detail").text, 60)
     assert "<img src=x> is the last line" in browser.find("[data-part=failure]")[0].text
     assert [row[2] for row in read_attempts(browser)] == ["deleted", "deleted"]
     assert browser.find("#rows tr") == []

@@ -162,16 +162,12 @@ def test_the_summary_has_only_known_values():
 
 
 def test_a_stored_failure_has_log_and_description_only_with_the_permission_for_logs():
-    stored = {
-        "reason": "OOMKilled",
-        "description": "a\nb",
-        "log": ["x", 1],
-        "trainjob": "ns/j",
-        "uid": "u",
-        "attempt": 2,
-    }
-    shown = select_failure({**stored, "other": "y"}, with_log=True)
-    assert shown == {**stored, "log": ["x", "1"]}
-    hidden = select_failure(stored, with_log=False)
-    assert (hidden["reason"], hidden["description"], hidden["log"]) == ("OOMKilled", "", [])
+    shown = {"kind": "OutOfMemory", "reason": "OOMKilled", "trainjob": "ns/j", "uid": "u", "attempt": 2}
+    place = {"step": "node", "rank": 0, "exit_code": 137, "message": "it failed", "hint": "", "events": ["an event"]}
+    stored = {**shown, **place, "log": ["x", 1], "unknown": "y"}
+    description = ["it failed", "step node, rank 0, exit code 137", "an event"]
+    assert select_failure(stored, with_log=True) == {**shown, "description": description, "log": ["x", "1"]}
+    assert select_failure(stored, with_log=False) == {**shown, "description": [], "log": []}
+    minimal = select_failure({"kind": "WaitTimeout"}, with_log=True)
+    assert (minimal["kind"], minimal["description"], minimal["log"]) == ("WaitTimeout", [], [])
     assert select_failure({}, with_log=True) is None

@@ -35,8 +35,7 @@ class _InitializeOperator(StepOperator):
         "queue_name",
         "placement",
         "volumes",
-        "namespace",
-        "rendered_trainjob",
+        *StepOperator.template_fields,
     )
 
     def __init__(
@@ -150,8 +149,7 @@ class FineTuneOperator(StepOperator):
         "volumes",
         "env",
         "secret",
-        "namespace",
-        "rendered_trainjob",
+        *StepOperator.template_fields,
     )
 
     def __init__(
@@ -261,8 +259,7 @@ class ExportModelOperator(StepOperator):
         "volumes",
         "metadata",
         "registry",
-        "namespace",
-        "rendered_trainjob",
+        *StepOperator.template_fields,
     )
 
     def __init__(

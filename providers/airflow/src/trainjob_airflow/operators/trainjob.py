@@ -36,8 +36,7 @@ class TrainJobOperator(StepOperator):
         "labels",
         "annotations",
         "manifest",
-        "namespace",
-        "rendered_trainjob",
+        *StepOperator.template_fields,
     )
     template_ext: Sequence[str] = (".yaml", ".yml", ".json")
     template_fields_renderers: ClassVar[dict[str, str]] = {

@@ -10,7 +10,8 @@ from typing import Any
 
 _RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
 _MAX_TEXT_LENGTH = 300
-_FAILURE_TEXTS = ("reason", "description", "trainjob", "uid")
+_FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
+_PLACE = ("step", "rank", "exit_code")
 
 
 def merge_attempts(
@@ -79,18 +80,27 @@ def select_failure(failure: Mapping[str, Any], *, with_log: bool) -> dict[str, A
         failure: the XCom.
         with_log: whether the user may read the log of the task. Otherwise `log` is empty, and so is `description`,
             because it may quote the last lines of the log.
+
+    Returns:
+        `kind` (class of the error), `reason`, `trainjob`, `uid` and `attempt`. `description` and `log` are lists of
+        lines.
     """
     texts = {name: str(failure.get(name) or "") for name in _FAILURE_TEXTS}
     if not any(texts.values()):
         return None
-    lines = failure.get("log")
-    log = [str(line) for line in lines] if isinstance(lines, list) and with_log else []
+    place = [f"{name.replace('_', ' ')} {failure[name]}" for name in _PLACE if failure.get(name) not in (None, "")]
+    description = [failure.get("message"), ", ".join(place), *_lines_of(failure, "events"), failure.get("hint")]
     return {
         **texts,
-        "description": texts["description"] if with_log else "",
         "attempt": failure.get("attempt"),
-        "log": log,
+        "description": [str(line) for line in description if line] if with_log else [],
+        "log": _lines_of(failure, "log") if with_log else [],
     }
+
+
+def _lines_of(failure: Mapping[str, Any], name: str) -> list[str]:
+    lines = failure.get(name)
+    return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
 def _format(value: Any) -> str:

@@ -28,8 +28,8 @@ export function attempts(task) {
 export function failure(task) {
   const stored = task.failure;
   if (!stored) return [];
-  const lines = [make("p", { class: "bad" }, [stored.reason, stored.trainjob && `TrainJob ${stored.trainjob}`].filter(Boolean).join(": "))];
-  if (stored.description) lines.push(make("pre", { tabindex: 0 }, stored.description));
+  const lines = [make("p", { class: "bad" }, [stored.kind, stored.reason, stored.trainjob && `TrainJob ${stored.trainjob}`].filter(Boolean).join(", "))];
+  if (stored.description.length) lines.push(make("pre", { tabindex: 0 }, stored.description.join("\n")));
   if (stored.log.length) lines.push(make("h2", {}, "Last log lines"), make("pre", { tabindex: 0 }, stored.log.join("\n")));
   return [make("h2", {}, "Failure"), ...lines];
 }
