@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -88,8 +88,16 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+system: chromium $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
+
+INSTALL_CHROMIUM := apt-get update && apt-get install -y chromium chromium-driver
+chromium: ## install Debian's packages chromium and chromium-driver if they are missing; needs root
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then $(INSTALL_CHROMIUM); exit; fi; \
+	echo "The browser tests and the screenshots need Debian's packages chromium and chromium-driver. Run as root:" >&2; \
+	echo "$(INSTALL_CHROMIUM)" >&2; \
+	exit 1
 
 conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
@@ -114,7 +122,7 @@ bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready 
 sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob
 	$(call IN,core)/python tools/sessions/record.py
 
-screenshots: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## write docs/images: screenshots of Airflow, a loss curve and terminals, from real runs; needs Debian's packages chromium and chromium-driver; KFP_SOURCE=DIR with a built front end adds the pipeline's graph
+screenshots: chromium $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## write docs/images: screenshots of Airflow, a loss curve and terminals, from real runs; KFP_SOURCE=DIR with a built front end adds the pipeline's graph
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,airflow)/python tools/screenshots/screenshots.py
 
 SITE := .cache/site

@@ -7,9 +7,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 from tests.support.browser import MISSING, open_browser
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.lifecycle import RunKey
+from trainjob.lifecycle.prepared_job import prepare_job
+from trainjob.manifest import Dialect, build_trainjob
 
 DAGS = Path(__file__).resolve().parent / "dags"
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
@@ -17,7 +22,8 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(MISSING), reason
 
 @pytest.fixture(scope="module")
 def airflow(laptop, installation, tmp_path_factory):
-    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    links = {"trainjob_url": "https://dashboard.example/{namespace}/{name}", "trainjob_logs_url": "javascript:alert(1)"}
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default", **links}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     home = tmp_path_factory.mktemp("airflow-of-the-page")
     with Standalone(
@@ -78,6 +84,12 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
     # the list shows the progress that the deferred task wrote as its XCom
     wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
 
+    # the deferred task shows its TrainJob among the rendered templates
+    instance = airflow.request("GET", f"{run}/taskInstances/fine_tune")
+    assert instance["state"] == "deferred"
+    rendered = yaml.safe_load(instance["rendered_fields"]["rendered_trainjob"])
+    assert (rendered["kind"], rendered["metadata"]["labels"]["trainjob.dev/attempt"]) == ("TrainJob", "1")
+
     # the page updates itself
     go.touch()
     wait_for_airflow(lambda: count_points(browser) == 80, 30)
@@ -99,4 +111,123 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
     end.touch()
     wait_for_airflow(lambda: browser.find("#detail .phase.Complete"), 60)
     assert read_percent(browser) == 100
+    assert browser.errors() == []
+
+
+def suspended_trainjob(airflow, dag, number):
+    """Return a suspended TrainJob of a task of this Airflow; nothing runs for it."""
+    key = RunKey("airflow", dag, "train", "manual__1", str(number), origin=airflow.url)
+    trainer = CustomTrainerContainer(image="busybox", command=["true"])
+    prepared = prepare_job(TrainJob(trainer=trainer), key, "default", name_prefix="many")
+    manifest = build_trainjob(prepared.job, **prepared.build_metadata(1), dialect=Dialect.V2_2)
+    return {**manifest, "spec": {**manifest["spec"], "suspend": True}}
+
+
+@pytest.fixture
+def many_trainjobs(airflow, cluster):
+    """Create 80 suspended TrainJobs of one DAG, and 40 of another one."""
+    jobs = [suspended_trainjob(airflow, "visible" if number % 3 else "tuning", number) for number in range(120)]
+    created = [cluster.create_trainjob(job)["metadata"] for job in jobs]
+    yield created
+    for meta in created:
+        cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+
+
+def choose(browser, selection, value):
+    """Select an option as soon as it exists, with a click."""
+    browser.wait_for(f"{selection} option[value='{value}']").click()
+
+
+def read_count(browser):
+    return browser.find("#count")[0].text
+
+
+def test_a_user_pages_through_many_trainjobs_and_filters_them(airflow, browser, many_trainjobs):
+    open_page(browser, f"{airflow.url}/plugin/trainjobs")
+    choose(browser, "#phase", "Suspended")
+    wait_for_airflow(lambda: read_count(browser) == "1 to 50 of 120", 60)
+    assert len(browser.find("#rows tr")) == 50
+    first = browser.find("#rows button")[0].text
+    assert not browser.find("#previous")[0].is_enabled()
+
+    for count in ("51 to 100 of 120", "101 to 120 of 120"):
+        browser.find("#next")[0].click()
+        wait_for_airflow(lambda count=count: read_count(browser) == count, 30)
+    assert len(browser.find("#rows tr")) == 20
+    assert browser.find("#page")[0].text == "Page 3 of 3"
+    assert not browser.find("#next")[0].is_enabled()
+
+    # a filter shows its first page; its options have the counts
+    assert "visible (80)" in [option.text for option in browser.find("#dag option")]
+    choose(browser, "#dag", "tuning")
+    wait_for_airflow(lambda: read_count(browser) == "1 to 40 of 40", 30)
+    assert not browser.find("#pages")[0].is_displayed()
+    choose(browser, "#dag", "")
+    wait_for_airflow(lambda: read_count(browser) == "1 to 50 of 120", 30)
+    browser.find("#filter")[0].send_keys(first)
+    wait_for_airflow(lambda: read_count(browser) == "1 to 1 of 1", 30)
+    assert browser.find("#rows button")[0].text == first
+    assert browser.errors() == []
+
+
+def read_column(browser, number):
+    return [cell.text for cell in browser.find(f"#comparison tbody td:nth-child({number})")]
+
+
+def read_attempts(browser):
+    rows = browser.find("[data-part=attempts] tbody tr")
+    return [[cell.text for cell in row.find_elements("css selector", "td")] for row in rows]
+
+
+def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, browser, cluster):
+    run = airflow.start_run("sweeping")
+    wait_for_airflow(lambda: airflow.get_state(run) == "success", 240)
+    run_page = f"{airflow.url}/dags/sweeping/runs/{quote(run.rpartition('/')[2], safe='')}"
+
+    open_page(browser, f"{run_page}/plugin/trainjobs-of-dag-run")
+    browser.wait_for("#rows tr")
+    browser.wait_for("#compare").click()
+    wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 4, 60)
+    assert [head.text for head in browser.find("#comparison th")][:2] == ["Task", "Phase"]
+
+    open_page(browser, f"{run_page}/tasks/tune/mapped/0/plugin/trainjobs-of-task-instance")
+    browser.wait_for("[data-part=facts] dd")  # Airflow has replaced the placeholders of the frame's address by then
+    browser.wait_for("#compare").click()
+    wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 3, 60)
+    heads = [head.text for head in browser.find("#comparison th")]
+    assert heads == ["Task", "Phase", "trainer.env.RATE", "loss"]
+    assert read_column(browser, 3) == ["0.3", "0.1", "0.2"]
+    assert [cell.text for cell in browser.find("#comparison .best")] == ["0.1 ★"]
+    for rates in (["0.1", "0.2", "0.3"], ["0.3", "0.2", "0.1"]):
+        browser.find("#comparison button[data-column=loss]")[0].click()
+        assert read_column(browser, 3) == rates
+    browser.find("#close-comparison")[0].click()
+    wait_for_airflow(lambda: len(browser.find("#rows tr")) == 1, 30)
+
+    # the tab of a task whose first TrainJob failed and was deleted
+    open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
+    wait_for_airflow(lambda: len(browser.find("[data-part=attempts] tbody tr")) == 2, 60)
+    rows = read_attempts(browser)
+    assert [(row[0], row[2], row[4]) for row in rows] == [("2", "Complete", "TrainJob"), ("1", "deleted", "TrainJob")]
+    links = [link.get_attribute("href") for link in browser.find("[data-part=attempts] a")]
+    assert links == [f"https://dashboard.example/{row[1].partition(',')[0]}" for row in rows]
+    assert "success, try 2" in browser.find("[data-part=summary]")[0].text
+    assert browser.errors() == []
+
+    # the stored failure of a task without a TrainJob
+    failure = {
+        "kind": "OutOfMemory",
+        "reason": "OOMKilled",
+        "trainjob": "default/retried",
+        "log": ["<img src=x> is the last line"],
+    }
+    path = f"{run}/taskInstances/retried"
+    airflow.request("POST", f"{path}/xcomEntries", {"key": "failure", "value": failure, "map_index": -1})
+    name = rows[0][1].partition(",")[0].partition("/")[2]
+    cluster.delete_trainjob(name, "default", None)
+    open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
+    wait_for_airflow(lambda: "OutOfMemory, OOMKilled, TrainJob default/retried" in browser.wait_for("#detail").text, 60)
+    assert "<img src=x> is the last line" in browser.find("[data-part=failure]")[0].text
+    assert [row[2] for row in read_attempts(browser)] == ["deleted", "deleted"]
+    assert browser.find("#rows tr") == []
     assert browser.errors() == []

@@ -172,7 +172,9 @@ def test_the_next_deferral_has_the_newest_trainjob_and_the_same_deadline(cluster
     second = deferral(lambda: resume(event, context, execution_timeout=timedelta(hours=1)))
     assert second.deadline == first.deadline
     assert (second.reference["interruptions"], second.reference["uid"]) != (0, first.reference["uid"])
-    assert context["task_state_store"][STATE_STORE_KEY]["uid"] == second.reference["uid"]
+    recorded = context["task_state_store"][STATE_STORE_KEY]
+    assert (recorded["uid"], recorded["connection"]) == (second.reference["uid"], "kubernetes_default")
+    assert [earlier["uid"] for earlier in recorded["earlier"]] == [first.reference["uid"]]
     assert context["ti"].xcoms["progress"]["phase"] == "Failed"
     asyncio.run(second.on_kill())
     assert not cluster.list_trainjobs("default", selector)

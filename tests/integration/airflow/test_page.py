@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import contextmanager
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.airflow_versions import AIRFLOW_VERSION
+from tests.support.airflow_versions import AIRFLOW_VERSION, needs_task_state_store
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.lifecycle import RunKey, submit
+from trainjob_airflow.plugins import queries, shared_query
 
 # The first two lead to one cluster. The third has no cluster, and the fourth does not exist.
 PAGE_CONNECTIONS = "laptop, laptop/elsewhere, nowhere, missing"
+# The script and the file are no addresses that a browser may open.
+LINK_TEMPLATES = {
+    "trainjob_url": "https://dashboard.example/{namespace}/{name}",
+    "trainjob_pods_url": "{server}/pods?of={uid}",
+    "trainjob_logs_url": "javascript:alert('{name}')",
+    "trainjob_metrics_url": "file:///etc/passwd",
+}
 SCRIPT = (
     "echo 'epochs: 2'; for n in 1 2 3 4 5 6; do echo \"1|$n|Loss: 2.$n:  10%|##| $n/6 [x\"; done; "
     "echo '<script>alert(1)</script> password is hunter2-hunter2'; sleep 600"
@@ -43,7 +53,7 @@ def app(environment, airflow, laptop):
     from airflow.models.team import Team
     from airflow.utils.session import create_session
 
-    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default", **LINK_TEMPLATES}
     nowhere = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": []}
     nowhere |= {"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}
     with create_session() as session:
@@ -61,24 +71,47 @@ def app(environment, airflow, laptop):
 
 
 @pytest.fixture(scope="module")
-def client_of_team(app):
-    """Return a function that sends a request as a user of a team; None means no user."""
-    if AIRFLOW_VERSION < (3, 2):
-        pytest.skip("the users of Airflow 3.1's simple auth manager have no teams")
+def send_as(app):
+    """Return a function that sends a request as a user with attributes; None is no user."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
     client = TestClient(app)
 
-    def send(team, path, role="viewer", method="GET"):
+    def send(attributes, path, method="GET"):
         headers = {}
-        if team:
-            user = SimpleAuthManagerUser(username=f"of-{team}", role=role, teams=[team])
+        if attributes:
+            user = SimpleAuthManagerUser(**attributes)
             headers["Authorization"] = f"Bearer {get_auth_manager().generate_jwt(user)}"
         return client.request(method, f"/trainjob/{path}", headers=headers)
 
     return send
+
+
+@pytest.fixture(scope="module")
+def client_of_team(send_as):
+    """Return a function that sends a request as a user of a team; None means no user."""
+    if AIRFLOW_VERSION < (3, 2):
+        pytest.skip("the users of Airflow 3.1's simple auth manager have no teams")
+
+    def send(team, path, role="viewer", method="GET"):
+        attributes = {"username": f"of-{team}", "role": role, "teams": [team]} if team else None
+        return send_as(attributes, path, method)
+
+    return send
+
+
+@pytest.fixture(scope="module")
+def get_as_admin(send_as):
+    """Return a function that returns the JSON of a path for an administrator."""
+
+    def get(path):
+        response = send_as({"username": "admin", "role": "admin"}, path)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    return get
 
 
 def submit_trainjob(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"):
@@ -119,6 +152,42 @@ def test_a_user_sees_only_the_trainjobs_of_readable_dags(client_of_team, jobs):
     assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=another")) == set()
 
 
+def test_pages_and_counts_include_only_trainjobs_of_readable_dags(client_of_team, jobs):
+    name = jobs["dag_red"].name
+    shown = wait_until(
+        lambda: found if (found := client_of_team("red", "api/trainjobs?dag=dag_red").json())["trainjobs"] else None
+    )
+    assert ([row["name"] for row in shown["trainjobs"]], shown["total"]) == ([name], 1)
+    assert sum(shown["phases"].values()) == shown["dags"]["dag_red"] == 1
+    assert {"dag_blue", "dag_unknown"}.isdisjoint(shown["dags"])
+    phase = shown["trainjobs"][0]["phase"]
+    for query, total in ((f"phase={phase}", 1), ("phase=Failed", 0), (f"text={name.upper()}", 1), ("text=dag_blue", 0)):
+        assert client_of_team("red", f"api/trainjobs?dag=dag_red&{query}").json()["total"] == total, query
+    unreadable = client_of_team("red", "api/trainjobs?dag=dag_blue").json()
+    assert (unreadable["trainjobs"], unreadable["total"]) == ([], 0)
+    # an administrator gets both, one on each page
+    pages = [client_of_team("red", f"api/trainjobs?text=dag_&limit=1&offset={n}", "admin").json() for n in range(2)]
+    assert {page["trainjobs"][0]["dag"] for page in pages} == {"dag_red", "dag_blue"}
+    assert [(page["total"], page["offset"]) for page in pages] == [(2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "offset=-1", "limit=x"])
+def test_a_page_outside_of_the_limits_is_refused(client_of_team, query):
+    assert client_of_team("red", f"api/trainjobs?{query}").status_code == 422
+
+
+def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, monkeypatch):
+    """It is no problem that the cluster has not responded yet."""
+    monkeypatch.setattr(shared_query, "_MAX_WAIT_SECONDS", 0.0)
+    queries.list_query.cache_clear()
+    path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
+    assert client_of_team("red", path).json() == {"problem": "", "loading": ["laptop"]}
+    shown = client_of_team("red", "api/trainjobs").json()
+    assert shown["loading"]
+    assert not any("laptop" in problem for problem in shown["problems"])
+    wait_until(lambda: not client_of_team("red", "api/trainjobs").json()["loading"])
+
+
 @pytest.mark.parametrize("end", ["", "/log"])
 def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, end):
     absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
@@ -130,7 +199,14 @@ def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of
 
 
 @pytest.mark.parametrize(
-    "path", ["api/trainjobs", "api/trainjobs/laptop/default/x", "api/trainjobs/laptop/default/x/log"]
+    "path",
+    [
+        "api/trainjobs",
+        "api/trainjobs/laptop/default/x",
+        "api/trainjobs/laptop/default/x/log",
+        "api/task?dag=dag_red&run=manual__1&task=train",
+        "api/comparison?dag=dag_red&run=manual__1",
+    ],
 )
 def test_a_request_without_a_user_is_refused(client_of_team, path):
     assert client_of_team(None, path).status_code == 401
@@ -227,6 +303,15 @@ def test_a_failed_query_is_reported_without_the_address_of_the_cluster(client_of
     ]
 
 
+@pytest.mark.parametrize("path", ["task?task=train&", "comparison?"])
+def test_an_unreadable_run_has_the_same_response_as_a_missing_one(client_of_team, jobs, path):
+    missing = client_of_team("red", f"api/{path}dag=dag_none&run=manual__1")
+    assert missing.status_code == 404
+    for dag in ("dag_blue", "dag_unknown"):
+        found = client_of_team("red", f"api/{path}dag={dag}&run=manual__1")
+        assert (found.status_code, found.json()) == (404, missing.json())
+
+
 def test_the_pages_files_allow_no_foreign_scripts(client_of_team):
     for name in ("", "page.js", "page.css", "api/trainjobs"):
         response = client_of_team(None, name)
@@ -234,7 +319,120 @@ def test_the_pages_files_allow_no_foreign_scripts(client_of_team):
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
-    for name in ("", "page.js", "detail.js", "elements.js", "curve.js"):
+    scripts = ("page.js", "detail.js", "elements.js", "curve.js", "task.js", "comparison.js", "requests.js")
+    for name in ("", *scripts):
         text = client_of_team(None, name).text
         for foreign in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "https://", "onclick="):
             assert foreign not in text, name
+
+
+# -- a sweep whose tasks ran in Airflow -------------------------------------------------------------------------------
+# These tests come last: `airflow dags test` removes the teams that this module has created.
+
+
+@pytest.fixture(scope="module")
+def sweep_run(app, airflow, cluster):
+    """Run the DAG `sweeping`, and return the ID of its run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    done = airflow("dags", "test", "sweeping")
+    with create_session() as session:
+        statement = select(DagRun.run_id).where(DagRun.dag_id == "sweeping").order_by(DagRun.id.desc())
+        run = session.scalars(statement.limit(1)).first()
+    assert run, done.stdout[-4000:]
+    return run
+
+
+def sweep_query(run, **more):
+    return urlencode({"dag": "sweeping", "run": run, **more})
+
+
+def test_the_trainjobs_of_a_run_are_compared(get_as_admin, sweep_run):
+    found = wait_until(
+        lambda: shown if (shown := get_as_admin(f"api/comparison?{sweep_query(sweep_run)}"))["groups"] else None
+    )
+    [group] = found["groups"]
+    assert (group["operator"], group["parameters"]) == ("TrainJobOperator", ["trainer.env.RATE"])
+    assert group["metrics"] == [{"name": "loss", "better": "lower"}]
+    rows = [(row["index"], row["phase"], row["parameters"], row["metrics"], row["best"]) for row in group["rows"]]
+    assert rows == [
+        (0, "Complete", {"trainer.env.RATE": "0.1"}, {"loss": 1.1}, ["loss"]),
+        (1, "Complete", {"trainer.env.RATE": "0.2"}, {"loss": 1.2}, []),
+        (2, "Failed", {"trainer.env.RATE": "0.3"}, {"loss": 1.3}, []),
+    ]
+    assert [row["job"] is None for row in group["rows"]] == [False, False, True]  # the failed one was deleted
+    assert get_as_admin(f"api/comparison?{sweep_query(sweep_run, task='another')}")["groups"] == []
+
+
+def test_a_task_instance_has_its_trainjobs_with_links_and_a_summary(get_as_admin, sweep_run, cluster):
+    path = f"api/task?{sweep_query(sweep_run, task='tune', index=0)}"
+    found = wait_until(lambda: shown if (shown := get_as_admin(path))["attempts"] else None)
+    [attempt] = found["attempts"]
+    assert (attempt["phase"], attempt["attempt"], attempt["connection"]) == ("Complete", 1, "laptop")
+    assert attempt["links"] == [
+        {"name": "TrainJob", "url": f"https://dashboard.example/default/{attempt['name']}"},
+        {"name": "Pods", "url": f"{cluster.server}/pods?of={attempt['uid']}"},
+    ]
+    summary = dict(found["summary"])
+    assert summary["State"] == "success, try 1"
+    assert (summary["Phase"], summary["Step"], summary["Loss"]) == ("Complete", "10 of 10", "1.1")
+    assert found["failure"] is None
+    assert "kube_config" not in json.dumps(found)
+
+
+@needs_task_state_store
+def test_a_deleted_trainjob_has_links(get_as_admin, sweep_run, monkeypatch):
+    extra = {"trainjob_metrics_url": "https://grafana.example/?job={name}", "namespace": "default"}
+    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)  # the task's connection
+    [attempt] = get_as_admin(f"api/task?{sweep_query(sweep_run, task='tune', index=2)}")["attempts"]
+    assert (attempt["phase"], attempt["try_number"], attempt["connection"]) == ("", 1, "kubernetes_default")
+    assert attempt["links"] == [{"name": "Metrics", "url": f"https://grafana.example/?job={attempt['name']}"}]
+
+
+def test_a_stored_failure_is_shown_with_the_permissions_for_xcoms_and_logs(get_as_admin, sweep_run, without):
+    from airflow.models.xcom import XComModel
+
+    shown = {
+        "kind": "CommandFailed",
+        "reason": "RestartLimitExceeded",
+        "trainjob": "default/tune",
+        "attempt": 1,
+        "uid": "u",
+    }
+    stored = {**shown, "step": "node", "rank": 0, "log": ["<b>password</b> is hunter2-hunter2"]}
+    identity = {"dag_id": "sweeping", "run_id": sweep_run, "task_id": "tune", "map_index": 2}
+    XComModel.set("failure", stored, **identity)
+    path = f"api/task?{sweep_query(sweep_run, task='tune', index=2)}"
+    lines = {"description": ["step node, rank 0"], "log": ["<b>password</b> is ***"]}
+    assert get_as_admin(path)["failure"] == {**shown, **lines}
+    with without("TASK_LOGS"):
+        assert get_as_admin(path)["failure"] == {**shown, "description": [], "log": []}
+    with without("XCOM"):
+        found = get_as_admin(path)
+        [group] = get_as_admin(f"api/comparison?{sweep_query(sweep_run)}")["groups"]
+    assert found["failure"] is None
+    assert "Loss" not in dict(found["summary"])
+    assert [row["metrics"] for row in group["rows"]] == [{}, {}, {}]
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Return a context manager in which no user has the permission for an entity."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = get_auth_manager()
+    is_authorized_dag = manager.is_authorized_dag
+
+    @contextmanager
+    def removed(name):
+        def is_authorized(*, access_entity=None, **more):
+            return access_entity.name != name and is_authorized_dag(access_entity=access_entity, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(manager, "is_authorized_dag", is_authorized)
+            yield
+
+    return removed

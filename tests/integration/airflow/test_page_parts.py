@@ -11,13 +11,12 @@ import pytest
 
 from tests.support.polling import wait_until
 from trainjob.client import LogLine
-from trainjob.errors import ClusterUnreachable
 from trainjob.lifecycle import RunKey, run_key_of
 from trainjob.status import Progress
 from trainjob_airflow.plugins import api, shared_query
 from trainjob_airflow.plugins.log_tails import LogTail, LogTails, MetricCurve
 from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
-from trainjob_airflow.plugins.shared_query import SharedQuery
+from trainjob_airflow.plugins.shared_query import QueryRunning, SharedQuery
 
 
 def test_the_plugin_imports_only_its_listener():
@@ -75,11 +74,36 @@ def test_a_hanging_query_blocks_requests_only_for_a_limited_time(monkeypatch):
     first.start()
     started.wait(60)
     now[0] = 3600.0  # the maximum time to wait, counted from the start of the query, is over
-    with pytest.raises(ClusterUnreachable):
+    with pytest.raises(QueryRunning):
         shared.get()
     go.set()
     first.join(60)
     assert results == [1]
+
+
+def test_a_slow_query_is_repeated_in_the_background(monkeypatch):
+    """Requests get the earlier result until it is 30 s old."""
+    monkeypatch.setattr(shared_query, "_MAX_WAIT_SECONDS", 3600.0)
+    now, results, go = [0.0], [], threading.Event()
+    go.set()
+
+    def query():
+        go.wait()
+        now[0] += 2.0
+        results.append(len(results))
+        return results[-1]
+
+    shared = SharedQuery(query, clock=lambda: now[0])
+    assert shared.get() == 0  # ends at 2 s
+    go.clear()
+    now[0] = 18.0  # the result has expired
+    assert shared.get() == 0  # does not wait for the query, which cannot end
+    now[0] = 32.1
+    waiting = threading.Thread(target=lambda: results.append(("waited", shared.get())))
+    waiting.start()
+    go.set()
+    waiting.join(60)
+    assert results == [0, 1, ("waited", 1)]
 
 
 def test_an_error_of_a_query_is_raised_until_the_next_query():

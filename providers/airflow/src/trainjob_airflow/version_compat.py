@@ -60,6 +60,7 @@ __all__ = [
     "get_retry_policy",
     "get_stats",
     "get_task_state_store",
+    "get_task_state_store_model",
     "get_team_names",
     "run_request",
 ]
@@ -95,6 +96,18 @@ async def run_request(
 def get_task_state_store(context: Context) -> Any:
     """Return the task's state store; None with Airflow 3.1 and 3.2, which have none."""
     return context.get("task_state_store")
+
+
+def get_task_state_store_model() -> Any:
+    """Return the database model of the tasks' state stores.
+
+    It is None with Airflow 3.1 and 3.2, which have none. Only Airflow's API server may import it.
+    """
+    try:
+        from airflow.models.task_state_store import TaskStateStoreModel
+    except ImportError:
+        return None
+    return TaskStateStoreModel
 
 
 def get_retry_policy(context: Context) -> Any:

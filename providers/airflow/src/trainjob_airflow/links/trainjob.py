@@ -92,3 +92,20 @@ def build_link_addresses(
         if template.startswith(("https://", "http://")):
             filled[field] = template
     return filled
+
+
+def list_links(
+    templates: Mapping[str, str], reference: JobReference, get_server: Callable[[], str]
+) -> list[dict[str, str]]:
+    """Return the links to one TrainJob in the order of a task's links.
+
+    Args:
+        templates: see [build_link_addresses][].
+        reference: reference to the TrainJob.
+        get_server: see [build_link_addresses][].
+
+    Returns:
+        One dict for each link, with `name` and `url`.
+    """
+    addresses = build_link_addresses(templates, reference, get_server)
+    return [{"name": link.name, "url": addresses[link.field]} for link in LINKS if link.field in addresses]

@@ -72,12 +72,16 @@ class StepOperator(BaseOperator):
     Attributes:
         step_type: class of `trainjob.spec` that receives the step's arguments.
         task_result: result of the task; empty before its end.
+        rendered_trainjob: the TrainJob as YAML, as it is sent to the cluster; None before that. Airflow shows it among
+            the rendered templates.
     """
 
     step_type: ClassVar[type[Any]]
     on_kill_action: str
     on_failure_action: str
-    template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace")
+    template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace", "rendered_trainjob")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"rendered_trainjob": "yaml"}
+    overwrite_rtif_after_execution = True  # stores the field at the end of each part of the task, also at a deferral
     operator_extra_links = LINKS
     ui_color = "#e8eefc"
 
@@ -165,6 +169,7 @@ class StepOperator(BaseOperator):
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
+        self.rendered_trainjob: str | None = None
         self._stop_request = StopRequest()
         self.task_result: dict[str, Any] = {}
         if not any(
@@ -244,6 +249,7 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
         self._set_links(reference)
+        self._set_rendered_trainjob(context, reference)
         with self._store_failure(context):
             if "outcome" not in event:
                 report_error(context["ti"], event["kind"])
@@ -366,12 +372,14 @@ class StepOperator(BaseOperator):
                 interruptions=interruptions,
                 before_create=self._guard.record_creation,
                 is_first_attempt=is_first_attempt,
+                connection=self.kubernetes_conn_id or "",
             )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
         report_submission(context["ti"], reference)
         self._set_links(reference)
+        self._set_rendered_trainjob(context, reference, step)
         return reference
 
     def _has_ended(self, reference: JobReference) -> bool:
@@ -389,6 +397,19 @@ class StepOperator(BaseOperator):
         templates = read_link_templates(self.kubernetes_conn_id)
         self.link_addresses = build_link_addresses(templates, reference, lambda: self.hook.get_conn().server)
         self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
+
+    def _set_rendered_trainjob(self, context: Context, reference: JobReference, step: Any = None) -> None:
+        """Set the field `rendered_trainjob`, and log a warning if that fails.
+
+        The operator of a resumed task has lost it, so Airflow would store an empty field at the end.
+        """
+        from trainjob_airflow.operators.rendered_trainjob import render_trainjob
+
+        try:
+            step = step or self.rendered_step(context)
+            self.rendered_trainjob = render_trainjob(context, self.hook.get_conn(), step, reference)
+        except Exception:
+            self.log.warning("The TrainJob is not shown in Rendered Templates", exc_info=True)
 
     def _limits(self, step: Any) -> Limits:
         from trainjob.lifecycle import KillAction, Limits

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from trainjob.lifecycle import JobReference
 
 STATE_STORE_KEY = "trainjob"
-"""Key in the task state store under which name, namespace, uid and attempt of the task's newest TrainJob are stored."""
+"""Key in the task state store under which the task's newest TrainJob is stored.
+
+The value has name, namespace, uid and attempt, the ID of the connection, the number of the try that created it, and the
+same for up to 20 earlier TrainJobs in `earlier`, oldest first.
+"""
+_MAX_EARLIER = 20
 _STORED_FIELDS = ("name", "namespace", "uid", "attempt")
 
 
@@ -30,6 +35,7 @@ def submit_for_task(
     interruptions: int = 0,
     before_create: Callable[[str, str], None] | None = None,
     is_first_attempt: bool = False,
+    connection: str = "",
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
 
@@ -50,6 +56,7 @@ def submit_for_task(
         before_create: see `trainjob.lifecycle.submit`.
         is_first_attempt: whether this process has not submitted the task before, and does not continue it after a
             deferral.
+        connection: ID of the connection of the cluster, for the record; empty for none.
 
     Returns:
         A reference to the TrainJob.
@@ -78,7 +85,7 @@ def submit_for_task(
         first_submission=is_first_attempt and row is None and is_new_run_key(context),
     )
     if known is None or known.uid != reference.uid:
-        _store_reference(context, reference)
+        _store_reference(context, reference, row, connection)
     return reference
 
 
@@ -118,8 +125,18 @@ def _parse_row(row: Any) -> JobReference | None:
     return JobReference(**{name: row[name] for name in _STORED_FIELDS})
 
 
-def _store_reference(context: Context, reference: JobReference) -> None:
+def _list_earlier(row: Any) -> list[dict[str, Any]]:
+    """Return the TrainJobs that a row in the task state store names, oldest first."""
+    if _parse_row(row) is None:
+        return []
+    newest = {name: value for name, value in row.items() if name != "earlier"}
+    return [*(row.get("earlier") or []), newest][-_MAX_EARLIER:]
+
+
+def _store_reference(context: Context, reference: JobReference, earlier_row: Any, connection: str) -> None:
     """Store a reference to the TrainJob in Airflow's task state store.
+
+    Those of earlier tries stay in it. The page `TrainJobs` shows the links of all of them, also after their deletion.
 
     A failed write is only logged as a warning, because the TrainJob exists by now and carries its run key.
     """
@@ -127,7 +144,9 @@ def _store_reference(context: Context, reference: JobReference) -> None:
     if store is None:
         return
     try:
-        store.set(STATE_STORE_KEY, {name: getattr(reference, name) for name in _STORED_FIELDS})
+        row = {name: getattr(reference, name) for name in _STORED_FIELDS}
+        tried = {"try_number": context["ti"].try_number, "connection": connection}
+        store.set(STATE_STORE_KEY, {**row, **tried, "earlier": _list_earlier(earlier_row)})
     except Exception:
         logging.getLogger(__name__).warning(
             "The TrainJob is not recorded in Airflow: its task state store can't be written", exc_info=True

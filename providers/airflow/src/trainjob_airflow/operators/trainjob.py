@@ -39,7 +39,10 @@ class TrainJobOperator(StepOperator):
         *StepOperator.template_fields,
     )
     template_ext: Sequence[str] = (".yaml", ".yml", ".json")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **StepOperator.template_fields_renderers,
+        "manifest": "yaml",
+    }
 
     def __init__(
         self,

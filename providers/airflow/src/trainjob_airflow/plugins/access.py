@@ -1,4 +1,4 @@
-"""Permission checks of the page with Airflow's auth manager, and reads of the XComs.
+"""Permission checks of the page with Airflow's auth manager.
 
 Airflow does not protect the apps of plugins, so the page checks each access itself.
 """
@@ -12,20 +12,15 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
-from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from fastapi import Depends
 from sqlalchemy import select
 
-from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import get_team_names
 
 CurrentUser = Annotated[Any, Depends(get_user)]
 """User of a request. A request without valid credentials is refused with 401."""
 TASKS, LOGS, XCOMS = DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM
-
-InstanceKey = tuple[str, str, str, int]
-"""DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
 
 
 def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
@@ -45,16 +40,3 @@ def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEnt
             method="GET", access_entity=entity, details=DagDetails(id=dag_id, team_name=teams.get(dag_id)), user=user
         )
     }
-
-
-def read_progress_xcoms(instances: Iterable[InstanceKey]) -> dict[InstanceKey, dict[str, Any]]:
-    """Return the XCom `progress` of the task instances that have one."""
-    wanted = set(instances)
-    if not wanted:
-        return {}
-    identity = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
-    filters = [column.in_(set(values)) for column, values in zip(identity, zip(*wanted, strict=True), strict=True)]
-    with create_session() as session:
-        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS_KEY, *filters)).all()
-    xcoms: dict[InstanceKey, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
-    return {instance: value for instance, value in xcoms.items() if instance in wanted and isinstance(value, dict)}

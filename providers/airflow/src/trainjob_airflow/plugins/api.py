@@ -5,8 +5,8 @@ Every response has only data that its user may read.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +16,26 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
 from trainjob.errors import TrainJobError
-from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, CurrentUser, filter_readable_dags, read_progress_xcoms
-from trainjob_airflow.plugins.job_sources import describe_problem, list_job_sources
+from trainjob.lifecycle import JobReference
+from trainjob_airflow.links.trainjob import list_links, read_link_templates
+from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, CurrentUser, filter_readable_dags
+from trainjob_airflow.plugins.comparison import RENDERED_TRAINJOB, Trial, collect_metrics, compare
+from trainjob_airflow.plugins.job_list import select_page
+from trainjob_airflow.plugins.job_sources import JobSource, describe_problem, list_job_sources
 from trainjob_airflow.plugins.log_tails import LogTails
 from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
 from trainjob_airflow.plugins.rows import get_instance_key
+from trainjob_airflow.plugins.shared_query import QueryRunning
+from trainjob_airflow.plugins.task_records import (
+    InstanceRecord,
+    read_instance,
+    read_instances_of_run,
+    read_recorded_attempts,
+    read_xcoms,
+)
+from trainjob_airflow.plugins.task_view import merge_attempts, select_failure, summarize
+from trainjob_airflow.task_failure import FAILURE_KEY
+from trainjob_airflow.task_progress import PROGRESS_KEY
 
 _ASSETS = Path(__file__).parent / "assets"
 _HEADERS = {
@@ -33,10 +48,12 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-_MAX_ROWS = 200
+_MAX_PAGE_ROWS = 200
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
 _NOT_FOUND_MESSAGE = "This TrainJob does not exist, or you may not read its DAG."
+_NO_TASK_MESSAGE = "This task instance does not exist, or you may not read its DAG."
+_RESULT_KEY = "return_value"
 
 
 def make_app() -> FastAPI:
@@ -47,6 +64,8 @@ def make_app() -> FastAPI:
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}/log")(show_log)
+    app.get("/api/task")(show_task)
+    app.get("/api/comparison")(show_comparison)
     app.mount("/", StaticFiles(directory=_ASSETS, html=True))
     return app
 
@@ -57,43 +76,76 @@ async def _add_headers(request: Request, call_next: Callable[[Request], Awaitabl
     return response
 
 
+@dataclass(frozen=True)
+class _FoundRows:
+    """Rows of the job sources.
+
+    Attributes:
+        rows: rows of all TrainJobs of this Airflow. The user's permissions are not checked yet.
+        problems: sentences about failed queries.
+        loading: job sources whose first query has not ended.
+    """
+
+    rows: list[dict[str, Any]]
+    problems: list[str]
+    loading: list[str]
+
+
+def _find_rows() -> _FoundRows:
+    found = _FoundRows([], [], [])
+    for source in list_job_sources():
+        try:
+            found.rows.extend(list_query(source).get().values())
+        except QueryRunning:
+            found.loading.append(str(source))
+        except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
+            found.problems.append(describe_problem(source, error))
+    return found
+
+
 def list_trainjobs(
     user: CurrentUser,
     dag: str = "",
     run: str = "",
     task: str = "",
     index: Annotated[int | None, Query(description="map index")] = None,
+    phase: str = "",
+    text: Annotated[str, Query(description="words that must occur in a row")] = "",
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE_ROWS)] = 50,
 ) -> dict[str, Any]:
-    """Return the active TrainJobs, and those that ended within a day, of the user's DAGs.
+    """Return one page of the TrainJobs of the user's DAGs.
 
-    Only DAGs that the user may read are included. Active TrainJobs come first, and the newest of each group first. The
-    arguments filter the rows. With `run`, TrainJobs that ended earlier are included, too.
+    Active TrainJobs are included, and those that ended within a day; with `run`, also those that ended earlier. Active
+    ones come first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not
+    read.
     """
-    filters = {"dag": dag, "run": run, "task": task, "index": index}
+    found = _find_rows()
+    filters = {"run": run, "task": task, "index": index}
     filters = {name: value for name, value in filters.items() if value not in ("", None)}
-    found: list[dict[str, Any]] = []
-    problems: list[str] = []
-    for source in list_job_sources():
-        try:
-            found += list_query(source).get().values()
-        except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
-            problems.append(describe_problem(source, error))
-    rows = [row for row in found if all(row[name] == value for name, value in filters.items())]
-    if "run" not in filters:
-        rows = [row for row in rows if not _ended_long_ago(row)]
+    rows = [row for row in found.rows if all(row[name] == value for name, value in filters.items())]
+    if not run:
+        oldest = (datetime.now(timezone.utc) - _MAX_AGE_AFTER_END).strftime("%Y-%m-%dT%H:%M:%SZ")
+        rows = [row for row in rows if not row["ended"] or row["ended"] >= oldest]
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
     rows = [row for row in rows if row["dag"] in allowed]
-    rows.sort(key=lambda row: row["created"], reverse=True)
-    rows.sort(key=lambda row: row["finished"])
-    shown = [_without_metrics(row) for row in _add_progress(user, rows[:_MAX_ROWS])]
-    return {"trainjobs": shown, "total": len(rows), "problems": problems}
+    page = select_page(rows, dag=dag, phase=phase, text=text, offset=offset, limit=limit)
+    return {
+        "trainjobs": [_without_metrics(row) for row in _add_progress(user, page.rows)],
+        "total": page.total,
+        "offset": page.offset,
+        "dags": page.dags,
+        "phases": page.phases,
+        "problems": found.problems,
+        "loading": found.loading,
+    }
 
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
     """Return one TrainJob: its row, conditions, ranks and newest events."""
-    details, problem = _get_details(user, connection, namespace, name)
+    details, other = _get_details(user, connection, namespace, name)
     if details is None:
-        return {"problem": problem}
+        return other
     [row] = _add_progress(user, [details.row])
     parts = {"conditions": details.conditions, "ranks": details.ranks, "events": details.events}
     return {"problem": "", "trainjob": row, "pods": len(details.pods), **parts}
@@ -104,9 +156,9 @@ def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> d
 
     The curve is that of the loss or the reward. The user must be allowed to read the log of its task.
     """
-    details, problem = _get_details(user, connection, namespace, name)
+    details, other = _get_details(user, connection, namespace, name)
     if details is None:
-        return {"problem": problem}
+        return other
     dag = details.row["dag"]
     if not filter_readable_dags(user, [dag], LOGS):
         return {"problem": f"You may not read the logs of the DAG {dag}."}
@@ -115,8 +167,95 @@ def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> d
     return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
 
 
-def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple[JobDetails | None, str]:
-    """Return the TrainJob, or the reason why it cannot be shown.
+def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1) -> dict[str, Any]:
+    """Return a task instance: summary, TrainJobs of all tries, and stored failure.
+
+    The failure is that of a TrainJob that may have been deleted. It requires the permission to read XComs, and its log
+    lines the permission to read the task's log.
+    """
+    instance = (dag, run, task, index)
+    if not filter_readable_dags(user, [dag], TASKS) or (record := read_instance(instance)) is None:
+        raise HTTPException(404, _NO_TASK_MESSAGE)
+    found, sources = _find_rows(), list_job_sources()
+    attempts = merge_attempts(
+        [row for row in found.rows if get_instance_key(row) == instance],
+        read_recorded_attempts(instance),
+        sources[0].connection if sources else "",
+    )
+    may_read_xcoms = bool(filter_readable_dags(user, [dag], XCOMS))
+    keys = (PROGRESS_KEY, _RESULT_KEY, FAILURE_KEY)
+    xcoms = read_xcoms([instance], keys).get(instance, {}) if may_read_xcoms else {}
+    failure = select_failure(
+        xcoms.get(FAILURE_KEY, {}), with_log=bool(xcoms and filter_readable_dags(user, [dag], LOGS))
+    )
+    templates = {
+        connection: read_link_templates(connection) for connection in {each["connection"] for each in attempts}
+    }
+    return {
+        "problem": "",
+        "loading": found.loading,
+        "summary": redact(summarize(record.state, record.try_number, attempts, xcoms)),
+        "attempts": [{**each, "links": _list_links(each, templates[each["connection"]])} for each in attempts],
+        "failure": redact(failure),
+    }
+
+
+def _list_links(attempt: dict[str, Any], templates: dict[str, str]) -> list[dict[str, str]]:
+    """Return the links to a TrainJob from the link templates of its connection.
+
+    A template with `{server}` gives no link if the connection is not usable.
+    """
+    reference = JobReference(attempt["name"], attempt["namespace"], attempt["uid"])
+    try:
+        return list_links(templates, reference, lambda: JobSource(attempt["connection"]).connect()[0].server)
+    except TrainJobError:
+        without_server = {name: text for name, text in templates.items() if "{server}" not in text}
+        return list_links(without_server, reference, str)
+
+
+def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> dict[str, Any]:
+    """Return the comparison of a DAG run's TrainJobs, or of one task's.
+
+    Parameters are rendered template fields. Metrics require the permission to read XComs.
+    """
+    if not filter_readable_dags(user, [dag], TASKS):
+        raise HTTPException(404, _NO_TASK_MESSAGE)
+    found = _find_rows()
+    rows = {
+        get_instance_key(row): row for row in found.rows if row["newest"] and (row["dag"], row["run"]) == (dag, run)
+    }
+    records = read_instances_of_run(dag, run, task)
+    known = [record for record in records if record.key in rows or RENDERED_TRAINJOB in record.rendered_fields]
+    may_read_xcoms = bool(filter_readable_dags(user, [dag], XCOMS))
+    xcoms = read_xcoms((record.key for record in known), (PROGRESS_KEY, _RESULT_KEY)) if may_read_xcoms else {}
+    trials = (_build_trial(each, rows.get(each.key), xcoms.get(each.key, {}), may_read_xcoms) for each in known)
+    return {"problem": "", "loading": found.loading, "problems": found.problems, "groups": compare(trials)}
+
+
+def _build_trial(
+    record: InstanceRecord, row: dict[str, Any] | None, xcoms: dict[str, dict[str, Any]], may_read_xcoms: bool
+) -> Trial:
+    """Return one task instance for the comparison.
+
+    If the task has no progress, it is that which the trainer reports.
+    """
+    progress = xcoms.get(PROGRESS_KEY, {})
+    if row is not None and may_read_xcoms and not progress.get("step"):
+        progress = {**progress, **row["trainer_status"]}
+    _, _, task, index = record.key
+    return Trial(
+        task=task,
+        index=index,
+        operator=record.operator,
+        phase=row["phase"] if row else str(progress.get("phase") or record.state),
+        job={name: row[name] for name in ("connection", "namespace", "name")} if row else {},
+        fields=record.rendered_fields,
+        metrics=collect_metrics(progress, xcoms.get(_RESULT_KEY, {})),
+    )
+
+
+def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple[JobDetails | None, dict[str, Any]]:
+    """Return the TrainJob, or the response that says why it cannot be shown now.
 
     Raises:
         HTTPException: the TrainJob does not exist or the user may not see it. Both have the same response, 404.
@@ -131,22 +270,26 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
             if not filter_readable_dags(user, [row["dag"]], TASKS):
                 break
             details = details_query(source, name).get()
+        except QueryRunning:
+            return None, {"problem": "", "loading": [str(source)]}
         except TrainJobError as error:
-            return None, describe_problem(source, error)
+            return None, {"problem": describe_problem(source, error)}
         if details is None:
-            return None, "The TrainJob was deleted."
-        return replace(details, row={**details.row, "newest": row["newest"]}), ""
+            return None, {"problem": "The TrainJob was deleted."}
+        return replace(details, row={**details.row, "newest": row["newest"]}), {}
     raise HTTPException(404, _NOT_FOUND_MESSAGE)
 
 
-def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_progress(user: Any, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with the progress of their tasks.
 
     If a task has none, it is the progress that the trainer itself reports. Only the newest attempt of a task gets the
     task's progress, because it is that of the newest attempt.
     """
+    rows = list(rows)
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
-    progress = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
+    instances = [get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed]
+    progress = {instance: xcoms[PROGRESS_KEY] for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
     return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
 
 
@@ -175,9 +318,3 @@ def _without_metrics(row: dict[str, Any]) -> dict[str, Any]:
         return row
     reward = {"reward": progress["metrics"]["reward"]} if "reward" in progress["metrics"] else {}
     return {**row, "progress": {**progress, "metrics": reward}}
-
-
-def _ended_long_ago(row: dict[str, Any]) -> bool:
-    if not row["ended"]:
-        return False
-    return datetime.fromisoformat(row["ended"].replace("Z", "+00:00")) < datetime.now(timezone.utc) - _MAX_AGE_AFTER_END

@@ -15,12 +15,13 @@ _PREFIX = "/trainjob"
 _DESTINATIONS = {
     "nav": "",
     "dag": "?dag={DAG_ID}",
+    "dag_run": "?dag={DAG_ID}&run={RUN_ID}",
     "task_instance": "?dag={DAG_ID}&run={RUN_ID}&task={TASK_ID}&index={MAP_INDEX}",
 }
 
 
 class TrainJobPage(AirflowPlugin):
-    """The page `TrainJobs` in the menu, and as a tab of each DAG and each task instance."""
+    """The page `TrainJobs` in the menu, and as a tab of each DAG, DAG run and task instance."""
 
     name = "trainjob"
     listeners: list[Any] = [trigger_start]  # noqa: RUF012 - Airflow's attribute

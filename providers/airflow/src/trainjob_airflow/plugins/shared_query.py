@@ -12,13 +12,17 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Generic, TypeVar
 
-from trainjob.errors import ClusterUnreachable
-
 T = TypeVar("T")
 
 _MIN_TTL_SECONDS = 2.0
 _MAX_TTL_SECONDS = 15.0
 _MAX_WAIT_SECONDS = 3.0
+_SLOW_QUERY_SECONDS = 0.5
+_MAX_AGE_SECONDS = 30.0
+
+
+class QueryRunning(Exception):
+    """The first query has not ended yet, so there is no result and no error."""
 
 
 class SharedQuery(Generic[T]):
@@ -27,7 +31,7 @@ class SharedQuery(Generic[T]):
     A separate thread runs the query, and only one query runs at a time. A request waits for the result, but at most 3 s
     after the start of the query, even if the server hangs. The waiting threads belong to Airflow's API server, which
     has few. The result of a slow query is kept for longer: ten times the query's duration, at least 2 s and at most 15
-    s.
+    s. If a slow query is repeated, requests get its earlier result at once until that is 30 s old.
     """
 
     def __init__(self, query: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,13 +45,13 @@ class SharedQuery(Generic[T]):
         self._lock = threading.Lock()
         self._running: Future[T] | None = None
         self._latest: Future[T] | None = None
-        self._started_at = self._expires_at = 0.0
+        self._started_at = self._expires_at = self._outdated_at = 0.0
 
     def get(self) -> T:
         """Return the newest result, at most 2 s old if the query is fast.
 
         Raises:
-            ClusterUnreachable: there is no result in time.
+            QueryRunning: the first query has not ended in time. Its result or its error follows.
             Exception: the error that the query raised.
         """
         with self._lock:
@@ -57,12 +61,13 @@ class SharedQuery(Generic[T]):
                 threading.Thread(target=self._run, args=(self._running,), name="trainjob-page", daemon=True).start()
             running, latest = self._running, self._latest
             left = self._started_at + _MAX_WAIT_SECONDS - now
-        if running is not None:
+            is_recent = now < self._outdated_at
+        if running is not None and not is_recent:
             wait([running], timeout=max(0.0, left))
             if running.done():
                 return running.result()
         if latest is None:
-            raise ClusterUnreachable("the cluster has not responded yet")
+            raise QueryRunning
         return latest.result()
 
     def _run(self, future: Future[T]) -> None:
@@ -73,5 +78,7 @@ class SharedQuery(Generic[T]):
         with self._lock:
             now = self._clock()
             self._latest, self._running = future, None
-            self._expires_at = now + min(_MAX_TTL_SECONDS, max(_MIN_TTL_SECONDS, 10 * (now - self._started_at)))
+            duration = now - self._started_at
+            self._expires_at = now + min(_MAX_TTL_SECONDS, max(_MIN_TTL_SECONDS, 10 * duration))
+            self._outdated_at = now + _MAX_AGE_SECONDS if duration > _SLOW_QUERY_SECONDS else 0.0
             deliver()

@@ -1,10 +1,11 @@
 // The details of one TrainJob: phase, ranks, loss or reward, other metrics, events and log.
 
 import { metricCurve } from "./curve.js";
-import { airflowLink, bar, gpuHours, hours, make, phaseOf, short, span, table } from "./elements.js";
+import { airflowLink, bar, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
+import { attempts, failure, summary } from "./task.js";
 
 const panel = document.getElementById("detail");
-const parts = ["head", "facts", "curve", "metrics", "ranks", "events", "log"];
+const parts = ["head", "summary", "facts", "attempts", "failure", "curve", "metrics", "ranks", "events", "log"];
 
 function part(name, ...children) {
   panel.querySelector(`[data-part=${name}]`).replaceChildren(...children);
@@ -18,16 +19,13 @@ export function clear(job) {
   if (job) part("head", make("h1", {}, job.name));
 }
 
-function taskPath(job) {
-  const [dag, run, task] = [job.dag, job.run, job.task].map(encodeURIComponent);
-  return `dags/${dag}/runs/${run}/tasks/${task}${job.index >= 0 ? `/mapped/${job.index}` : ""}`;
-}
+const taskPath = (job) => `${runPath(job)}/tasks/${encodeURIComponent(job.task)}${job.index >= 0 ? `/mapped/${job.index}` : ""}`;
 
-function facts(job, progress) {
+function facts(job, progress, onCompare) {
   const shown = progress ?? {};
   const lines = [
     ["Task", airflowLink(taskPath(job), `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`)],
-    ["DAG run", airflowLink(`dags/${encodeURIComponent(job.dag)}/runs/${encodeURIComponent(job.run)}`, job.run)],
+    ["DAG run", make("span", {}, airflowLink(runPath(job), job.run), " ", compareButton(job, onCompare))],
     ["TrainJob", `${job.namespace}/${job.name}, attempt ${job.attempt}`],
     ["Queue", job.queue],
     ["Step", job.step],
@@ -39,6 +37,12 @@ function facts(job, progress) {
   ];
   const present = lines.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return list(present);
+}
+
+function compareButton(job, onCompare) {
+  const button = make("button", { type: "button", class: "compare" }, "Compare");
+  button.addEventListener("click", () => onCompare(job));
+  return button;
 }
 
 function list(rows) {
@@ -83,20 +87,36 @@ function events(detail) {
   return rows.length ? [make("h2", {}, "Newest events"), make("div", { class: "scroll" }, table(["Last seen", "Reason", "Object", "Message"], rows))] : [];
 }
 
-/** Show a TrainJob's state. The progress in its log is newer than the progress in its task's XCom. */
-export function show(detail, log) {
+/** Show the task instance of a TrainJob; the summary only on the tab of the task instance. */
+export function showTask(task, withSummary) {
+  if (task.problem) return;
+  const withTrainJob = panel.querySelector("[data-part=facts]").childElementCount > 0;
+  part("summary", ...(withSummary ? summary(task, withTrainJob) : []));
+  part("attempts", ...attempts(task));
+  part("failure", ...failure(task));
+}
+
+/**
+ * Show a TrainJob's state. The progress in its log is newer than the progress in its task's XCom. `onCompare` gets the
+ * TrainJob whose DAG run the user wants to compare.
+ */
+export function show(detail, log, onCompare) {
+  if (detail.loading) {
+    part("facts", make("p", { class: "faint" }, "Loading …"));
+    return;
+  }
   if (detail.problem) {
     part("facts", make("p", { class: "bad" }, detail.problem));
     return;
   }
   const job = detail.trainjob, progress = log.progress ?? job.progress;
   part("head", make("header", {}, make("h1", {}, job.name), phaseOf(job)), bar(job.phase === "Complete" ? 100 : progress?.percent));
-  part("facts", facts(job, progress));
+  part("facts", facts(job, progress, onCompare));
   part("metrics", ...metrics(progress));
   part("ranks", ...ranks(detail));
   part("events", ...events(detail));
   if (log.points?.length > 1) part("curve", ...curve(log));
-  showLog(log);
+  if (!log.loading) showLog(log);
 }
 
 function showLog(log) {

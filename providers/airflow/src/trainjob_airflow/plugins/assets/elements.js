@@ -41,22 +41,33 @@ export const hours = (usage, seconds) => `${usage.complete ? "" : "≥ "}${(seco
 /** Return a number with at most four digits; an empty string for any other value. */
 export const short = (number) => (typeof number === "number" ? String(Number(number.toPrecision(4))) : "");
 
+/** Return the path of a DAG run in Airflow. */
+export const runPath = ({ dag, run }) => `dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
+
 /**
- * Return a link to one of Airflow's own pages. Airflow shows this page in a frame that may neither navigate the window
- * nor open another one. A link in the window's own document may do so.
+ * Return a link that works in Airflow's frame, which may neither navigate the window nor open another one. A link in the
+ * window's own document may do so.
  */
-export function airflowLink(path, text) {
-  const address = new URL(`../${path}`, document.baseURI).href;
-  const link = make("a", { href: address }, text);
+function linkOutside(address, text, attributes) {
+  const link = make("a", { href: address, ...attributes }, text);
   link.addEventListener("click", (event) => {
     event.stopPropagation();
     if (window.parent === window) return;
     event.preventDefault();
     const outside = window.parent.document.createElement("a");
-    outside.href = address;
+    for (const [name, value] of Object.entries({ href: address, ...attributes })) outside.setAttribute(name, value);
     window.parent.document.body.append(outside);
     outside.click();
     outside.remove();
   });
   return link;
+}
+
+/** Return a link to one of Airflow's own pages. */
+export const airflowLink = (path, text) => linkOutside(new URL(`../${path}`, document.baseURI).href, text, {});
+
+/** Return a link to a dashboard in a new tab; the plain text if the address is not http or https. */
+export function externalLink(address, text) {
+  const isWeb = URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
+  return isWeb ? linkOutside(address, text, { target: "_blank", rel: "noopener noreferrer" }) : text;
 }

@@ -1,0 +1,140 @@
+"""Reads of Airflow's database: task instances, their XComs, rendered fields and recorded TrainJobs.
+
+The callers check the permissions of the user first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import and_, select
+
+from trainjob_airflow.operators.submission import STATE_STORE_KEY
+from trainjob_airflow.version_compat import get_task_state_store_model
+
+InstanceKey = tuple[str, str, str, int]
+"""DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
+_XCOM_IDENTITY = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
+MAX_INSTANCES = 1000
+
+
+@dataclass(frozen=True)
+class InstanceRecord:
+    """A task instance in Airflow's database.
+
+    Attributes:
+        key: its key.
+        operator: name of its operator.
+        state: its state; empty if it has none yet.
+        try_number: number of its newest try.
+        rendered_fields: its rendered template fields; empty if they are not read, not known or no longer stored.
+    """
+
+    key: InstanceKey
+    operator: str
+    state: str
+    try_number: int
+    rendered_fields: Mapping[str, Any]
+
+
+def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[InstanceKey, dict[str, dict[str, Any]]]:
+    """Return the XComs of some task instances by key, as far as they exist and are dicts."""
+    wanted = set(instances)
+    if not wanted:
+        return {}
+    filters = [
+        column.in_(set(values)) for column, values in zip(_XCOM_IDENTITY, zip(*wanted, strict=True), strict=True)
+    ]
+    statement = select(*_XCOM_IDENTITY, XComModel.key, XComModel.value).where(XComModel.key.in_(keys), *filters)
+    with create_session() as session:
+        rows = session.execute(statement).all()
+    found: dict[InstanceKey, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        instance: InstanceKey = tuple(row)[:4]
+        if instance in wanted and isinstance(value := XComModel.deserialize_value(row), dict):
+            found.setdefault(instance, {})[row.key] = value
+    return found
+
+
+def read_instance(instance: InstanceKey) -> InstanceRecord | None:
+    """Return a task instance without its rendered fields; None if it does not exist."""
+    dag, run, task, index = instance
+    found = _read_instances(dag, run, TaskInstance.task_id == task, TaskInstance.map_index == index)
+    return found[0] if found else None
+
+
+def read_instances_of_run(dag: str, run: str, task: str = "") -> list[InstanceRecord]:
+    """Return the task instances of a DAG run, at most 1,000, with their rendered fields.
+
+    Args:
+        dag: ID of the DAG.
+        run: ID of the run.
+        task: task ID; empty for all tasks.
+    """
+    return _read_instances(dag, run, *([TaskInstance.task_id == task] if task else []), with_fields=True)
+
+
+def _read_instances(dag: str, run: str, *filters: Any, with_fields: bool = False) -> list[InstanceRecord]:
+    columns = [TaskInstance.task_id, TaskInstance.map_index, TaskInstance.operator, TaskInstance.state]
+    statement = select(*columns, TaskInstance.try_number, *([_FIELDS] if with_fields else []))
+    if with_fields:
+        statement = statement.outerjoin(RenderedTaskInstanceFields, _IS_SAME_INSTANCE)
+    statement = statement.where(TaskInstance.dag_id == dag, TaskInstance.run_id == run, *filters)
+    with create_session() as session:
+        rows = session.execute(
+            statement.order_by(TaskInstance.task_id, TaskInstance.map_index).limit(MAX_INSTANCES)
+        ).all()
+    return [
+        InstanceRecord(
+            (dag, run, row.task_id, row.map_index),
+            row.operator or "",
+            str(row.state or ""),
+            row.try_number,
+            (row.rendered_fields or {}) if with_fields else {},
+        )
+        for row in rows
+    ]
+
+
+_FIELDS = RenderedTaskInstanceFields.rendered_fields
+_IS_SAME_INSTANCE = and_(
+    RenderedTaskInstanceFields.dag_id == TaskInstance.dag_id,
+    RenderedTaskInstanceFields.run_id == TaskInstance.run_id,
+    RenderedTaskInstanceFields.task_id == TaskInstance.task_id,
+    RenderedTaskInstanceFields.map_index == TaskInstance.map_index,
+)
+
+
+def read_recorded_attempts(instance: InstanceKey) -> list[dict[str, Any]]:
+    """Return the TrainJobs that the task recorded in its state store, oldest first.
+
+    The result is empty with Airflow 3.1 and 3.2, which have no such store.
+    """
+    model = get_task_state_store_model()
+    if model is None:
+        return []
+    dag, run, task, index = instance
+    statement = select(model.value).where(
+        model.dag_id == dag,
+        model.run_id == run,
+        model.task_id == task,
+        model.map_index == index,
+        model.key == STATE_STORE_KEY,
+    )
+    with create_session() as session:
+        text = session.scalar(statement)
+    try:
+        row = json.loads(text) if text else {}
+    except ValueError:  # a state store backend of the deployment may store a reference instead of the value
+        return []
+    if not isinstance(row, dict):
+        return []
+    earlier = row.get("earlier")
+    return [each for each in [*(earlier if isinstance(earlier, list) else []), row] if isinstance(each, dict)]

@@ -1,0 +1,109 @@
+"""View of one task instance: a summary, the TrainJobs of all its tries with their links, and its stored failure.
+
+The functions do no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
+_MAX_TEXT_LENGTH = 300
+_FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
+_PLACE = ("step", "rank", "exit_code")
+
+
+def merge_attempts(
+    rows: Iterable[Mapping[str, Any]], recorded: Iterable[Mapping[str, Any]], connection: str
+) -> list[dict[str, Any]]:
+    """Return the TrainJobs of all tries of a task instance, newest first.
+
+    Args:
+        rows: rows of those that exist in the cluster.
+        recorded: those that the task recorded. They may have been deleted.
+        connection: ID of the connection for recorded TrainJobs without one.
+
+    Returns:
+        One dict for each TrainJob, with `connection`, `namespace`, `name`, `uid`, `attempt`, `try_number` (None if it
+        is not known), `phase`, `created` and `ended`. These three are empty if the TrainJob does not exist any more.
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    for record in recorded:
+        if all(isinstance(record.get(name), str) for name in ("name", "namespace", "uid")):
+            merged[record["uid"]] = {
+                "connection": str(record.get("connection") or connection),
+                **{name: record[name] for name in ("namespace", "name", "uid")},
+                "attempt": record.get("attempt"),
+                "try_number": record.get("try_number"),
+                **dict.fromkeys(("phase", "created", "ended"), ""),
+            }
+    for row in rows:
+        names = ("connection", "namespace", "name", "uid", "attempt", "phase", "created", "ended")
+        before = merged.get(row["uid"], {"try_number": None})
+        merged[row["uid"]] = {**before, **{name: row[name] for name in names}}
+    return sorted(merged.values(), key=lambda each: (each["attempt"] or 0, each["created"]), reverse=True)
+
+
+def summarize(
+    state: str, try_number: int, attempts: Iterable[Mapping[str, Any]], xcoms: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Return the summary of a task instance as names and texts.
+
+    Args:
+        state: state of the task instance.
+        try_number: number of its newest try.
+        attempts: see [merge_attempts][].
+        xcoms: its XComs by key: `progress` and `return_value`.
+    """
+    progress, result = xcoms.get("progress", {}), xcoms.get("return_value", {})
+    newest = next(iter(attempts), None)
+    metrics = progress.get("metrics")
+    lines = [
+        ("State", f"{state or 'no state'}, try {try_number}"),
+        ("TrainJob", f"{newest['namespace']}/{newest['name']}, attempt {newest['attempt']}" if newest else ""),
+        ("Phase", str((newest or {}).get("phase") or progress.get("phase") or "")),
+        ("Reason", str(progress.get("reason") or "")),
+        ("Seconds", _format(result.get("seconds"))),
+        ("Step", f"{progress['step']} of {progress.get('total') or '?'}" if progress.get("step") else ""),
+        ("Loss", _format(progress.get("loss"))),
+        *((str(name), _format(value)) for name, value in (metrics.items() if isinstance(metrics, Mapping) else ())),
+        *((name.capitalize(), _format(result.get(name))) for name in _RESULT_FIELDS),
+    ]
+    return [(name, text[:_MAX_TEXT_LENGTH]) for name, text in lines if text]
+
+
+def select_failure(failure: Mapping[str, Any], *, with_log: bool) -> dict[str, Any] | None:
+    """Return the known fields of the XCom `failure`; None if there is no failure.
+
+    Args:
+        failure: the XCom.
+        with_log: whether the user may read the log of the task. Otherwise `log` is empty, and so is `description`,
+            because it may quote the last lines of the log.
+
+    Returns:
+        `kind` (class of the error), `reason`, `trainjob`, `uid` and `attempt`. `description` and `log` are lists of
+        lines.
+    """
+    texts = {name: str(failure.get(name) or "") for name in _FAILURE_TEXTS}
+    if not any(texts.values()):
+        return None
+    place = [f"{name.replace('_', ' ')} {failure[name]}" for name in _PLACE if failure.get(name) not in (None, "")]
+    description = [failure.get("message"), ", ".join(place), *_lines_of(failure, "events"), failure.get("hint")]
+    return {
+        **texts,
+        "attempt": failure.get("attempt"),
+        "description": [str(line) for line in description if line] if with_log else [],
+        "log": _lines_of(failure, "log") if with_log else [],
+    }
+
+
+def _lines_of(failure: Mapping[str, Any], name: str) -> list[str]:
+    lines = failure.get(name)
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
+    return "" if value is None else str(value)
