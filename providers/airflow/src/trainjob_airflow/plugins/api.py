@@ -11,7 +11,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from airflow.sdk._shared.secrets_masker import redact  # airflow.sdk.log has it only since Airflow 3.1.6
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
@@ -21,6 +20,7 @@ from trainjob_airflow.plugins.job_sources import describe_problem, list_job_sour
 from trainjob_airflow.plugins.log_tails import LogTails
 from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
 from trainjob_airflow.plugins.rows import get_instance_key
+from trainjob_airflow.version_compat import redact
 
 _ASSETS = Path(__file__).parent / "assets"
 _HEADERS = {
