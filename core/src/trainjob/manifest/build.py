@@ -16,7 +16,7 @@ from trainjob.manifest.compatibility import (
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
 from trainjob.manifest.function import function_command
-from trainjob.manifest.labels import retention_annotations
+from trainjob.manifest.labels import PREFIX, retention_annotations
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -155,7 +155,7 @@ def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
 
     Those of this project and of Kueue are left out. Kueue would treat a pod with its label as another workload.
     """
-    reserved = ("trainjob.dev/", "kueue.x-k8s.io/")
+    reserved = (f"{PREFIX}/", "kueue.x-k8s.io/")
     texts = {"labels": job.labels, "annotations": job.annotations}
     kept = {
         kind: {key: text for key, text in given.items() if not key.startswith(reserved)}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainjob.errors import JobFailed, TrainJobError
+from trainjob_airflow.version_compat import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,9 +90,7 @@ def _clean_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    from airflow.sdk._shared.secrets_masker import redact  # airflow.sdk.log has it only since Airflow 3.1.6
-
     from trainjob.control_characters import escape_control_characters
 
-    shown = str(redact(escape_control_characters(text)))
+    shown = redact(escape_control_characters(text))
     return shown if len(shown) <= _MAX_LINE else f"{shown[:_MAX_LINE]}..."

@@ -1,7 +1,7 @@
 """Wait of a worker until a triggerer has started the trigger of the task that the worker has deferred.
 
 A triggerer starts a trigger about a second after the deferral, or later under load. If a user ends the task before
-that, for example by marking it as failed, Airflow deletes the trigger, and no trigger ever learns of the decision
+that, for example by marking it as failed, Airflow deletes the trigger, and no trigger is notified of the decision
 (`Trigger.clean_unused`, Airflow 3.1.8 to 3.3.2). So the worker's process ends the TrainJob in this case. It continues
 after the deferral until the trigger has written the ID of the deferral to the TrainJob.
 

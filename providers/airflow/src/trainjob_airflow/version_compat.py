@@ -62,6 +62,7 @@ __all__ = [
     "get_task_state_store",
     "get_task_state_store_model",
     "get_team_names",
+    "redact",
     "run_request",
 ]
 
@@ -91,6 +92,16 @@ async def run_request(
 
     call = sync_to_async(request, thread_sensitive=False)(*arguments, **keywords)
     return await asyncio.shield(asyncio.ensure_future(call))
+
+
+def redact(text: str) -> str:
+    """Return a text with `***` in place of the values that Airflow knows as secrets.
+
+    `airflow.sdk.log` has Airflow's function only since Airflow 3.1.6.
+    """
+    from airflow.sdk._shared.secrets_masker import redact as airflow_redact
+
+    return str(airflow_redact(text))
 
 
 def get_task_state_store(context: Context) -> Any:

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from airflow.sdk._shared.secrets_masker import redact  # airflow.sdk.log has it only since Airflow 3.1.6
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
@@ -36,6 +35,7 @@ from trainjob_airflow.plugins.task_records import (
 from trainjob_airflow.plugins.task_view import merge_attempts, select_failure, summarize
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
+from trainjob_airflow.version_compat import redact
 
 _ASSETS = Path(__file__).parent / "assets"
 _HEADERS = {
