@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from trainjob_airflow.task_errors import event_from_error
 from trainjob_airflow.version_compat import AirflowFailException
 
 pytestmark = pytest.mark.timeout(180)
+TASK_INSTANCE = SimpleNamespace(dag_id="d", task_id="t", map_index=-1, xcom_push=lambda **_: None)
 WITH_RETRY_POLICIES = Path(__file__).with_name("dags_with_retry_policies")
 
 
@@ -116,7 +118,7 @@ def test_permanent_errors_after_the_deferral_fail_the_task_without_retry(kind, p
     operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
     event = {"reference": JobReference("j", "ns", "u").to_dict(), "error": "why", "kind": kind}
     with pytest.raises(Exception, match="why") as raised:
-        operator.execute_complete({}, event)
+        operator.execute_complete({"ti": TASK_INSTANCE}, event)
     assert type(raised.value).__name__ == ("AirflowFailException" if permanent else kind)
     assert permanent or isinstance(raised.value, getattr(errors, kind))
 
@@ -128,4 +130,4 @@ def test_a_missing_permission_after_the_deferral_is_retried_if_the_request_worke
     event = {"reference": JobReference("j", "ns", "u").to_dict(), **event_from_error(error)}
     operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
     with pytest.raises(PermissionDenied if worked_before else AirflowFailException, match="why"):
-        operator.execute_complete({}, json.loads(json.dumps(event)))
+        operator.execute_complete({"ti": TASK_INSTANCE}, json.loads(json.dumps(event)))

@@ -146,20 +146,35 @@ def test_a_trigger_that_an_earlier_version_serialized_still_loads():
         "kubernetes_conn_id": "k",
         "on_kill_action": "keep",
     }
-    new_arguments = {"get_logs": True, "cluster_context": None, "in_cluster": None, "deferral_id": ""}
+    none_given = dict.fromkeys(("log_containers", "cluster_context", "in_cluster"))
+    new_arguments = {"get_logs": True, "deferral_id": "", **none_given}
     assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, **new_arguments}
 
 
-@pytest.mark.parametrize("get_logs", [True, False])
-def test_an_operator_passes_get_logs_to_its_trigger(cluster, get_logs, monkeypatch):
+def test_lines_of_containers_that_log_containers_does_not_name_are_left_out(cluster, small_log_queues):
+    log, reference = BlockingLog(), submit_flood(cluster, 1000)
+    trigger = make_trigger(reference, log, log_containers=["proxy"])
+    [payload], _ = asyncio.run(run_triggers([trigger], small_log_queues))
+    assert payload["receipt"] == {"result": {"score": 7}}
+    assert all(line.startswith("TrainJob ") for line in log.lines)
+    [notice] = [line for line in log.lines if "container" in line]
+    assert "lines of container node are not written here, because log_containers names only proxy" in notice
+    assert f"kubectl logs {reference.name}-node-0-0" in notice
+
+
+@pytest.mark.parametrize(("get_logs", "log_containers"), [(True, None), (False, None), (True, ["node"])])
+def test_an_operator_passes_the_selection_of_logs_to_its_trigger(cluster, get_logs, log_containers, monkeypatch):
     deferred = []
     monkeypatch.setattr(TrainJobOperator, "defer", lambda _, *, trigger, **more: deferred.append(trigger))
     operator = TrainJobOperator(
-        task_id="t", trainer=CustomTrainerContainer(image="x", command=["y"]), get_logs=get_logs
+        task_id="t",
+        trainer=CustomTrainerContainer(image="x", command=["y"]),
+        get_logs=get_logs,
+        log_containers=log_containers,
     )
     instance = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1)
     operator._defer({"ti": instance}, submit_flood(cluster, 1), Limits(), deadline=None)
-    assert deferred[0].get_logs is get_logs
+    assert (deferred[0].get_logs, deferred[0].log_containers) == (get_logs, log_containers)
     assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs
 
 

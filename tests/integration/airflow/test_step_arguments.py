@@ -107,5 +107,5 @@ def test_a_queue_of_airflow_that_may_be_meant_for_kueue_is_reported(arguments, w
     log = SimpleNamespace(warning=lambda text, *values: lines.append(text % values))
     monkeypatch.setattr(TrainJobOperator, "_run_attempts", lambda *_: {})
     monkeypatch.setattr(TrainJobOperator, "log", log)
-    OPERATORS["train"](**arguments).execute({})
+    OPERATORS["train"](**arguments).execute({"ti": None})
     assert any(line.startswith("queue='gpu' selects the Airflow workers") for line in lines) is warns

@@ -108,9 +108,7 @@ def test_an_error_of_airflow_does_not_replace_the_error_of_the_task():
 )
 def test_a_resumed_task_stores_its_failure(event, error, kind):
     xcoms = {}
-    ti = SimpleNamespace(
-        dag_id="d", task_id="t", map_index=-1, xcom_push=xcoms.__setitem__, xcom_pull=lambda **_: None
-    )
+    ti = SimpleNamespace(dag_id="d", task_id="t", map_index=-1, xcom_push=xcoms.__setitem__, xcom_pull=lambda **_: None)
     operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
     with pytest.raises(error):
         operator.execute_complete({"ti": ti}, {"reference": REFERENCE.to_dict(), **event})

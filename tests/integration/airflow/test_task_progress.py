@@ -10,6 +10,7 @@ import pytest
 
 from trainjob import CustomTrainerContainer
 from trainjob.client import LogLine, LogWriter
+from trainjob.errors import InvalidSpec
 from trainjob.lifecycle import JobReference
 from trainjob.programs.export import Receipt
 from trainjob.status import Outcome, Phase, Progress, Verdict
@@ -96,6 +97,30 @@ def test_the_xcom_has_metrics_if_there_are_any(log):
         "loss": 0.5,
         "metrics": {"reward": 1.5},
     }
+
+
+def test_the_lines_of_named_containers_and_notices_about_all_of_them_are_logged():
+    written = []
+    with LogWriter().open(written.append) as log:
+        progress = TaskProgress(reference(), log, log_containers=["node"])
+        for container, text in (("node", "a"), ("proxy", "b"), ("proxy", "c"), ("", "d"), ("node", "e")):
+            progress.listener.on_log(LogLine(container or "all", text, container=container, command="kubectl logs p"))
+    assert written == [
+        "[node] a",
+        (
+            "TrainJob ns/job: lines of container proxy are not written here, because log_containers names only node; "
+            "print them with: kubectl logs p"
+        ),
+        "[all] d",
+        "[node] e",
+    ]
+
+
+@pytest.mark.parametrize("names", ["node", [], [""], [1]])
+def test_log_containers_must_be_a_list_of_names(names):
+    trainer = CustomTrainerContainer(image="x", command=["y"])
+    with pytest.raises(InvalidSpec, match=r"log_containers: .*give a list of container names, such as \['node'\]"):
+        TrainJobOperator(task_id="t", trainer=trainer, log_containers=names)
 
 
 def test_a_failed_write_of_the_progress_does_not_end_the_wait(log):

@@ -119,10 +119,9 @@ class LogFollower:
         elif not self._cluster.live_log_executor.submit(task) and not self._queue_reported:
             self._queue_reported = True
             limit = self._cluster.live_log_executor.max_threads
-            notice = LogNotice(
-                task.source,
+            notice = task.container.notice(
                 f"{limit} logs are already being followed, which is the limit; "
-                "this log is read later, at the latest when its container has ended",
+                "this log is read later, at the latest when its container has ended"
             )
             self._cluster.ended_log_executor.submit(lambda: self._emit_lines(task.source, [notice]))
 

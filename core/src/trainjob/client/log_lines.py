@@ -25,6 +25,7 @@ class LogLine:
             time, and if positions are not recorded.
         is_written: whether an earlier process has written the line. It is read again because of the progress and the
             results in it.
+        container: name of the container; empty if it is unknown or if the line is about all containers.
     """
 
     source: str
@@ -34,6 +35,7 @@ class LogLine:
     command: str = field(default="", compare=False, repr=False)
     position: LinePosition | None = field(default=None, compare=False, repr=False)
     is_written: bool = field(default=False, compare=False)
+    container: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"[{self.source}] {self.text}{'…' if self.continued else ''}"

@@ -50,6 +50,10 @@ class LoggedContainer:
             f"kubectl logs {self.pod} -c {self.container} -n {self.namespace}{' --previous' if previous else ''}{since}"
         )
 
+    def notice(self, text: str) -> LogNotice:
+        """Return a notice about this container."""
+        return LogNotice(self.source, text, container=self.container)
+
     def missing(
         self,
         reason: str,
@@ -78,16 +82,15 @@ class LoggedContainer:
         text = (
             f"output of {whose}container {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
         )
-        return LogNotice(self.source, text)
+        return self.notice(text)
 
     def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
         """Return the notice that lines between two times may be in a rotated log file."""
         folder = f"/var/log/pods/{self.namespace}_{self.pod}_{self.uid}/{self.container}"
-        return LogNotice(
-            self.source,
+        return self.notice(
             f"output of container {self.container} of pod {self.pod} may be missing between {format_time(after)} and "
             f"{format_time(until)}: the kubelet rotated the log file while no stream was open, and serves the newest "
-            f"file only; while the pod exists, its node has the rotated files in {folder}",
+            f"file only; while the pod exists, its node has the rotated files in {folder}"
         )
 
 

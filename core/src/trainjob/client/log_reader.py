@@ -66,7 +66,7 @@ class LogReader:
             written_part: part of the log that an earlier process has written; None if it has written nothing.
             container: the container, for notices about a rotated log; None if none are wanted.
         """
-        self._container = container
+        self._container, self._container_name = container, container.container if container else ""
         self._source, self._command, self._position = source, command, Position()
         self._run, self._written_part = run, written_part
         # The current line, which may continue in the next stream.
@@ -232,8 +232,9 @@ class LogReader:
         if self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content:
             self._position.end_line()
             position = self._position.after_line(self._run) if self._run else None
+            text = content.decode(errors="replace")
             output.append(
-                LogLine(self._source, content.decode(errors="replace"), False, False, self._command, position)
+                LogLine(self._source, text, False, False, self._command, position, False, self._container_name)
             )
             self._unfinished = False
         else:
@@ -339,7 +340,15 @@ class LogReader:
         continued: bool = False,
         position: LinePosition | None = None,
     ) -> LogLine:
-        return LogLine(self._source, text.decode(errors="replace"), frame, continued, self._command, position)
+        return LogLine(
+            self._source,
+            text.decode(errors="replace"),
+            frame,
+            continued,
+            self._command,
+            position,
+            container=self._container_name,
+        )
 
     def _get_position(self, unfinished_bytes: int) -> LinePosition | None:
         """Return the position after the current line, or None if the line has no time."""

@@ -199,7 +199,7 @@ class WrittenPart:
         position = line.position
         if position is not None and not self._has_begun:
             self._has_begun = True
-            yield from self._compare_logs(line.source, position)
+            yield from self._compare_logs(line, position)
         if position is None or self._is_over:
             yield line
             return
@@ -214,13 +214,13 @@ class WrittenPart:
                 since = stored.newest if stored else position.time
                 span = f"{format_time(since)} to {format_time(self._resumed_at)}"
                 reason = "because the process that wrote this log before was killed or lost"
-                yield LogNotice(line.source, f"lines from {span} may appear again here, {reason}")
+                yield _notice(line, f"lines from {span} may appear again here, {reason}")
         elif position.time > self._resumed_at:
             self._is_over = True
-            yield LogNotice(line.source, "the following lines appear for the first time")
+            yield _notice(line, "the following lines appear for the first time")
         yield line
 
-    def _compare_logs(self, source: str, position: LinePosition) -> Iterator[LogLine]:
+    def _compare_logs(self, line: LogLine, position: LinePosition) -> Iterator[LogLine]:
         """Compare the first line of the log with that of the stored position."""
         stored = self._position
         if stored is None or position.first == stored.first:
@@ -231,7 +231,7 @@ class WrittenPart:
             self._position = None
         if position.first > stored.newest:
             reason = "the kubelet has rotated this log before this process could read them"
-            yield LogNotice(source, f"lines after {format_time(stored.newest)} may be missing: {reason}")
+            yield _notice(line, f"lines after {format_time(stored.newest)} may be missing: {reason}")
 
     def _is_written(self, line: LogLine, position: LinePosition, stored: StoredPosition) -> bool:
         if not self._is_continued:
@@ -250,6 +250,10 @@ class WrittenPart:
             return True
         self._lines_left -= 1
         return self._lines_left >= 0
+
+
+def _notice(line: LogLine, text: str) -> LogNotice:
+    return LogNotice(line.source, text, container=line.container)
 
 
 def _to_stored(position: LinePosition, *, is_exact: bool) -> StoredPosition:

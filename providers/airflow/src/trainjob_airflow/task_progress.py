@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainjob.errors import InvalidSpec, Problem
 from trainjob_airflow.version_compat import run_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from trainjob.client import LogChannel, LogLine, LogPositions
     from trainjob.lifecycle import JobReference, Listener
@@ -19,6 +21,22 @@ if TYPE_CHECKING:
 PROGRESS_KEY = "progress"
 """Key of the XCom."""
 _WRITE_INTERVAL_SECONDS = 2.0  # between two writes for one task, because phases change fast while a job starts
+
+
+def check_log_containers(names: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the names of the containers whose log lines are written.
+
+    Args:
+        names: the operator's argument; None means all containers.
+
+    Raises:
+        InvalidSpec: the argument is not a list of names, or it is empty.
+    """
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if names is not None and not (is_list and names and all(isinstance(name, str) and name for name in names)):
+        rule = "give a list of container names, such as ['node']; get_logs=False writes no lines of containers"
+        raise InvalidSpec(Problem("log_containers", repr(names), rule))
+    return names and list(names)
 
 
 class TaskProgress:
@@ -30,21 +48,23 @@ class TaskProgress:
         step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
     """
 
-    def __init__(self, reference: JobReference, log: LogChannel, *, get_logs: bool = True) -> None:
+    def __init__(
+        self, reference: JobReference, log: LogChannel, *, log_containers: Collection[str] | None = None
+    ) -> None:
         """Create an empty record.
 
         Args:
             reference: reference to the TrainJob.
             log: log of the task.
-            get_logs: whether to write the lines of the containers to the log. They are read in any case, because they
-                contain the progress and the step's result.
+            log_containers: names of the containers whose lines are written to the log; None means all containers. The
+                others are read, too, because a container's lines may contain progress and the step's result.
         """
         from trainjob.lifecycle import ProgressLog
 
         self._reference, self._log = reference, log
         self.on_change: Callable[[], None] = _do_nothing
         self._progress_log = ProgressLog(reference, self._report, log=log)
-        self._get_logs = get_logs
+        self._log_containers, self._unwritten_containers = log_containers, set[str]()
         self._verdict: Verdict | None = None
         self._progress: Progress | None = None
         self.step_result: dict[str, Any] = {}
@@ -100,8 +120,25 @@ class TaskProgress:
         from trainjob.status import parse_step_result
 
         self.step_result = parse_step_result(line.text) or self.step_result
-        if self._get_logs:
+        if self._log_containers is None or line.container in self._log_containers:
             self._progress_log.log_line(line)
+        elif self._log_containers:
+            self._report_unwritten(line)
+
+    def _report_unwritten(self, line: LogLine) -> None:
+        """Write once for each container that its lines are left out.
+
+        A notice about all containers is written itself.
+        """
+        if not line.container:
+            self._progress_log.log_line(line)
+        elif line.container not in self._unwritten_containers:
+            self._unwritten_containers.add(line.container)
+            named = ", ".join(self._log_containers or ())
+            self._log.report(
+                f"TrainJob {self._reference}: lines of container {line.container} are not written here, because "
+                f"log_containers names only {named}; print them with: {line.command}"
+            )
 
 
 def _do_nothing() -> None:

@@ -282,6 +282,8 @@ def test_pods_may_appear_late_be_replaced_and_have_several_containers(recorder, 
     numbers = [str(n) for n in range(1, 61)]
     assert by_source == {"node-0": numbers[:40], "node-1/main": numbers[40:], "node-1/sidecar": numbers[40:]}
     assert all(f"pod {first} may be missing after" in notice for notice in recorder.notices)  # deleted without grace
+    containers = {line.container for line in recorder.lines["node-1/sidecar"]}
+    assert containers == {"sidecar"}
     lines = [line for lines in by_source.values() for line in lines]
     evidence(
         "logs", fault="pod replaced, pod late, two containers", **compare_lines(lines, numbers[:40] + 2 * numbers[40:])

@@ -28,6 +28,7 @@ from trainjob_airflow.metrics import (
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event
+from trainjob_airflow.task_progress import check_log_containers
 from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
 from trainjob_airflow.version_compat import (
     AirflowException,
@@ -104,6 +105,7 @@ class StepOperator(BaseOperator):
         on_failure_action: str = "delete",
         interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
         get_logs: bool = True,
+        log_containers: Sequence[str] | None = None,
         ttl_after_success: timedelta | None = None,
         ttl_after_failure: timedelta | None = None,
         **task_arguments: Any,
@@ -142,6 +144,8 @@ class StepOperator(BaseOperator):
                 retries of the task. With 0, an interruption fails the try.
             get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
                 are still logged, and the task's error still has the last lines of a failed container.
+            log_containers: names of the containers whose log lines are written, such as `["node"]`; by default all
+                containers of the TrainJob's pods. The log names the containers whose lines are left out.
             ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
                 sweep` deletes it; with None, the sweep's own time applies.
             ttl_after_failure: how long a failed TrainJob is retained, in the same way.
@@ -165,7 +169,7 @@ class StepOperator(BaseOperator):
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
-        self.get_logs = get_logs
+        self.get_logs, self.log_containers = get_logs, check_log_containers(log_containers)
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
@@ -448,6 +452,7 @@ class StepOperator(BaseOperator):
             in_cluster=self.in_cluster,
             on_kill_action=self.on_kill_action,
             get_logs=self.get_logs,
+            log_containers=self.log_containers,
             deferral_id=deferral.id,
         )
         record_deferral(deferral)
@@ -475,7 +480,7 @@ class StepOperator(BaseOperator):
             self._stop_request.interruptible(),
             LogWriter().open(create_line_writer(self.log.info), positions.record, on_skipped) as log,
         ):
-            progress = TaskProgress(reference, log, get_logs=self.get_logs)
+            progress = TaskProgress(reference, log, log_containers=self.log_containers if self.get_logs else ())
             progress.report_resumption(positions)
             with self._guard.guard_wait():
                 cluster, listener = self.hook.get_conn(), progress.listener

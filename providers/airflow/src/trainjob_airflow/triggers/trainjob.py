@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -60,6 +60,7 @@ class TrainJobTrigger(BaseTrigger):
         kubernetes_conn_id: str | None,
         on_kill_action: str = "delete",
         get_logs: bool = True,
+        log_containers: Sequence[str] | None = None,
         cluster_context: str | None = None,
         in_cluster: bool | None = None,
         deferral_id: str = "",
@@ -74,6 +75,7 @@ class TrainJobTrigger(BaseTrigger):
             kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
             on_kill_action: what happens to the TrainJob when a user kills the task: `delete`, `suspend` or `keep`.
             get_logs: whether to write the log lines of the containers to the task's log.
+            log_containers: names of the containers whose lines are written; None means all containers.
             cluster_context: context of the kubeconfig; None means the connection's.
             in_cluster: whether to use the service account of the triggerer's pod; None means the connection's setting.
             deferral_id: ID that the trigger writes to the TrainJob when it starts, see
@@ -82,7 +84,7 @@ class TrainJobTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
-        self.get_logs, self.deferral_id = get_logs, deferral_id
+        self.get_logs, self.log_containers, self.deferral_id = get_logs, log_containers, deferral_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
         self._cached_cluster: Cluster | None = None
 
@@ -95,6 +97,7 @@ class TrainJobTrigger(BaseTrigger):
             "kubernetes_conn_id",
             "on_kill_action",
             "get_logs",
+            "log_containers",
             "cluster_context",
             "in_cluster",
             "deferral_id",
@@ -172,7 +175,7 @@ class TrainJobTrigger(BaseTrigger):
                 StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
                 TriggererLog(self.log.info, positions, on_skipped) as log,
             ):
-                progress = TaskProgress(reference, log, get_logs=self.get_logs)
+                progress = TaskProgress(reference, log, log_containers=self.log_containers if self.get_logs else ())
                 progress.report_resumption(positions)
                 async with ProgressPublisher(self.task_instance, progress):
                     limits, listener = self._limits(), progress.listener
