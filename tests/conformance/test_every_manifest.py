@@ -33,7 +33,9 @@ from trainjob import (
     Initializer,
     InvalidSpec,
     Placement,
+    PodSecurityContext,
     Runtime,
+    SecurityContext,
     TrainJob,
     TRLConfig,
 )
@@ -182,6 +184,35 @@ def test_a_pods_time_to_end(client, namespace, target):
         assert server_errors == {}
     else:
         assert "terminationGracePeriodSeconds" in server_errors["step"]
+
+
+def test_security_contexts(client, namespace, target):
+    """Security contexts of a step's pods and containers are accepted from Trainer 2.2 on."""
+    placement = Placement(
+        security_context=PodSecurityContext(
+            run_as_user=1000,
+            run_as_group=1000,
+            run_as_non_root=True,
+            seccomp_profile={"type": "RuntimeDefault"},
+            se_linux_options={"level": "s0:c1,c2"},
+            fs_group=2000,
+            fs_group_change_policy="OnRootMismatch",
+            supplemental_groups=[3000],
+        ),
+        container_security_context=SecurityContext(
+            run_as_user=0,
+            app_armor_profile={"type": "RuntimeDefault"},
+            allow_privilege_escalation=False,
+            capabilities={"drop": ["ALL"]},
+            privileged=False,
+            read_only_root_filesystem=True,
+        ),
+    )
+    requests = [
+        ("step", lambda: FineTune(model="m", workspace="claim", placement=placement, config=TRLConfig(method="sft"))),
+        ("job", lambda: TrainJob(placement=placement)),
+    ]
+    check_refusals(client, namespace, target, lambda: requests, lambda words: target.trainer < (2, 2))
 
 
 def is_unsupported_deadline(option, target):

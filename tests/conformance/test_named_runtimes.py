@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conformance.built_jobsets import find_container, find_pod_spec
+from tests.conformance.built_jobsets import create_jobsets, find_container, find_pod_spec
 from tests.conformance.runtimes import create_runtime, replicated_job
 from tests.conformance.test_every_manifest import build_manifest, dry_run
+from tests.support.code_blocks import ALL_BLOCKS
 from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import pod_patch, train_job
 from trainjob import (
     BuiltinTrainer,
     CustomTrainerContainer,
@@ -70,6 +72,36 @@ def test_jobs_that_do_not_fit_their_runtime(client, namespace, target, mismatch)
     known = client.get("TrainingRuntime", namespace, name)
     assert list(find_problems(request, item, describe_runtime(known, "TrainingRuntime")))
     assert dry_run(client, namespace, item).ok == (mismatch != "other step" or target.trainer >= (2, 3))
+
+
+def test_sidecars_of_a_runtime(client, namespace, target, record_feature):
+    """A TrainJob on the runtime with a sidecar that the page describes changes only the container `node`."""
+    block = next(one for one in ALL_BLOCKS if one.page == "docs/reference/runtimes.md" and "name: proxy" in one.text)
+    given = yaml.safe_load(block.text)
+    client.create(given, namespace)
+    request = TrainJob(
+        trainer=CustomTrainerContainer(image="registry.example.com/train:7", command=("true",)),
+        runtime=Runtime(name="torch-with-proxy", kind="TrainingRuntime"),
+        workspace="data",
+    )
+    job = build_manifest(request, namespace, target)
+    assert list(find_problems(request, job, describe_runtime(given, "TrainingRuntime"))) == []
+    jobset = create_jobsets(client, namespace, {"job": job})["job"]
+    proxy, waiting = find_pod_spec(jobset)["initContainers"]
+    assert (proxy["name"], proxy["restartPolicy"], proxy.get("volumeMounts")) == ("proxy", "Always", None)
+    assert (waiting["name"], waiting.get("volumeMounts")) == ("wait-for-proxy", None)
+    node = find_container(jobset)
+    assert (node["image"], node["command"]) == ("registry.example.com/train:7", ["true"])
+    assert node["volumeMounts"] == [{"name": "workspace", "mountPath": "/workspace"}]
+    record_feature("runtimes")
+
+
+def test_containers_of_a_trainjob(client, namespace, target):
+    """A TrainJob cannot add a container with an image of its own: the API server refuses the field in a patch."""
+    pod = {"containers": [{"name": "proxy", "image": "registry.example.com/proxy:1.4"}]}
+    answer = dry_run(client, namespace, train_job(**pod_patch(target.trainer, pod)))
+    assert not answer.ok
+    assert "containers[0].image" in answer.message
 
 
 @pytest.mark.parametrize("name", WORKSPACE_RUNTIMES)

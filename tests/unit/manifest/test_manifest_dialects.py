@@ -148,6 +148,33 @@ def test_newer_dialects_have_affinity_and_pull_secrets():
         assert pod == {"affinity": {"nodeAffinity": {}}, "imagePullSecrets": [{"name": "pull"}]}
 
 
+RESTRICTED = Placement(
+    security_context={"run_as_user": 1000, "fs_group": 0, "seccomp_profile": {"type": "RuntimeDefault"}},
+    container_security_context={"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}},
+)
+
+
+@pytest.mark.parametrize("mounted", [False, True], ids=["no mounts", "mounts"])
+def test_security_contexts_have_the_names_of_the_api(mounted):
+    mounts = {"workspace": "claim"} if mounted else {}
+    [pod] = pod_patches(build_spec(TrainJob(placement=RESTRICTED, **mounts), Dialect.V2_2), Dialect.V2_2).values()
+    assert pod["securityContext"] == {"runAsUser": 1000, "fsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}}
+    [container] = pod["containers"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert ("volumeMounts" in container) is mounted
+
+
+@pytest.mark.parametrize("dialect", OLD)
+def test_older_dialects_refuse_security_contexts(dialect):
+    with pytest.raises(InvalidSpec) as refused:
+        build_spec(TrainJob(placement=RESTRICTED), dialect)
+    assert [problem.field for problem in refused.value.problems] == [
+        "placement.security_context",
+        "placement.container_security_context",
+    ]
+    assert "needs Trainer 2.2 or later: upgrade it, or set it in a training runtime" in str(refused.value)
+
+
 # -- TorchTune runtimes -------------------------------------------------------------------------------------------
 
 
@@ -330,6 +357,8 @@ jobs = st.builds(
         affinity=st.sampled_from([{}, {"nodeAffinity": {}}]),
         service_account_name=st.sampled_from(["", "trainer"]),
         image_pull_secrets=st.lists(st.just("pull"), max_size=1),
+        security_context=st.sampled_from([None, {"run_as_non_root": True}]),
+        container_security_context=st.sampled_from([None, {"privileged": False}]),
     ),
     volumes=st.sampled_from([(), ({"name": "a", "source": {"emptyDir": {}}, "mount_path": "/a"},)]),
     managed_by=st.none() | st.just("kueue.x-k8s.io/multikueue"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,9 @@ from trainjob.spec import (
     DataCacheInitializer,
     Initializer,
     Placement,
+    PodSecurityContext,
     SecretReference,
+    SecurityContext,
     TrainJob,
     TrainJobManifest,
     Volume,
@@ -140,14 +143,14 @@ def _node_fields(nodes: int | None, processes: int | str | None, resources: Mapp
 
 
 def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
-    placement = _placement(job.placement) if job.placement else {}
+    placement, container = (_placement(job.placement), _container(job.placement)) if job.placement else ({}, {})
     metadata = _pod_metadata(job)
-    if job.workspace is None and not job.volumes and not placement and not metadata:
+    if job.workspace is None and not job.volumes and not placement and not container and not metadata:
         return {}
     kinds = [kind for kind in ("dataset", "model") if uses_stock_torchtune(job) or getattr(job.initializer, kind, None)]
     launcher = [_LAUNCHER_JOB] if uses_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
-    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement, metadata), dialect)
+    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement, metadata, container), dialect)
 
 
 def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
@@ -195,8 +198,20 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "serviceAccountName": placement.service_account_name,
         "imagePullSecrets": [{"name": name} for name in placement.image_pull_secrets],
         "terminationGracePeriodSeconds": placement.termination_grace_period_seconds,
+        "securityContext": _security_context(placement.security_context),
     }
     return {key: value for key, value in values.items() if value}
+
+
+def _container(placement: Placement) -> dict[str, Any]:
+    context = _security_context(placement.container_security_context)
+    return {"securityContext": context} if context else {}
+
+
+def _security_context(context: PodSecurityContext | SecurityContext | None) -> dict[str, Any]:
+    """Return a security context with the names of the Kubernetes API."""
+    given = context.model_dump(mode="json", exclude_defaults=True) if context else {}
+    return {re.sub("_(.)", lambda found: found[1].upper(), name): value for name, value in given.items()}
 
 
 def _initializer(initializer: Initializer | None) -> dict[str, Any]:

@@ -113,6 +113,16 @@ _FEATURES = (
         "imagePullSecrets of pods",
         "name them in a service account and give placement.service_account_name",
     ),
+    *(
+        _Feature(
+            f"placement.{name}",
+            Dialect.V2_2,
+            _placement_field(name),
+            f"a security context of {owner}",
+            "set it in a training runtime",
+        )
+        for name, owner in (("security_context", "pods"), ("container_security_context", "containers"))
+    ),
     _Feature(
         "volumes",
         Dialect.V2_1,

@@ -50,6 +50,7 @@ class PodPatch:
         mounts: mounts to add to that container.
         spec: other fields of the pod's spec.
         metadata: labels and annotations of the pods. Trainer 2.0 cannot set them.
+        container: other fields of that container. Only Trainer 2.2 and later can set them.
     """
 
     replicated_jobs: Sequence[str]
@@ -57,6 +58,7 @@ class PodPatch:
     mounts: Sequence[Mapping[str, Any]] = ()
     spec: Mapping[str, Any] | None = None
     metadata: Mapping[str, Mapping[str, str]] | None = None
+    container: Mapping[str, Any] | None = None
 
 
 def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
@@ -142,5 +144,9 @@ def _build_pod_specs(patch: PodPatch, replicated_job: str) -> list[dict[str, Any
             rounds.append(free := {})
         free[mount["name"]] = dict(mount)
     name = _CONTAINERS.get(replicated_job, replicated_job)
-    mounted = [{"containers": [{"name": name, "volumeMounts": list(mounts.values())}]} for mounts in rounds]
-    return [{**spec, **(mounted[0] if mounted else {})}, *mounted[1:]]
+    first, *more = [{"volumeMounts": list(mounts.values())} for mounts in rounds] or [{}]
+    first = {**(patch.container or {}), **first}
+    return [
+        {**spec, **({"containers": [{"name": name, **first}]} if first else {})},
+        *({"containers": [{"name": name, **mounts}]} for mounts in more),
+    ]

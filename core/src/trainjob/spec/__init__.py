@@ -17,6 +17,7 @@ from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
+from trainjob.spec.security_context import PodSecurityContext, SecurityContext
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
 from trainjob.spec.volumes import Volume, Workspace
@@ -36,12 +37,14 @@ __all__ = [
     "Initializer",
     "ModelRegistry",
     "Placement",
+    "PodSecurityContext",
     "Queue",
     "Runtime",
     "S3DatasetInitializer",
     "S3ModelInitializer",
     "SecretKeyReference",
     "SecretReference",
+    "SecurityContext",
     "Step",
     "TrainJob",
     "TrainJobManifest",

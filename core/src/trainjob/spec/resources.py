@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.security_context import PodSecurityContextField, SecurityContextField
 
 # Kubernetes quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(m|[kMGTPE]i?|[eE][-+]?[0-9]{1,2})?")
@@ -104,7 +105,7 @@ class Queue(Spec):
 
 
 class Placement(Spec):
-    """Settings of a step's pods: nodes, service account, image pull secrets, time to end.
+    """Settings of a step's pods, such as nodes, service account and security contexts.
 
     Attributes:
         node_selector: labels that a node must have.
@@ -115,6 +116,9 @@ class Placement(Spec):
         termination_grace_period_seconds: seconds from SIGTERM until a pod that is drained, preempted or deleted is
             killed; a training that saves a checkpoint then needs enough of them. None means 30, the default of
             Kubernetes. Trainer 2.3 and later; an older API server refuses the field by its name.
+        security_context: security context of the pods. Trainer 2.2 and later.
+        container_security_context: security context of the container that runs the step. It does not apply to
+            sidecars and init containers of the runtime. Trainer 2.2 and later.
     """
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
@@ -123,6 +127,8 @@ class Placement(Spec):
     service_account_name: str = ""
     image_pull_secrets: Sequence[str] = ()
     termination_grace_period_seconds: int | None = Field(default=None, ge=1)
+    security_context: PodSecurityContextField | None = None
+    container_security_context: SecurityContextField | None = None
 
 
 class Runtime(Spec):

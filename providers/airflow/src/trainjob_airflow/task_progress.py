@@ -23,7 +23,7 @@ PROGRESS_KEY = "progress"
 _WRITE_INTERVAL_SECONDS = 2.0  # between two writes for one task, because phases change fast while a job starts
 
 
-def check_log_containers(names: Sequence[str] | None) -> Sequence[str] | None:
+def check_log_containers(names: Any) -> list[str] | None:
     """Return the names of the containers whose log lines are written.
 
     Args:
@@ -36,7 +36,7 @@ def check_log_containers(names: Sequence[str] | None) -> Sequence[str] | None:
     if names is not None and not (is_list and names and all(isinstance(name, str) and name for name in names)):
         rule = "give a list of container names, such as ['node']; get_logs=False writes no lines of containers"
         raise InvalidSpec(Problem("log_containers", repr(names), rule))
-    return names and list(names)
+    return list(names) if names else None
 
 
 class TaskProgress:

@@ -8,7 +8,7 @@ DAG file is parsed, so it imports only what Airflow has loaded by then.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 try:
     from airflow.sdk import conf
@@ -94,14 +94,18 @@ async def run_request(
     return await asyncio.shield(asyncio.ensure_future(call))
 
 
-def redact(text: str) -> str:
-    """Return a text with `***` in place of the values that Airflow knows as secrets.
+def redact(value: _Result, name: str | None = None) -> _Result:
+    """Return texts with `***` in place of the values that Airflow knows as secrets.
+
+    Args:
+        value: a text, or a list or dict with texts.
+        name: name of the value. If Airflow considers it as sensitive, the whole value is replaced.
 
     `airflow.sdk.log` has Airflow's function only since Airflow 3.1.6.
     """
     from airflow.sdk._shared.secrets_masker import redact as airflow_redact
 
-    return str(airflow_redact(text))
+    return cast("_Result", airflow_redact(value, name))
 
 
 def get_task_state_store(context: Context) -> Any:

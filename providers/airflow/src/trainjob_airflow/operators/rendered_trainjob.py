@@ -56,7 +56,7 @@ def mask_values(value: Any) -> Any:
 
     Airflow itself masks only the values of a dict, by their keys. A list of variables has names and values instead.
     """
-    from airflow.sdk._shared.secrets_masker import redact
+    from trainjob_airflow.version_compat import redact
 
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str) and isinstance(value.get("value"), str):
