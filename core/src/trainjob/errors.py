@@ -167,9 +167,9 @@ class ClusterError(TrainJobError):
         status: HTTP status code; None without a response.
         reason: `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
         retry_after: seconds to wait before a retry, from the header `Retry-After`; None without it.
-        worked_before: for a 401, whether the credentials worked before on this connection; for a 403, whether a request
-            of the same verb and resource did. Such a refusal is probably temporary, because tokens and Roles are
-            replaced now and then.
+        worked_before: for a 401, whether the credentials worked on this connection until less than a minute ago; for a
+            403, whether a request of the same verb and resource worked before. Such a refusal is probably temporary,
+            because tokens and Roles are replaced now and then.
     """
 
     worked_before: bool = False

@@ -48,6 +48,23 @@ def test_an_outage_shows_nothing():
     assert not refused.worked_before
 
 
+def test_a_401_is_temporary_for_a_minute_after_the_first_one():
+    """After that it is permanent until the credentials are accepted again, or are not refused for a minute."""
+    times = iter([100.0, 130.0, 161.0, 190.0, 200.0, 300.0])
+    accepted, kind = AcceptedRequests(clock=lambda: next(times)), kind_of_request("GET", PODS)
+    accepted.add(kind)
+
+    def is_temporary():
+        refused = Unauthorized("no")
+        accepted.record_error(refused, kind)
+        return refused.worked_before
+
+    assert [is_temporary() for _ in range(4)] == [True, True, False, False]
+    accepted.add(kind)
+    assert is_temporary()
+    assert is_temporary()
+
+
 def test_a_403_of_another_verb_or_namespace_is_permanent():
     accepted = AcceptedRequests()
     accepted.add(kind_of_request("GET", PODS))
