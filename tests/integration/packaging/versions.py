@@ -51,7 +51,7 @@ DISTRIBUTIONS = (
     Distribution(
         "airflow",
         ("providers/airflow",),
-        ("./core[local,cli]", "./laptop", "./providers/airflow"),
+        ("./core[local]", "./laptop", "./providers/airflow"),
         ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard", "statsd"),
         ("integration/airflow",),
         # Two days after the release of Airflow 3.1.2, because kubernetes 32 fails with urllib3 2.6. uv is younger.
