@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from airflow import __version__
 
+from trainjob_airflow.version_compat import CAN_OVERWRITE_RENDERED_FIELDS
+
 AIRFLOW_VERSION = tuple(map(int, __version__.split(".")[:2]))
 
 try:
@@ -27,6 +29,7 @@ __all__ = [
     "needs_asset_state_store",
     "needs_connection_form",
     "needs_on_kill",
+    "needs_overwritten_fields",
     "needs_retry_policy",
     "needs_start_from_trigger",
     "needs_task_state_store",
@@ -45,6 +48,9 @@ needs_start_from_trigger = pytest.mark.skipif(
 )
 needs_task_state_store = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of tasks"
+)
+needs_overwritten_fields = pytest.mark.skipif(
+    not CAN_OVERWRITE_RENDERED_FIELDS, reason="Airflow 3.1.2 to 3.1.7 do not store rendered fields after a retried try"
 )
 needs_asset_state_store = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of assets"

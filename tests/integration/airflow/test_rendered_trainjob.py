@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 import trainjob_airflow
-from tests.support.airflow_versions import DagSerialization
+from tests.support.airflow_versions import DagSerialization, needs_overwritten_fields
 from trainjob_airflow import FineTuneOperator, TrainJobOperator
 from trainjob_airflow.decorators.trainjob import TrainJobDecoratedOperator
 from trainjob_airflow.operators.base import StepOperator
@@ -28,6 +28,7 @@ def read_rendered(dag):
     return found
 
 
+@needs_overwritten_fields
 def test_mapped_tasks_have_the_trainjob_as_it_was_sent(airflow, cluster):
     done = airflow("dags", "test", "sweeping")
     rendered = read_rendered("sweeping")

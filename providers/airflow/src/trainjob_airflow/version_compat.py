@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from airflow.sdk import __version__ as _sdk_version
+from packaging.version import Version
+
 try:
     from airflow.sdk import conf
     from airflow.sdk.exceptions import (
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 __all__ = [
+    "CAN_OVERWRITE_RENDERED_FIELDS",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
@@ -65,6 +69,12 @@ __all__ = [
     "redact",
     "run_request",
 ]
+
+CAN_OVERWRITE_RENDERED_FIELDS = Version(_sdk_version) >= Version("1.1.8")
+"""Whether an operator may store its template fields at its end.
+
+With Airflow 3.1.2 to 3.1.7, this fails after a try that is retried, and neither callbacks nor listeners are called.
+"""
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

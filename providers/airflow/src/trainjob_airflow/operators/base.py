@@ -31,6 +31,7 @@ from trainjob_airflow.task_errors import convert_permanent_errors, error_from_ev
 from trainjob_airflow.task_progress import check_log_containers
 from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
 from trainjob_airflow.version_compat import (
+    CAN_OVERWRITE_RENDERED_FIELDS,
     AirflowException,
     AirflowFailException,
     AirflowRescheduleException,
@@ -82,7 +83,8 @@ class StepOperator(BaseOperator):
     on_failure_action: str
     template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace", "rendered_trainjob")
     template_fields_renderers: ClassVar[dict[str, str]] = {"rendered_trainjob": "yaml"}
-    overwrite_rtif_after_execution = True  # stores the field at the end of each part of the task, also at a deferral
+    # Stores the field at the end of each part of the task, also at a deferral.
+    overwrite_rtif_after_execution = CAN_OVERWRITE_RENDERED_FIELDS
     operator_extra_links = LINKS
     ui_color = "#e8eefc"
 
