@@ -22,14 +22,6 @@ def wait_seconds(seconds):
     wait_for_airflow(lambda: time.monotonic() >= ends_at, seconds + 5)
 
 
-@pytest.fixture
-def both(running_tasks):
-    """Return the runs of a deferred task and of one on a worker, whose jobs are active."""
-    runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
-    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
-    return runs
-
-
 def assert_first_tries_succeed(running_tasks, runs, began):
     """Wait until each run has succeeded in its first try with one job.
 
