@@ -128,6 +128,11 @@ class Standalone:
 
     # -- components -------------------------------------------------------------------------------------------------
 
+    def start_components(self, name: str, number: int) -> None:
+        """Start several processes of a component."""
+        for _ in range(number):
+            self.start_component(name)
+
     def start_component(self, name: str) -> int:
         """Start one more process of a component, in a new session, and return its ID.
 
@@ -158,13 +163,19 @@ class Standalone:
                 os.kill(pid, signal.SIGKILL)
         process.wait()
 
-    def kill_component(self, name: str) -> None:
-        """Kill a component and every process that it, or a component killed earlier, has started."""
+    def kill_component(self, name: str) -> int:
+        """Kill a component and every process that it, or a component killed earlier, has started.
+
+        Returns:
+            Number of the component's main processes, such as 2 with two triggerers.
+        """
         for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in self._running.pop(name) + self._killed.pop(name, []):
+        running = self._running.pop(name)
+        for process in running + self._killed.pop(name, []):
             process.wait()
+        return len(running)
 
     def restart_ended_components(self) -> list[str]:
         """Start each component again whose process has ended, and return their names.
@@ -179,13 +190,17 @@ class Standalone:
                 restarted.append(name)
         return restarted
 
-    def stop_component(self, name: str) -> None:
-        """Stop a component in order, with SIGTERM to its main processes, and wait for their end."""
+    def stop_component(self, name: str) -> int:
+        """Stop a component in order, with SIGTERM to its main processes, and wait for their end.
+
+        Returns:
+            Number of the component's main processes.
+        """
         for process in self._running[name]:
             process.terminate()
         for process in self._running[name]:
             assert process.wait(60) in (0, -signal.SIGTERM)
-        self.kill_component(name)
+        return self.kill_component(name)
 
     def suspend_component(self, name: str) -> list[int]:
         """Suspend the processes of a component, and return their IDs.

@@ -112,7 +112,7 @@ def run(airflow, admin, team, tmp_path):
     run = airflow.start_run("team", go=str(tmp_path), connection=team.namespace)
 
     def is_waiting():
-        """Return whether both tasks watch their TrainJobs; before that, a refused token is an error."""
+        """Return whether both tasks watch their TrainJobs: before that, 401 fails them at once."""
         return all(logs_running(airflow, run, task) for task in TASKS) and list_states(airflow, run) == WAITING
 
     wait_for_airflow(is_waiting, 150)
