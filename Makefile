@@ -65,13 +65,14 @@ e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_S
 	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
 
-e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airflow on PostgreSQL with two triggerers, with kills, outages and decisions of users, and write docs/evidence/airflow.md; E2E_AIRFLOW=airflow-3.1 selects the environment; needs Debian's package postgresql, and Go for the real control plane
+e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airflow on PostgreSQL with two triggerers, with kills, outages and decisions of users, and write docs/evidence/airflow.md; E2E_AIRFLOW=airflow-3.1 selects the environment; needs Debian's packages postgresql, redis-server, chromium and chromium-driver, and Go for the real control plane
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --require-go
 	rm -rf $(AIRFLOW_EVIDENCE)
 	for name in $(E2E_AIRFLOW); do \
-	  .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) tests/e2e/airflow_postgresql \
-	    $(addprefix tests/e2e/airflow/,test_airflow_watching.py test_airflow_log_flood.py) \
-	    tests/chaos/airflow_kills/test_airflow_decisions.py || exit 1; \
+	  for tests in tests/e2e/airflow_postgresql tests/chaos/airflow_kills tests/integration/airflow/test_page.py \
+	    "$(addprefix tests/e2e/airflow/test_airflow_,watching.py log_flood.py page.py many.py)"; do \
+	    .venv/$$name/bin/pytest --postgresql --evidence $(AIRFLOW_EVIDENCE) $$tests || exit 1; \
+	  done; \
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 

@@ -95,6 +95,11 @@ class ControlPlane:
         return self.state / "kubeconfig"
 
     @property
+    def ca_file(self) -> Path:
+        """Certificate of the certificate authority of the API server."""
+        return self.state / "pki" / "ca.crt"
+
+    @property
     def server(self) -> str:
         """URL of the API server."""
         return str(self.info["server"])

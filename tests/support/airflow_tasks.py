@@ -95,13 +95,6 @@ class RunningTasks:
         found = self.airflow.request("GET", f"{run}/taskInstances/{task}")
         return bool(found["state"] == "deferred" and found["triggerer_job"] is not None)
 
-    def shows_progress(self, run: str) -> bool:
-        """Return whether the triggerer has written the task's progress.
-
-        A new triggerer needs seconds for its first XCom.
-        """
-        return bool(self.airflow.request("GET", f"{run}/taskInstances/task/xcomEntries/progress"))
-
     def start_in_every_phase(self) -> tuple[str, str]:
         """Start a DAG run with a task in each phase, and one whose job has ended while it waits."""
         self._proxy.withhold_responses(CREATION)

@@ -12,7 +12,9 @@ from trainjob_local import LocalCluster
 
 
 class ApiProxy:
-    """TCP proxy to a laptop cluster's API server, used as a context manager.
+    """TCP proxy to a cluster's API server, used as a context manager.
+
+    It accepts plain HTTP. It sends no client certificate to a real API server, so that its clients need a token.
 
     Attributes:
         server: the URL to give to clients.

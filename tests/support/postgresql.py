@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+MISSING = "PostgreSQL is missing: run `apt-get install postgresql` (Debian)"
+"""Reason for which a test is skipped without PostgreSQL's programs."""
 _START_SECONDS = 60
 # The data of a test need not survive a crash of the machine.
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
@@ -56,7 +58,7 @@ class PostgreSQL:
     def __init__(self) -> None:
         programs = find_programs()
         if programs is None:
-            pytest.skip("PostgreSQL is missing: run `apt-get install postgresql` (Debian)")
+            pytest.skip(MISSING)
         self._programs, self._user = programs, _find_user()
         self._stack = contextlib.ExitStack()
         self._server: subprocess.Popen[bytes] | None = None

@@ -19,12 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _AIRFLOW = Path(sys.executable).parent / "airflow"
 # The log servers would listen on every interface. Tests read the logs from Airflow's home instead.
-_COMPONENTS = {
-    "api-server": [],
-    "dag-processor": [],
-    "scheduler": ["--skip-serve-logs"],
-    "triggerer": ["--skip-serve-logs"],
-}
+_ARGUMENTS = {name: ["--skip-serve-logs"] for name in ("scheduler", "triggerer", "celery worker")}
 
 # Intervals after which Airflow notices a change; the defaults are in the order of minutes.
 SHORT_INTERVALS = {
@@ -85,7 +80,8 @@ class Standalone:
     def __init__(
         self, home: Path, dags: Path, *, database: str | None = None, triggerers: int = 1, **environment: str
     ) -> None:
-        self.log, self._triggerers = home / "standalone.log", triggerers
+        self.log = home / "standalone.log"
+        self._first_components = ["api-server", "dag-processor", "scheduler", *["triggerer"] * triggerers]
         self._sqlite_file = home / "airflow.db" if database is None else None
         self._host = f"127.0.0.1:{_free_port()}"
         self._environment = {
@@ -113,9 +109,8 @@ class Standalone:
         with self.log.open("w") as out:
             subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
         try:
-            for name in _COMPONENTS:
-                for _ in range(self._triggerers if name == "triggerer" else 1):
-                    self.start_component(name)
+            for name in self._first_components:
+                self.start_component(name)
             wait_for_airflow(self.is_healthy, 200)
         except BaseException:
             self.__exit__()
@@ -133,22 +128,27 @@ class Standalone:
 
     # -- components -------------------------------------------------------------------------------------------------
 
-    def start_component(self, name: str) -> None:
-        """Start one more process of a component, in a new session.
+    def start_components(self, name: str, number: int) -> None:
+        """Start several processes of a component."""
+        for _ in range(number):
+            self.start_component(name)
+
+    def start_component(self, name: str) -> int:
+        """Start one more process of a component, in a new session, and return its ID.
 
         Args:
-            name: `api-server`, `dag-processor`, `scheduler` or `triggerer`.
+            name: `api-server`, `dag-processor`, `scheduler`, `triggerer` or `celery worker`.
         """
         with self.log.open("a") as out:
-            self._running.setdefault(name, []).append(
-                subprocess.Popen(
-                    [_AIRFLOW, name, *_COMPONENTS[name]],
-                    env=self._environment,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(
+                [_AIRFLOW, *name.split(), *_ARGUMENTS.get(name, [])],
+                env=self._environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
+        self._running.setdefault(name, []).append(process)
+        return process.pid
 
     def kill_instance(self, name: str, number: int = 0) -> None:
         """Kill one of several processes of a component, with every process that it has started.
@@ -163,13 +163,19 @@ class Standalone:
                 os.kill(pid, signal.SIGKILL)
         process.wait()
 
-    def kill_component(self, name: str) -> None:
-        """Kill a component and every process that it, or a component killed earlier, has started."""
+    def kill_component(self, name: str) -> int:
+        """Kill a component and every process that it, or a component killed earlier, has started.
+
+        Returns:
+            Number of the component's main processes, such as 2 with two triggerers.
+        """
         for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in self._running.pop(name) + self._killed.pop(name, []):
+        running = self._running.pop(name)
+        for process in running + self._killed.pop(name, []):
             process.wait()
+        return len(running)
 
     def restart_ended_components(self) -> list[str]:
         """Start each component again whose process has ended, and return their names.
@@ -184,13 +190,17 @@ class Standalone:
                 restarted.append(name)
         return restarted
 
-    def stop_component(self, name: str) -> None:
-        """Stop a component in order, with SIGTERM to its main processes, and wait for their end."""
+    def stop_component(self, name: str) -> int:
+        """Stop a component in order, with SIGTERM to its main processes, and wait for their end.
+
+        Returns:
+            Number of the component's main processes.
+        """
         for process in self._running[name]:
             process.terminate()
         for process in self._running[name]:
             assert process.wait(60) in (0, -signal.SIGTERM)
-        self.kill_component(name)
+        return self.kill_component(name)
 
     def suspend_component(self, name: str) -> list[int]:
         """Suspend the processes of a component, and return their IDs.

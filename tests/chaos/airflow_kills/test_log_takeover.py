@@ -70,6 +70,10 @@ def count_lines(log):
     return counts
 
 
+def describe(counts):
+    return f"{counts['lines']} lines, {counts['lost']} lost, {counts['repeated']} repeated with a notice"
+
+
 def add(counts):
     return {name: sum(one[name] for one in counts) for name in counts[0]}
 
@@ -80,7 +84,7 @@ def finish(airflow, run, folder):
 
 
 @pytest.mark.parametrize("end", ["orderly hand-over", "SIGKILL"])
-def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, end):
+def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, record_case, end):
     run = airflow.start_run("numbered", go=str(tmp_path))
     logs = [TaskLog(airflow, run, task) for task in TASKS]
     wait_for_airflow(lambda: all(len(log.numbers()) > 10 for log in logs), 120)
@@ -89,18 +93,17 @@ def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, end
         if end == "SIGKILL":
             began = time.monotonic()
             wait_for_airflow(lambda began=began: time.monotonic() - began > STORE_SECONDS + 8, 60)
-            airflow.kill_component("triggerer")
+            ended = airflow.kill_component("triggerer")
         else:
-            airflow.stop_component("triggerer")
+            ended = airflow.stop_component("triggerer")
         before = [max(log.numbers()) for log in logs]
-        airflow.start_component("triggerer")
+        airflow.start_components("triggerer", ended)
         wait_for_airflow(
             lambda before=before: all(max(log.numbers()) > n + 10 for log, n in zip(logs, before, strict=True)), 120
         )
     finish(airflow, run, tmp_path)
     counts = add([count_lines(log) for log in logs])
     evidence("takeover", process="Airflow triggerer", end=end, runs=rounds * len(TASKS), **counts)
-    print(end, counts)
     assert counts["lost"] == 0
     assert counts["repeated"] == counts["marked"]
     if end == "orderly hand-over":
@@ -109,10 +112,11 @@ def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, end
         assert counts["repeated"] <= rounds * len(TASKS) * 2 * 3 * (STORE_SECONDS + 8)
     for task in TASKS:
         assert airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/log_positions") is None
+    record_case(f"task log after the end of both triggerers: {end}", describe(counts))
 
 
 @needs_task_state_store
-def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence):
+def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence, record_case):
     run = airflow.start_run("numbered_on_worker", go=str(tmp_path))
     log = TaskLog(airflow, run, "task")
     wait_for_airflow(lambda: len(log.numbers()) > 10, 90)
@@ -123,5 +127,5 @@ def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence):
     finish(airflow, run, tmp_path)
     counts = count_lines(log)
     evidence("takeover", process="Airflow worker", end="orderly hand-over", runs=1, **counts)
-    print(counts)
     assert counts["lost"] == counts["repeated"] == 0
+    record_case("task log after the SIGTERM of a worker", describe(counts))

@@ -54,7 +54,7 @@ def count_points(browser):
     return browser.evaluate("document.querySelector('svg.curve polyline')?.points.length ?? 0")
 
 
-def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
+def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, record_case):
     go, end, done = tmp_path / "go", tmp_path / "end", tmp_path / "done"
     done.touch()
     before = airflow.start_run("tuning", go=str(done), end=str(done))
@@ -80,6 +80,7 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path):
     # text from the cluster is not interpreted as HTML
     assert '<img src=x onerror="document.title=1"> is a line' in browser.find("#detail pre")[0].text
     assert browser.find("img") == []
+    record_case("page: HTML in a log line, in Chromium", "shown as text")
 
     # the list shows the progress that the deferred task wrote as its XCom
     wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)

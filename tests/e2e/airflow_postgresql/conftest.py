@@ -9,7 +9,7 @@ import pytest
 from tests.support.airflow_tasks import RunningTasks, TrainJobRecorder
 from tests.support.api_proxy import ApiProxy
 from tests.support.postgresql import PostgreSQL
-from tests.support.standalone import SHORT_INTERVALS, Standalone
+from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
@@ -34,13 +34,24 @@ def database():
 
 
 @pytest.fixture(scope="session")
-def airflow(proxy, database, tmp_path_factory):
-    """Return an Airflow that connects to the cluster through the proxy."""
-    home, dags = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("dags")
+def dags(tmp_path_factory):
+    """Return a folder with the DAGs."""
+    folder = tmp_path_factory.mktemp("dags")
     for file in DAG_FILES:
-        (dags / file.name).symlink_to(file)
-    settings = {**SHORT_INTERVALS, "AIRFLOW_CONN_KUBERNETES_DEFAULT": proxy.airflow_connection()}
-    settings["AIRFLOW__CORE__PARALLELISM"] = "12"
+        (folder / file.name).symlink_to(file)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def settings(proxy):
+    """Return the settings of an Airflow that connects to the cluster through the proxy."""
+    connection = proxy.airflow_connection()
+    return {**SHORT_INTERVALS, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, "AIRFLOW__CORE__PARALLELISM": "12"}
+
+
+@pytest.fixture(scope="session")
+def airflow(database, dags, settings, tmp_path_factory):
+    home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, dags, database=database.url, triggerers=2, **settings) as airflow:
         yield airflow
 
@@ -57,3 +68,11 @@ def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
     made = RunningTasks(airflow, recorder, cluster, proxy, tmp_path)
     yield made
     made.release_all()
+
+
+@pytest.fixture
+def both(running_tasks):
+    """Return the runs of a deferred task and of one on a worker, whose jobs are active."""
+    runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
+    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
+    return runs

@@ -1,4 +1,7 @@
-"""Tasks of an Airflow on PostgreSQL with two triggerers while a part of Airflow or of the cluster fails."""
+"""Tasks of an Airflow on PostgreSQL with two triggerers while a part of Airflow or of the cluster fails.
+
+tests/chaos/airflow_kills has the kills in every phase of a task.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.airflow_tasks import PHASES
 from tests.support.standalone import wait_for_airflow
 
 pytestmark = pytest.mark.timeout(900)
@@ -20,14 +22,6 @@ def wait_seconds(seconds):
     """Wait while an outage lasts; the outage is the event, and it has a duration only."""
     ends_at = time.monotonic() + seconds
     wait_for_airflow(lambda: time.monotonic() >= ends_at, seconds + 5)
-
-
-@pytest.fixture
-def both(running_tasks):
-    """Return the runs of a deferred task and of one on a worker, whose jobs are active."""
-    runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
-    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
-    return runs
 
 
 def assert_first_tries_succeed(running_tasks, runs, began):
@@ -86,47 +80,6 @@ def find_dead_triggerer(airflow, triggerers):
     return next(iter(dead), None)
 
 
-def test_tasks_succeed_when_both_triggerers_are_killed_in_every_phase(running_tasks, airflow, record_case):
-    run, ended = running_tasks.start_in_every_phase()
-    airflow.kill_component("triggerer")
-    began = time.monotonic()
-    for _ in range(2):
-        airflow.start_component("triggerer")
-    running_tasks.release_all()
-    running_tasks.wait_for_success(run, ended)
-    running_tasks.assert_one_job_each(run, PHASES)
-    running_tasks.assert_one_job_each(ended, ["ended"])
-    record_case("kill -9 of both triggerers in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
-
-
-@pytest.mark.parametrize("victim", ["task processes", "supervisors"])
-def test_tasks_succeed_when_workers_are_killed_in_every_phase(running_tasks, airflow, record_case, victim):
-    run, ended = running_tasks.start_in_every_phase()
-    for pid, title in airflow.list_processes("scheduler").items():
-        is_busy = "LocalExecutor" in title and "<idle>" not in title
-        if "task runner" in title if victim == "task processes" else is_busy:
-            os.kill(pid, signal.SIGKILL)
-    began = time.monotonic()
-    running_tasks.release_all()
-    running_tasks.wait_for_success(run, ended)
-    running_tasks.assert_one_job_each(run, PHASES)
-    running_tasks.assert_one_job_each(ended, ["ended"])
-    record_case(f"kill -9 of {victim} in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
-
-
-def test_tasks_succeed_when_the_scheduler_is_killed_in_every_phase(running_tasks, airflow, record_case):
-    run, ended = running_tasks.start_in_every_phase()
-    airflow.kill_main_process("scheduler")
-    began = time.monotonic()
-    airflow.start_component("scheduler")
-    wait_for_airflow(airflow.is_healthy, 120)
-    running_tasks.release_all()
-    running_tasks.wait_for_success(run, ended)
-    running_tasks.assert_one_job_each(run, PHASES)
-    running_tasks.assert_one_job_each(ended, ["ended"])
-    record_case("kill -9 of the scheduler in each phase", f"success, {time.monotonic() - began:.1f} s after the kill")
-
-
 def test_tasks_succeed_when_the_api_server_of_airflow_is_killed(running_tasks, airflow, both, record_case):
     airflow.kill_component("api-server")
     began = time.monotonic()
@@ -153,15 +106,6 @@ def test_tasks_succeed_when_postgresql_is_away_for_20_seconds(running_tasks, air
     wait_for_airflow(is_healthy_again, 150)
     tries = wait_for_success(running_tasks, both)
     record_case("PostgreSQL away 20 s", f"success in {tries}, {time.monotonic() - began:.1f} s later")
-
-
-def test_tasks_succeed_when_the_cluster_refuses_connections_for_30_seconds(running_tasks, both, proxy, record_case):
-    proxy.disconnect()
-    running_tasks.release_all()  # the jobs end while nothing can receive their events
-    wait_seconds(30)
-    proxy.start_listening()
-    seconds = assert_first_tries_succeed(running_tasks, both, time.monotonic())
-    record_case("the cluster's API refuses 30 s", f"success in try 1, {seconds:.1f} s after its end")
 
 
 def test_tasks_succeed_when_the_cluster_answers_401_for_30_seconds(running_tasks, both, proxy, record_case):

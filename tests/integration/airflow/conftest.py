@@ -1,6 +1,7 @@
 """Fixtures of an Airflow home for these tests, with the laptop cluster as its default connection.
 
-The environment is set before Airflow is imported.
+The environment is set before Airflow is imported. With `--postgresql`, the database is PostgreSQL instead of SQLite;
+test_page.py supports this.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.postgresql import PostgreSQL, find_programs
+
 DAGS = Path(__file__).resolve().parent / "dags"
 _HOME = tempfile.mkdtemp(prefix="airflow-tests-")
 os.environ.update(
@@ -25,6 +28,14 @@ os.environ.update(
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     }
 )
+
+
+def pytest_configure(config):
+    """Start PostgreSQL with `--postgresql` if it is installed."""
+    if config.getoption("--postgresql") and find_programs():
+        server = PostgreSQL().__enter__()
+        config.add_cleanup(server.__exit__)
+        os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = server.url
 
 
 def pytest_sessionfinish():

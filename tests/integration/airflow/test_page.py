@@ -1,4 +1,7 @@
-"""Tests of the page's server side in Airflow's own app, with its permission checks."""
+"""Tests of the page's server side in Airflow's own app, with its permission checks.
+
+`make e2e-airflow` runs them on PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 from tests.support.airflow_versions import AIRFLOW_VERSION, needs_task_state_store
 from tests.support.polling import wait_until
+from tests.support.postgresql import MISSING, find_programs
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.lifecycle import RunKey, submit
 from trainjob_airflow.plugins import queries, shared_query
@@ -34,8 +38,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def environment(laptop):
+def environment(laptop, request):
     """Set the environment of Airflow's processes; the connections are in its database."""
+    if request.config.getoption("--postgresql") and not find_programs():
+        pytest.skip(MISSING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", PAGE_CONNECTIONS)
         patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
@@ -133,7 +139,7 @@ def jobs(app, cluster):
         cluster.delete_trainjob(job.name, job.namespace, job.uid)
 
 
-def test_a_user_sees_only_the_trainjobs_of_readable_dags(client_of_team, jobs):
+def test_a_user_sees_only_the_trainjobs_of_readable_dags(client_of_team, jobs, record_case):
     red, blue = jobs["dag_red"].name, jobs["dag_blue"].name
     created = {job.name for job in jobs.values()}
 
@@ -150,6 +156,7 @@ def test_a_user_sees_only_the_trainjobs_of_readable_dags(client_of_team, jobs):
     assert names(client_of_team("red", "api/trainjobs", role="admin")) == {red, blue}
     assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=manual__1&task=train")) == {red}
     assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=another")) == set()
+    record_case("page: TrainJobs of DAGs that a user may not read", "not listed")
 
 
 def test_pages_and_counts_include_only_trainjobs_of_readable_dags(client_of_team, jobs):
@@ -189,13 +196,14 @@ def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, mon
 
 
 @pytest.mark.parametrize("end", ["", "/log"])
-def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, end):
+def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, record_case, end):
     absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
     for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
         found = client_of_team("red", f"api/trainjobs/laptop/default/{jobs[name].name}{end}")
         assert (found.status_code, found.json()) == (404, absent.json())
     assert client_of_team("red", f"api/trainjobs/another/default/{jobs['dag_red'].name}{end}").status_code == 404
     assert client_of_team("red", f"api/trainjobs/laptop/elsewhere/{jobs['dag_red'].name}{end}").status_code == 404
+    record_case("page: details and log of such a TrainJob", "404, as for a missing one")
 
 
 @pytest.mark.parametrize(
@@ -208,14 +216,16 @@ def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of
         "api/comparison?dag=dag_red&run=manual__1",
     ],
 )
-def test_a_request_without_a_user_is_refused(client_of_team, path):
-    assert client_of_team(None, path).status_code == 401
+def test_a_request_without_a_user_is_refused(send_as, record_case, path):
+    assert send_as(None, path).status_code == 401
+    record_case("page: requests without a login", "401")
 
 
-def test_the_api_is_read_only(client_of_team, jobs):
+def test_the_api_is_read_only(client_of_team, jobs, record_case):
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
         assert client_of_team("red", path, role="admin", method=method).status_code == 405
+    record_case("page: POST, PUT, PATCH and DELETE for a TrainJob", "405")
 
 
 def test_the_details_have_ranks_conditions_and_events_but_no_spec(client_of_team, jobs):
@@ -275,7 +285,7 @@ def test_the_log_has_lines_progress_and_a_curve_and_masks_airflows_secrets(clien
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
 
 
-def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, monkeypatch):
+def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, monkeypatch, record_case):
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
@@ -289,6 +299,7 @@ def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, m
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
     assert client_of_team("red", path).json()["problem"] == ""
     assert client_of_team("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
+    record_case("page: log without the permission to read task logs", "details without the log")
 
 
 def test_a_failed_query_is_reported_without_the_address_of_the_cluster(client_of_team, jobs):
@@ -312,18 +323,19 @@ def test_an_unreadable_run_has_the_same_response_as_a_missing_one(client_of_team
         assert (found.status_code, found.json()) == (404, missing.json())
 
 
-def test_the_pages_files_allow_no_foreign_scripts(client_of_team):
+def test_the_pages_files_allow_no_foreign_scripts(send_as, record_case):
     for name in ("", "page.js", "page.css", "api/trainjobs"):
-        response = client_of_team(None, name)
+        response = send_as(None, name)
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
     scripts = ("page.js", "detail.js", "elements.js", "curve.js", "task.js", "comparison.js", "requests.js")
     for name in ("", *scripts):
-        text = client_of_team(None, name).text
+        text = send_as(None, name).text
         for foreign in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "https://", "onclick="):
             assert foreign not in text, name
+    record_case("page: Content-Security-Policy", "`default-src 'none'`, no `unsafe` source, no other server")
 
 
 # -- a sweep whose tasks ran in Airflow -------------------------------------------------------------------------------
