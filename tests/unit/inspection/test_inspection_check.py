@@ -86,6 +86,10 @@ WEBHOOK_DOWN = ServerUnavailable(
 QUOTA_EXCEEDED = QuotaExceeded("can't create trainjobs in namespace team now: exceeded quota: few")
 NO_RUNTIME = AdmissionRefused('refused: ClusterTrainingRuntime.trainer.kubeflow.org "torch-distributed" not found: x')
 LACKS_FEATURES = "Kubeflow Trainer 2.1 lacks these features (each with the first version that has it): "
+FEATURES_OF_2_2 = (
+    "deadline (activeDeadlineSeconds): 2.2, placement.security_context (a security context of pods): 2.2, "
+    "placement.container_security_context (a security context of containers): 2.2"
+)
 LATER = "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 PODS_ADVICE = "check whether it runs, `kubectl get pods -n kubeflow-system`"
 GPUS = "requesting GPUs by default"
@@ -119,7 +123,7 @@ CASES = {
         "trainer",
         {"trainer_version": "", "spec_fields": frozenset({"podTemplateOverrides"})},
         "warning",
-        f"{LACKS_FEATURES}deadline (activeDeadlineSeconds): 2.2",
+        f"{LACKS_FEATURES}{FEATURES_OF_2_2}",
         LATER,
     ),
     "no JobSet": (
