@@ -27,7 +27,10 @@ GRACE_SECONDS = 10  # Kubernetes' terminationGracePeriodSeconds of the worker's 
 
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory):
-    """Return a folder without scheduled DAGs, whose runs would have the IDs of those of the other Airflow."""
+    """Return a folder without scheduled DAGs.
+
+    Their runs would have the same IDs as in the other Airflow.
+    """
     folder = tmp_path_factory.mktemp("dags")
     (folder / KILLS.name).symlink_to(KILLS)
     return folder
