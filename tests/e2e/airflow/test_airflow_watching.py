@@ -10,8 +10,9 @@ import pytest
 from tests.support.airflow_versions import needs_asset_state_store, needs_start_from_trigger
 from tests.support.standalone import Standalone, wait_for_airflow
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 DAGS = Path(__file__).resolve().parent / "watching"
+KILLS = 4
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +80,13 @@ def test_sensors_that_start_in_the_triggerer_need_no_worker_before_the_end(airfl
 
 @needs_asset_state_store
 def test_each_trainjob_starts_one_run_even_if_the_triggerer_is_killed(airflow, cluster, unique, record_case):
-    labels = {"labels": {"suite": "watched"}}
+    names = [f"{unique}-{number}" for number in range(KILLS + 1)]
     wait_for_airflow(lambda: count_stored_names(airflow) == 0, 60)
-    apply_trainjob(cluster, f"{unique}-a", **labels)
-    wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a"], 120)
-    wait_for_airflow(lambda: count_stored_names(airflow) == 1, 30)
-    airflow.kill_component("triggerer")
-    apply_trainjob(cluster, f"{unique}-b", **labels)
-    airflow.start_component("triggerer")
-    wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a", f"{unique}-b"], 120)
-    wait_for_airflow(lambda: count_stored_names(airflow) == 2, 30)
-    record_case("asset watcher, kill -9 of the triggerer", "2 events, none twice")
+    for number, name in enumerate(names):
+        killed = airflow.kill_component("triggerer") if number else 0
+        apply_trainjob(cluster, name, labels={"suite": "watched"})
+        airflow.start_components("triggerer", killed)
+        expected = names[: number + 1]
+        wait_for_airflow(lambda expected=expected: list_reported_names(airflow) == expected, 120)
+        wait_for_airflow(lambda expected=expected: count_stored_names(airflow) == len(expected), 30)
+    record_case(f"asset watcher, {KILLS} times kill -9 of all triggerers", f"{len(names)} events, none twice")

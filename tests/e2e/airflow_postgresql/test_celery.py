@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,21 @@ from tests.support.redis_server import RedisServer
 from tests.support.standalone import Standalone, wait_for_airflow
 
 pytestmark = pytest.mark.timeout(900)
+KILLS = Path(__file__).resolve().parents[2] / "chaos" / "airflow_kills" / "dags" / "kills.py"
 WORKER = "celery worker"
 READY, WARM_SHUTDOWN = r"celery@\S+ ready\.", r"worker: Warm shutdown \(MainProcess\)"
 GRACE_SECONDS = 10  # Kubernetes' terminationGracePeriodSeconds of the worker's pod; the default is 30
+
+
+@pytest.fixture(scope="module")
+def dags(tmp_path_factory):
+    """Return a folder without scheduled DAGs.
+
+    Their runs would have the same IDs as in the other Airflow.
+    """
+    folder = tmp_path_factory.mktemp("dags")
+    (folder / KILLS.name).symlink_to(KILLS)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def test_a_page_outside_of_the_limits_is_refused(client_of_team, query):
     assert client_of_team("red", f"api/trainjobs?{query}").status_code == 422
 
 
-def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, monkeypatch):
+def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, monkeypatch, record_case):
     """It is no problem that the cluster has not responded yet."""
     monkeypatch.setattr(shared_query, "_MAX_WAIT_SECONDS", 0.0)
     queries.list_query.cache_clear()
@@ -193,6 +193,7 @@ def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, mon
     assert shown["loading"]
     assert not any("laptop" in problem for problem in shown["problems"])
     wait_until(lambda: not client_of_team("red", "api/trainjobs").json()["loading"])
+    record_case("page: first request after the start of the API server", "the page reports that the query runs")
 
 
 @pytest.mark.parametrize("end", ["", "/log"])
