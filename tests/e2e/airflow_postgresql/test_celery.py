@@ -104,9 +104,7 @@ def wait_for_one_job_each(running_tasks, runs):
     return [running_tasks.get_try_number(run) for run in runs]
 
 
-def test_a_task_ends_on_its_worker_during_a_warm_shutdown(
-    workers, first_worker, both, running_tasks, airflow, record_case
-):
+def test_a_task_ends_on_its_worker_during_a_warm_shutdown(workers, first_worker, both, running_tasks, record_case):
     workers.send_sigterm(first_worker)
     workers.start()
     assert first_worker in workers.list_processes()  # it waits for the end of its task
