@@ -22,6 +22,7 @@ except ImportError:  # Airflow 3.1
 __all__ = [
     "AIRFLOW_VERSION",
     "HAS_RETRY_POLICY",
+    "HAS_TASK_STATE_STORE",
     "NO_RETRY_POLICY",
     "DagSerialization",
     "load_dags",
@@ -46,8 +47,9 @@ needs_on_kill = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1
 needs_start_from_trigger = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="the scheduler of Airflow 3.1 and 3.2 does not start tasks in the triggerer"
 )
+HAS_TASK_STATE_STORE = AIRFLOW_VERSION >= (3, 3)
 needs_task_state_store = pytest.mark.skipif(
-    AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of tasks"
+    not HAS_TASK_STATE_STORE, reason="Airflow 3.1 and 3.2 have no state store of tasks"
 )
 needs_overwritten_fields = pytest.mark.skipif(
     not CAN_OVERWRITE_RENDERED_FIELDS, reason="Airflow 3.1.2 to 3.1.7 do not store rendered fields after a retried try"
