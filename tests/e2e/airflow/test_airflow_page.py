@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -34,25 +34,20 @@ def airflow(laptop, installation, tmp_path_factory):
 
 
 @pytest.fixture
-def browser(tmp_path):
+def browser(airflow, tmp_path):
+    """Open a browser and log in: after the login, Airflow 3.1 opens its home page instead of the requested one."""
     with open_browser(tmp_path / "profile") as browser:
+        browser.driver.get(airflow.url)
+        browser.wait_for("nav, a[href$='/dags']")
+        browser.errors()  # the first request is refused with 401
         yield browser
 
 
 def open_page(browser, address):
-    """Open one of Airflow's pages, and switch to the frame of the project's page.
-
-    After the login, Airflow 3.1 opens its home page instead of the requested one.
-    """
+    """Open one of Airflow's pages, and switch to the frame of the project's page."""
     browser.driver.get(address)
     browser.driver.switch_to.default_content()
-
-    def has_frame():
-        if urlsplit(browser.driver.current_url).path == "/":
-            browser.driver.get(address)
-        return browser.find("iframe")
-
-    browser.driver.switch_to.frame(wait_for_airflow(has_frame, 60)[0])
+    browser.driver.switch_to.frame(browser.wait_for("iframe"))
 
 
 def read_percent(browser):

@@ -8,7 +8,8 @@ import { keyOf, request, taskQuery } from "./requests.js";
 const REFRESH_MILLISECONDS = 2500, INPUT_MILLISECONDS = 250, ROWS_PER_PAGE = 50;
 const element = (id) => document.getElementById(id);
 const list = element("rows");
-const query = new URLSearchParams(location.search);
+// Airflow 3.1 does not encode the + of a run ID. It never stands for a space, which Airflow encodes as %20.
+const query = new URLSearchParams(location.search.replaceAll("+", "%2B"));
 // Airflow does not replace {MAP_INDEX} for a task that is not mapped.
 const filters = new URLSearchParams([...query].filter(([name, value]) => (name === "index" ? /^\d+$/.test(value) : value)));
 const ofTask = filters.has("task"); // the tab of a task instance
