@@ -126,8 +126,16 @@ function openComparison(scope) {
   void refreshNow();
 }
 
+/** Show the task instance of the tab without a TrainJob if the selected one was deleted. */
+function deselectDeleted() {
+  if (!selected || compared || jobs.some((job) => keyOf(job) === selected)) return;
+  selected = "";
+  clear({ name: filters.get("task") });
+}
+
 async function refresh() {
   await (compared ? refreshComparison() : refreshList());
+  if (ofTask) deselectDeleted();
   if (first) {
     first = false;
     if (!selected && ofTask && jobs.length) selected = keyOf(jobs[0]);
