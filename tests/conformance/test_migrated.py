@@ -108,20 +108,20 @@ def v1_job(kind, specs, container, replicas, line):
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "old"}, "spec": {specs: spec}}
 
 
-def run_converted(client, namespace, target, job):
-    """Run a converted job to its success, and return the log lines of its pods.
+def run_converted(client, namespace, target, job, name="old"):
+    """Run a converted job under a name to its success, and return the log lines of its pods.
 
     The keys are replicated job and rank.
     """
     conversion = convert(job, dialect=dialect_of(target))
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])
-    client.create(conversion.train_job, namespace)
-    ended = client.wait_for("TrainJob", namespace, "old", is_finished, seconds=90)
+    client.create({**conversion.train_job, "metadata": {"name": name}}, namespace)
+    ended = client.wait_for("TrainJob", namespace, name, is_finished, seconds=90)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"]
     # The pods of MPI's nodes are deleted when the launcher has ended.
-    names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, "old") if has_succeeded(pod)]
-    return {name[:-6]: client.log(namespace, name).splitlines() for name in sorted(names)}
+    names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, name) if has_succeeded(pod)]
+    return {pod[:-6]: client.log(namespace, pod, container="node").splitlines() for pod in sorted(names)}
 
 
 def has_succeeded(pod):
@@ -140,6 +140,25 @@ def test_environment_of_converted_jobs(client, namespace, target, kind):
     hosts = [line.replace("old-node-0-0.old", "127.0.0.1").replace("old-node-0-1.old", "127.0.0.1") for line in lines]
     peers = " with 127.0.0.1" if kind == "XGBoostJob" else ""
     assert hosts == [f"rank {rank} of 2 at 127.0.0.1:29500{peers}" for rank in (0, 1)]
+
+
+def test_hosts_of_converted_jobs_follow_the_name(client, namespace, target):
+    """The hosts in a converted job's command, env and init containers have the name under which it is created."""
+    line = 'echo "$PEER old-master-0" && printenv MASTER_ADDR'
+    container = {"name": "pytorch", "image": IMAGE, "command": ["sh", "-c", line]}
+    container["env"] = [{"name": "PEER", "value": "tcp://old-worker-0:1"}]
+    wait = {"name": "wait", "image": IMAGE, "command": ["sh", "-c", "test old-master-0 = $PEER"]}
+    wait["env"] = [{"name": "PEER", "value": "old-master-0"}]
+    pod = {"spec": {"initContainers": [wait], "containers": [container]}}
+    replica = {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}
+    job = v1_job("PyTorchJob", "pytorchReplicaSpecs", "pytorch", [], "")
+    job["spec"]["pytorchReplicaSpecs"] = {"Master": replica, "Worker": replica}
+    lines = run_converted(client, namespace, target, job, name="new-1a2b").values()
+    # Here pods are processes, and all hosts are this machine.
+    seen = [line.replace("new-1a2b-node-0-0.new-1a2b", "127.0.0.1") for line in next(iter(lines))]
+    seen = [line.replace("new-1a2b-node-0-1.new-1a2b", "127.0.0.1") for line in seen]
+    assert len(lines) == 2
+    assert seen == ["tcp://127.0.0.1:1 127.0.0.1", "127.0.0.1"]
 
 
 @pytest.mark.only("controlplane")

@@ -11,6 +11,7 @@ from typing import Any
 from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts, refuse_name_variable
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
@@ -74,7 +75,13 @@ def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) 
         draft.fields.mark_refused(
             (*path, "name"), f"the training container is called {draft.shape.roles[role]}: use another name"
         )
-    draft.add_part(path, ("pod", "spec", "containers"), [draft.rename_hosts(container)], patchable=False, role=role)
+    draft.add_part(
+        path,
+        ("pod", "spec", "containers"),
+        [convert_container_hosts(draft, path, container)],
+        patchable=False,
+        role=role,
+    )
     draft.add_finding(
         "sidecar",
         f"The container {container.get('name')} runs beside the training container.",
@@ -126,6 +133,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
     """
     if not _are_mappings(variables):
         return
+    refuse_name_variable(draft, path, variables)
     names = [variable.get("name") for variable in variables]
     kept = []
     for number, variable in enumerate(variables):
@@ -144,7 +152,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         else:
             kept.append((where, draft.rename_hosts(variable)))
             _check_secret(draft, name, variable.get("value"))
-    max_variables = _MAX_VARIABLES - len(draft.environment)
+    max_variables = _MAX_VARIABLES - len(draft.environment) - 1  # one may be that with the TrainJob's name
     if len(kept) <= max_variables and draft.shape.has_uniform_pods:
         for where, _ in kept:
             draft.fields.mark_converted(where, "spec.trainer.env")
@@ -189,7 +197,8 @@ def _convert_runtime_field(
     elif field == "imagePullPolicy" and value == _usual_pull_policy(container.get("image")):
         draft.fields.mark_dropped(path, "it is the default of Kubernetes for this image")
     else:
-        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role)
+        refuse_hosts(draft, path, value)
+        draft.add_part(path, ("container", field), value, patchable=False, role=role)
 
 
 def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:

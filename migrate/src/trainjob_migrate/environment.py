@@ -15,7 +15,7 @@ from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
+from trainjob_migrate.hosts import host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
@@ -128,7 +128,6 @@ def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
         world_size: number of nodes, times the processes per node if the job sets their number.
     """
     return [
-        NAME_VARIABLE,
         {"name": "MASTER_ADDR", "value": host_reference(0)},
         {"name": "MASTER_PORT", "value": PORT},
         {"name": "WORLD_SIZE", "value": str(world_size)},

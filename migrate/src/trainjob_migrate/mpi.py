@@ -20,7 +20,7 @@ from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import create_host_renamer
+from trainjob_migrate.hosts import set_host_functions
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
 from trainjob_migrate.run_policy import convert_run_policy
@@ -53,7 +53,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
     also_trains = spec.get("runLauncherAsWorker") is True and not by_kubectl
     draft.shape = _shape(spec, launcher_trains=also_trains)
-    draft.rename_hosts = create_host_renamer(draft, {"worker": 0})
+    set_host_functions(draft, {"worker": 0})
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))

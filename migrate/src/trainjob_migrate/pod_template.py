@@ -12,6 +12,7 @@ from typing import Any
 from trainjob_migrate.container import convert_containers
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _PATCHABLE_FIELDS: Mapping[str, type] = {
@@ -60,7 +61,7 @@ _DROPPED = {
 }
 _OLD_LABEL_ADVICE = (
     f"selects pods by a label {OPERATOR_LABEL_PREFIX}… that only the Training Operator sets; "
-    "use jobset.sigs.k8s.io/jobset-name: NAME instead, which JobSet sets"
+    "use a label of your own instead, and set it in template.metadata.labels"
 )
 
 
@@ -101,6 +102,7 @@ def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str
     if key.startswith(OPERATOR_LABEL_PREFIX):
         draft.fields.mark_dropped(path, "a label of the Training Operator; JobSet sets its own labels")
     elif isinstance(value, str):
+        refuse_hosts(draft, path, value)
         draft.add_part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
 
 
@@ -119,7 +121,18 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return
         patchable = field in _PATCHABLE_FIELDS and draft.can_patch
-        draft.add_part(path, ("pod", "spec", field), draft.rename_hosts(value), patchable=patchable, role=role)
+        is_init = field == "initContainers"
+        if not is_init:
+            refuse_hosts(draft, path, value)
+        converted = _convert_init_containers(draft, path, value) if is_init else value
+        draft.add_part(path, ("pod", "spec", field), converted, patchable=patchable, role=role)
+
+
+def _convert_init_containers(draft: Draft, path: Path, containers: Any) -> list[Any]:
+    return [
+        convert_container_hosts(draft, (*path, number), one) if isinstance(one, Mapping) else one
+        for number, one in enumerate(containers)
+    ]
 
 
 def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:

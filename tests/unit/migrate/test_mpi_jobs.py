@@ -188,7 +188,8 @@ def test_host_names_of_workers_are_replaced():
     line = "ping weather-worker-1.weather.default.svc && mpirun -host weather-worker-0 /weather"
     found = convert(mpi_job(launcher={"command": ["sh", "-c", line]}))
     assert found.train_job["spec"]["trainer"]["command"][2] == (
-        "ping weather-node-0-1.weather.default.svc && mpirun -host weather-node-0-0.weather /weather"
+        "ping $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME).default.svc && "
+        "mpirun -host $(JOBSET_NAME)-node-0-0.$(JOBSET_NAME) /weather"
     )
 
 
