@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -112,7 +113,7 @@ class Draft:
         reserved: variables that a job may not set, with the reason for each.
         field_reasons: by field of the container, what was changed in it; for the record of the field.
         rename_hosts: function that replaces the old host names by the new ones in any value.
-        contains_host: function that returns whether a text contains an old host name.
+        host_pattern: pattern of the old host names; by default it matches nothing.
     """
 
     fields: FieldRecorder
@@ -130,7 +131,7 @@ class Draft:
     reserved: dict[str, str] = field(default_factory=dict)
     field_reasons: dict[str, str] = field(default_factory=dict)
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
-    contains_host: Callable[[str], bool] = lambda _: False
+    host_pattern: re.Pattern[str] = re.compile("(?!)")
 
     @property
     def can_patch(self) -> bool:

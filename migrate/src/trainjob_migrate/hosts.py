@@ -13,6 +13,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
+from trainjob_migrate.ordinals import replace_ordinals
 
 _NAME = "JOBSET_NAME"
 _REFERENCE = f"$({_NAME})"
@@ -21,7 +22,8 @@ NAME_VARIABLE: dict[str, Any] = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}},
 }
 """Variable with the TrainJob's name, which its JobSet has, too."""
-_EXPANDED_FIELDS = ("command", "args", "env")
+EXPANDED_FIELDS = ("command", "args", "env")
+"""Fields of a container in which Kubernetes expands variables."""
 _NO_EXPANSION = (
     "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
     "args and env: put the host into a variable of env, and let a shell read that variable here"
@@ -42,7 +44,7 @@ def add_name_variable(container: Mapping[str, Any]) -> dict[str, Any]:
     It is the first variable, because Kubernetes expands only references to earlier ones.
     """
     env = container.get("env") or []
-    texts = (text for field in _EXPANDED_FIELDS for text in _iterate_texts(container.get(field)))
+    texts = (text for field in EXPANDED_FIELDS for text in _iterate_texts(container.get(field)))
     if not isinstance(env, list) or not any(_REFERENCE in text for text in texts):
         return dict(container)
     return {**container, "env": [NAME_VARIABLE, *env]}
@@ -63,7 +65,7 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
     refuse_name_variable(draft, (*path, "env"), container.get("env"))
     renamed = {}
     for field, value in container.items():
-        if field in _EXPANDED_FIELDS:
+        if field in EXPANDED_FIELDS:
             renamed[field] = draft.rename_hosts(value)
         else:
             refuse_hosts(draft, (*path, field), value)
@@ -73,12 +75,12 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
     """Refuse a field that contains host names, and in which Kubernetes expands no variables."""
-    if any(draft.contains_host(text) for text in _iterate_texts(value)):
+    if any(draft.host_pattern.search(text) for text in _iterate_texts(value)):
         draft.fields.mark_refused(path, _NO_EXPANSION)
 
 
 def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
-    """Set the functions of a draft that find and replace host names of the v1 job.
+    """Set the functions of a draft that find and replace host names and ordinals of v1.
 
     The draft gets a finding for each host name that is replaced.
 
@@ -87,8 +89,8 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
     """
     kinds = "|".join(first_ranks)
-    # The hosts of an MPIJob also have the job's name as their subdomain.
-    subdomain = rf"(?:\.{re.escape(draft.source_name)}(?![\w-]))?"
+    # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
+    subdomain = rf"(?:\.{re.escape(draft.source_name)}(?:-worker)?(?![\w-]))?"
     old = re.compile(rf"(?<![\w.-]){re.escape(draft.source_name)}-({kinds})-(\d+)(?![\w-]){subdomain}")
 
     def replace_host(found: re.Match[str]) -> str:
@@ -106,10 +108,10 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
             return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [rename_hosts(inner) for inner in value]
-        return old.sub(replace_host, value) if isinstance(value, str) else value
+        return replace_ordinals(draft, old.sub(replace_host, value), first_ranks) if isinstance(value, str) else value
 
     draft.rename_hosts = rename_hosts
-    draft.contains_host = lambda text: bool(old.search(text))
+    draft.host_pattern = old
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:

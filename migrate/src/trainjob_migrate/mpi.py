@@ -29,8 +29,6 @@ _SPECS: Path = ("spec", "mpiReplicaSpecs")
 _POLICY: Path = ("spec", "runPolicy")
 _SSHD = ["/usr/sbin/sshd", "-De"]
 _IDLE = ("sleep", "tail")
-# Files that the old operators mount and the Trainer does not.
-_OLD_FILES = ("/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube")
 # Trainer 2.3 pkg/constants/constants.go, MPIReservedEnvNames.
 _RESERVED = (
     "OMPI_MCA_orte_default_hostfile",
@@ -153,13 +151,7 @@ def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, An
 
 def _launcher(draft: Draft, launcher: Replicas, main: str, *, launcher_trains: bool, uses_kubectl: bool) -> None:
     path = (*launcher.path, "template")
-    place, container = find_container(launcher.template, main)
-    where = (*path, "spec", "containers", place)
-    for field in ("command", "args"):
-        named = [file for file in _OLD_FILES if file in str(container.get(field))]
-        if named:
-            reason = f"it refers to {named[0]}, which the Trainer does not mount; remove it, and set -np"
-            draft.fields.mark_refused((*where, field), reason)
+    _, container = find_container(launcher.template, main)
     draft.reserved = dict.fromkeys(_RESERVED, "reserved: the Trainer sets it")
     variables = [] if uses_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
     if not launcher_trains and "gpu" not in str(container.get("resources")):

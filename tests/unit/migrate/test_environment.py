@@ -175,9 +175,12 @@ def test_old_hosts_become_new_ones():
         "mnist-worker-01x",
     ]
     assert variables(found)["PEER"] == {"value": "http://$(JOBSET_NAME)-node-0-2.$(JOBSET_NAME).team.svc:80"}
+    command = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command"
     assert {one.what for one in found.findings if one.topic == "hosts"} == {
         "The job refers to the host mnist-master-0.",
         "The job refers to the host mnist-worker-1.",
+        f"{command}[3] seems to contain or build a host name of a pod: my-mnist-master-0",
+        f"{command}[4] seems to contain or build a host name of a pod: mnist-worker-01x",
     }
 
 

@@ -146,7 +146,7 @@ def test_a_job_without_workers_is_refused(workers):
 def test_files_of_the_old_operator_are_refused():
     words = ["horovodrun", "--host-discovery-script", "/etc/mpi/discover_hosts.sh", "python", "train.py"]
     [(path, reason)] = blocker_reasons(convert(mpi_job(V1, launcher={"command": words}))).items()
-    assert path.endswith("Launcher.template.spec.containers[0].command")
+    assert path.endswith("Launcher.template.spec.containers[0].command[2]")
     assert "/etc/mpi/discover_hosts.sh" in reason
 
 

@@ -60,7 +60,8 @@ def test_each_field_of_a_pod(field):
 @pytest.mark.parametrize("field", [field for field in CONTAINER if field not in ON_THE_TRAINER])
 def test_each_field_of_a_container(field):
     value = ONE_MOUNT if field == "volumeMounts" else copy.deepcopy(CONTAINER[field])
-    found = convert(pytorch_job(command=["torchrun", "t.py"], **{field: value}))
+    pod = {"volumes": POD["volumes"]} if field.startswith("volume") else {}
+    found = convert(pytorch_job(command=["torchrun", "t.py"], pod=pod, **{field: value}))
     container = pod_template(found)["spec"]["containers"][0]
     assert container["name"] == "node"
     assert container[field] == (

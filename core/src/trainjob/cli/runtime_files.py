@@ -56,7 +56,7 @@ def create_runtimes(
 
 
 def _compare(cluster: Cluster, runtime: Mapping[str, Any], file: str) -> tuple[Mapping[str, Any] | None, list[str]]:
-    """Return the runtime of the cluster, and the lines by which the runtime of the file differs from it.
+    """Return the runtime of the cluster, and the differences of the file's runtime.
 
     The API server sets the defaults of the file's runtime by a dry run, for which it needs a name that does not exist.
     Without the permissions to get and create runtimes, it counts as equal.

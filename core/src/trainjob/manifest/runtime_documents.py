@@ -21,7 +21,7 @@ _FRAMEWORK_LABEL = "trainer.kubeflow.org/framework"
 
 
 def validate_runtime(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of a kind in `RUNTIME_KINDS`, as far as it can be checked without a cluster.
+    """Return a training runtime after the checks that need no cluster.
 
     Raises:
         InvalidSpec: the document breaks a rule.
@@ -51,7 +51,7 @@ def _find_wrong_metadata(metadata: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def set_namespace(runtime: Mapping[str, Any], namespace: str, default_namespace: str) -> dict[str, Any]:
-    """Return a runtime with the namespace in which a command creates it; a ClusterTrainingRuntime has none.
+    """Return a runtime with its namespace; a ClusterTrainingRuntime has none.
 
     Args:
         runtime: the runtime.
@@ -72,7 +72,7 @@ def set_namespace(runtime: Mapping[str, Any], namespace: str, default_namespace:
 
 
 def find_differences(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return the lines by which the spec, labels or annotations of two runtimes differ, as a unified diff.
+    """Return a unified diff of the specs, labels and annotations of two runtimes.
 
     Labels and annotations that only the existing runtime has do not count. `***` replaces possible secrets.
 
