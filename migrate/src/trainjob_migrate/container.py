@@ -116,7 +116,7 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
 
 
 def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
-    if not isinstance(value, _TRAINER[field]) or (isinstance(value, list) and not _are_texts(value)):
+    if not isinstance(value, _TRAINER[field]):
         return
     reason = draft.field_reasons.get(field, "")
     if role != draft.shape.trainer:
@@ -138,7 +138,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
     kept = []
     for number, variable in enumerate(variables):
         where, name = (*path, number), variable.get("name")
-        if not isinstance(name, str) or not isinstance(variable.get("value", ""), str | None):
+        if not isinstance(name, str):
             continue
         if name in draft.reserved:
             draft.fields.mark_dropped(where, draft.reserved[name])
@@ -223,7 +223,3 @@ def _usual_pull_policy(image: Any) -> str:
 
 def _are_mappings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-
-
-def _are_texts(value: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in value)

@@ -33,9 +33,12 @@ _VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
 _VARIABLE_REFERENCE = re.compile(rf"\$[({{]?(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_TORCHRUN = re.compile(rf"\btorchrun(?=\s)|-m\s+(?:{'|'.join(map(re.escape, _MODULES))})(?=\s)")
+# argparse accepts any unambiguous beginning of an option, and torchrun both spellings (PyTorch 2.9).
+_PROCESS_COUNT = re.compile(r"--nproc[a-z_-]*(?:=|\s+)['\"]?([^\s'\"]+)")
 _PYTHON = re.compile(r"python(?:[23](?:\.\d+)?)?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash")
-_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # commands that the Training Operator's SDK runs before torchrun
 # Options of the interpreter that the script may lack when torch.distributed.run starts it.
 _IGNORED_OPTIONS = ("-u", "-B")
@@ -93,6 +96,17 @@ class Program:
         Kubernetes expands the form `$(RANK)`.
         """
         return any(_EXPANDED_BY_KUBERNETES.search(word) for word in self.words)
+
+    @property
+    def has_process_count(self) -> bool:
+        """Return whether each torchrun of the command gets the number of processes per node.
+
+        `auto`, `gpu` and `cpu` are no numbers.
+        """
+        line = " ".join(self.words)
+        starts = len(_TORCHRUN.findall(line))
+        counts = [value for value in _PROCESS_COUNT.findall(line) if value not in ("auto", "gpu", "cpu")]
+        return bool(counts) and len(counts) >= starts
 
     @property
     def is_torchrun(self) -> bool:

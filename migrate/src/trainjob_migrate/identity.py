@@ -108,9 +108,18 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
         rule = "lower case letters, digits and -, and starts with a letter"
         draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later)")
         return
-    fixed = "" if key == "name" else "used as a fixed name, because the pods find each other by it; "
+    fixed = "" if key == "name" else "used as a fixed name; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"
     draft.fields.mark_converted(path, "metadata.name", f"{fixed}{long}".removesuffix("; "))
+    if key == "generateName":
+        draft.add_finding(
+            "name",
+            f"The job has generateName {draft.source_name}, so that each creation gives it a new name.",
+            "kubectl apply refuses generateName, and a generated TrainingRuntime must have the name that the TrainJob "
+            "refers to.",
+            f"The TrainJob has the fixed name {draft.name}. `trainjob run`, operators and components give each run a "
+            "name of its own; for kubectl create, change the name in the file.",
+        )
     draft.fields.mark_dropped(("metadata", "generateName"), "metadata.name is set")
 
 

@@ -47,6 +47,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     if launcher is None or worker is None or not worker.spec.get("replicas"):
         reason = "the job must have a Launcher and a Worker: the Trainer always creates a node beside the launcher"
         draft.fields.mark_refused(_SPECS, reason)
+        draft.fields.mark_unchecked(("spec",), _SPECS)
         return
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
     also_trains = spec.get("runLauncherAsWorker") is True and not by_kubectl

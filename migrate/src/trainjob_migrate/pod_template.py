@@ -15,6 +15,7 @@ from trainjob_migrate.field_records import EMPTY_VALUES, Path
 from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 from trainjob_migrate.v1_behavior import check_v1_behavior
+from trainjob_migrate.value_checks import check_values
 
 _PATCHABLE_FIELDS: Mapping[str, type] = {
     "nodeSelector": dict,
@@ -81,6 +82,7 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
     if not isinstance(spec, Mapping):
         return
     where = (*path, "spec")
+    check_values(draft, path, template)
     check_v1_behavior(draft, path, template, main=main, role=role)
     for field, value in spec.items():
         if field != "containers":

@@ -47,6 +47,7 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     kept = worker or master
     if kept is None:
         draft.fields.mark_refused(_SPECS, "the job must have a Master or Workers")
+        draft.fields.mark_unchecked(("spec",), _SPECS)
         return
     for field in _FORMER_FIELDS:
         draft.fields.mark_dropped(("spec", field), "the Training Operator reads it only in runPolicy")
@@ -114,7 +115,8 @@ def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, An
 
 
 def _add_processes_finding(draft: Draft, container: Mapping[str, Any]) -> None:
-    if Program(_texts(container.get("command")), _texts(container.get("args"))).is_torchrun:
+    program = Program(_texts(container.get("command")), _texts(container.get("args")))
+    if program.is_torchrun and not program.has_process_count:
         draft.add_finding(
             "processes",
             "torchrun chooses the number of processes, and the job requests no GPUs.",

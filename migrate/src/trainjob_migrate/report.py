@@ -153,8 +153,7 @@ def _summary(report: MigrationReport) -> Iterator[str]:
 
 def _job(job: ConvertedJob) -> Iterator[str]:
     conversion = job.conversion
-    verdict = "refused" if conversion.blockers else conversion.readiness.value
-    yield from (f"## {_escape(str(job))}: {verdict}", "", f"From {_escape(job.origin)}.", "")
+    yield from (f"## {_escape(str(job))}: {conversion.verdict}", "", f"From {_escape(job.origin)}.", "")
     for finding in conversion.findings:
         yield f"* {_finding(finding)}"
     if conversion.findings:

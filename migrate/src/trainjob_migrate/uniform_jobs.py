@@ -64,6 +64,7 @@ def convert_uniform_job(draft: Draft, job: Mapping[str, Any], kind: UniformJobKi
     first = next(iter(kind.replica_counts))
     if first not in replicas:
         draft.fields.mark_refused(path, f"the job must have a {first}")
+        draft.fields.mark_unchecked(("spec",), path)
         return
     # Up to 2.1 the Trainer supports torch and MPI only; the variables that are set here are sufficient.
     is_known = draft.dialect is Dialect.V2_2

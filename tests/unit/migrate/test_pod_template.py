@@ -179,8 +179,8 @@ REFUSED = {
     "an unknown field": ({"unheard": 1}, {}, "spec.unheard"),
     "an unknown field of a container": ({}, {"unheard": {"a": 1}}, "spec.containers[0].unheard.a"),
     "a value of another kind": ({"hostNetwork": "yes"}, {}, "spec.hostNetwork"),
-    "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[0]"),
-    "a variable that is not a string": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].name"),
+    "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[1]"),
+    "a variable that is not a string": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].value"),
     "containers for debugging": ({"ephemeralContainers": [{"name": "d"}]}, {}, "spec.ephemeralContainers"),
     "pods selected by an old label": (
         {"affinity": {"podAffinity": {"x": [{"matchLabels": {"training.kubeflow.org/job-name": "mnist"}}]}}},
