@@ -15,6 +15,24 @@ def test_equal_runtimes_have_no_differences():
     assert find_differences(existing, RUNTIME) == []
 
 
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [("0.01", "10m"), (1, "1"), ("1024Mi", "1Gi"), ("1e3", "1k"), ("1000m", 1), ("2.", "2"), (".5", "500m")],
+)
+def test_an_object_that_a_controller_has_written_again_is_equal(written, stored):
+    def with_amount(amount, **more):
+        spec = {"template": {**more, "containers": [{"name": "a", "resources": {"limits": {"cpu": amount}}}]}}
+        return {**RUNTIME, "spec": spec}
+
+    existing = with_amount(stored, metadata={}, resources={}, creationTimestamp=None)
+    assert find_differences(existing, with_amount(written)) == []
+    assert find_differences(with_amount("3"), with_amount(written))
+
+
+def test_an_empty_policy_is_a_difference():
+    assert find_differences({**RUNTIME, "spec": {"mlPolicy": {"torch": {}}}}, {**RUNTIME, "spec": {"mlPolicy": {}}})
+
+
 def test_a_difference_is_shown_as_a_diff():
     lines = find_differences({**RUNTIME, "spec": {"image": "x:2"}}, RUNTIME)
     assert [line for line in lines if line.startswith(("-  ", "+  "))] == ['-    "image": "x:2"', '+    "image": "x:1"']

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -17,6 +19,8 @@ from trainjob.spec.redaction import redact
 RUNTIME_KINDS = ("TrainingRuntime", "ClusterTrainingRuntime")
 """Kinds of the documents that are training runtimes."""
 _METADATA_KEYS = ("name", "namespace", "labels", "annotations")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)")
+_DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FRAMEWORK_LABEL = "trainer.kubeflow.org/framework"
 
 
@@ -84,11 +88,37 @@ def find_differences(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
     old, new = ({part: one["metadata"].get(part) or {} for part in parts} for one in (existing, wanted))
     old = {part: {key: value for key, value in old[part].items() if key in new[part]} for part in parts}
     before, after = {**old, "spec": existing.get("spec")}, {**new, "spec": wanted.get("spec")}
-    if before == after:
+    if _normalize(before) == _normalize(after):
         return []
     texts = (_to_lines(redact(before)), _to_lines(redact(after)))
     lines = list(difflib.unified_diff(*texts, "in the cluster", "in the file", lineterm="", n=2))
     return lines or ["values that could be secrets differ"]
+
+
+def _normalize(value: Any, *, is_amount: bool = False) -> Any:
+    """Return a value as a controller writes it that reads an object and updates it.
+
+    The Trainer adds a finalizer to each runtime (2.0 to 2.2). Go then writes empty `metadata` and `resources`, and
+    `10m` instead of `0.01`.
+    """
+    if isinstance(value, Mapping):
+        return {
+            key: _normalize(inner, is_amount=key in ("limits", "requests")) if not is_amount else _parse_quantity(inner)
+            for key, inner in value.items()
+            if inner is not None and not (key in ("metadata", "resources") and inner == {})
+        }
+    return [_normalize(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _parse_quantity(amount: Any) -> Any:
+    """Return a Kubernetes quantity as an exact number; another value is returned unchanged."""
+    found = _QUANTITY.fullmatch(str(amount))
+    if found is None:
+        return amount
+    suffix = found[2]
+    power = "KMGTPE".find(suffix[:1]) + 1 if suffix.endswith("i") else 0
+    scale = Fraction(1024**power) if power else Fraction(10) ** _DECIMAL_EXPONENTS[suffix]
+    return Fraction(found[1]) * scale
 
 
 def _to_lines(value: Any) -> list[str]:
