@@ -12,22 +12,9 @@ import yaml
 from tests.support import shipped_manifests
 from tests.support.accounts import kubeconfig_with_token
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import IMAGE, shell
+from tests.support.trainjobs import IMAGE, shell, torch_runtime
 
 pytestmark = [pytest.mark.timeout(300)]
-FRAMEWORK = {"trainer.kubeflow.org/framework": "torch"}
-
-
-def make_runtime(image=IMAGE, kind="TrainingRuntime", name="own"):
-    pod = {"spec": {"containers": [{"name": "node", "image": image, "resources": {"requests": {"cpu": "0.01"}}}]}}
-    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    node = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pod}}}
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name, "labels": FRAMEWORK},
-        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [node]}}},
-    }
 
 
 @pytest.fixture
@@ -58,24 +45,24 @@ def list_jobs(client, namespace):
 
 def test_a_runtime_in_the_file_is_created_once(client, namespace, command):
     """A TrainingRuntime in the file of `trainjob run` is created before the TrainJob; an equal one stays unchanged."""
-    first = command("run", make_runtime(), make_job())
+    first = command("run", torch_runtime(), make_job())
     assert (first.returncode, "trained" in first.stdout) == (0, True), first.stderr
     assert f"TrainingRuntime {namespace}/own: created" in first.stderr
     version = client.get("TrainingRuntime", namespace, "own")["metadata"]["resourceVersion"]
-    again = command("submit", make_runtime(), make_job())
+    again = command("submit", torch_runtime(), make_job())
     assert (again.returncode, "TrainingRuntime" in again.stderr) == (0, False), again.stderr
     assert client.get("TrainingRuntime", namespace, "own")["metadata"]["resourceVersion"] == version
 
 
 def test_a_different_runtime_is_replaced_only_on_request(client, namespace, command):
     """A TrainingRuntime that differs is shown as a diff, and nothing is created; `--apply-runtimes` replaces it."""
-    client.create(make_runtime("example.com/old:1"), namespace)
-    refused = command("submit", make_runtime(), make_job())
+    client.create(torch_runtime("example.com/old:1"), namespace)
+    refused = command("submit", torch_runtime(), make_job())
     assert (refused.returncode, list_jobs(client, namespace)) == (2, [])
     assert f"TrainingRuntime {namespace}/own" in refused.stderr
     for line in ('-                      "image": "example.com/old:1",', "use --apply-runtimes"):
         assert " ".join(line.split()) in " ".join(refused.stderr.split())
-    accepted = command("submit", make_runtime(), make_job(), options=["--apply-runtimes"])
+    accepted = command("submit", torch_runtime(), make_job(), options=["--apply-runtimes"])
     assert (accepted.returncode, len(list_jobs(client, namespace))) == (0, 1), accepted.stderr
     assert f"TrainingRuntime {namespace}/own: replaced" in accepted.stderr
     spec = client.get("TrainingRuntime", namespace, "own")["spec"]["template"]["spec"]["replicatedJobs"][0]
@@ -84,11 +71,11 @@ def test_a_different_runtime_is_replaced_only_on_request(client, namespace, comm
 
 def test_labels_of_others_do_not_count(client, namespace, command):
     """Labels and annotations that only the runtime of the cluster has are no difference, and stay."""
-    runtime = make_runtime()
-    runtime["metadata"] |= {"labels": {**FRAMEWORK, "team": "a"}, "annotations": {"note": "b"}}
+    runtime = torch_runtime()
+    runtime["metadata"] |= {"labels": {**runtime["metadata"]["labels"], "team": "a"}, "annotations": {"note": "b"}}
     client.create(runtime, namespace)
-    assert command("submit", make_runtime(), make_job()).returncode == 0
-    changed = make_runtime()
+    assert command("submit", torch_runtime(), make_job()).returncode == 0
+    changed = torch_runtime()
     changed["spec"]["mlPolicy"]["numNodes"] = 2
     assert command("submit", changed, make_job(), options=["--apply-runtimes"]).returncode == 0
     metadata = client.get("TrainingRuntime", namespace, "own")["metadata"]
@@ -98,7 +85,7 @@ def test_labels_of_others_do_not_count(client, namespace, command):
 def test_the_runtime_of_the_cluster(client, namespace, command):
     """A ClusterTrainingRuntime in the file is created, too."""
     name = f"cluster-{namespace}"
-    runtime, job = make_runtime(kind="ClusterTrainingRuntime", name=name), make_job("ClusterTrainingRuntime", name)
+    runtime, job = torch_runtime(kind="ClusterTrainingRuntime", name=name), make_job("ClusterTrainingRuntime", name)
     try:
         done = command("submit", runtime, job)
         assert (done.returncode, len(list_jobs(client, namespace))) == (0, 1), done.stderr
@@ -111,12 +98,12 @@ def test_without_permission_to_create_runtimes(client, namespace, command, targe
     token = shipped_manifests.create_restricted_token(client, namespace, "person")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(kubeconfig_with_token(target.kubeconfig, token, namespace))
-    refused = command("submit", make_runtime(), make_job(), kubeconfig=kubeconfig)
+    refused = command("submit", torch_runtime(), make_job(), kubeconfig=kubeconfig)
     assert (refused.returncode, list_jobs(client, namespace)) == (1, [])
     advice = f"kubectl apply -n {namespace} -f '{tmp_path}/job with runtime.yaml' -l trainer.kubeflow.org/framework"
     assert advice in " ".join(refused.stderr.split())
-    client.create(make_runtime(), namespace)
-    accepted = command("submit", make_runtime(), make_job(), kubeconfig=kubeconfig)
+    client.create(torch_runtime(), namespace)
+    accepted = command("submit", torch_runtime(), make_job(), kubeconfig=kubeconfig)
     assert (accepted.returncode, len(list_jobs(client, namespace))) == (0, 1), accepted.stderr
     assert "not compared" in accepted.stderr
 
@@ -124,7 +111,7 @@ def test_without_permission_to_create_runtimes(client, namespace, command, targe
 @pytest.mark.differs("laptop", "the laptop cluster does not validate the fields of a runtime's spec")
 def test_a_runtime_that_the_api_server_refuses(client, namespace, command):
     """An unknown field of the runtime is refused by the API server, and nothing is created."""
-    runtime = make_runtime()
+    runtime = torch_runtime()
     runtime["spec"]["policy"] = 1
     refused = command("submit", runtime, make_job())
     assert (refused.returncode, list_jobs(client, namespace)) == (2, [])
