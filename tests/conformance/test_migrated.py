@@ -165,7 +165,7 @@ def test_hosts_of_converted_jobs_follow_the_name(client, namespace, target):
 def test_a_converted_mpi_job(client, namespace, target):
     """The launcher of a converted MPIJob starts when its nodes run. Its end is the end of the job."""
     template = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c", "exec sleep 100"]}]}}
-    line = "sort /etc/mpi/hostfile"
+    line = "sort /etc/mpi/hostfile; echo old-worker-1"
     launcher = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c"], "args": [line]}]}}
     specs = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": 2, "template": template}}
     job = {
@@ -175,4 +175,5 @@ def test_a_converted_mpi_job(client, namespace, target):
         "spec": {"slotsPerWorker": 4, "mpiReplicaSpecs": specs},
     }
     lines = run_converted(client, namespace, target, job)
-    assert lines["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4"]
+    # In a word of a command, the name of a host is replaced by this machine's address.
+    assert lines["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4", "127.0.0.1"]

@@ -11,7 +11,12 @@ from typing import Any
 from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
-from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts, refuse_name_variable
+from trainjob_migrate.hosts import (
+    convert_container_hosts,
+    refuse_hosts,
+    refuse_name_variable,
+    rename_hosts_of_variable,
+)
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
@@ -150,7 +155,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
                 where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read {variable_name}"
             )
         else:
-            kept.append((where, draft.rename_hosts(variable)))
+            kept.append((where, rename_hosts_of_variable(draft, variable)))
             _check_secret(draft, name, variable.get("value"))
     max_variables = _MAX_VARIABLES - len(draft.environment) - 1  # one may be that with the TrainJob's name
     if len(kept) <= max_variables and draft.shape.has_uniform_pods:

@@ -65,12 +65,24 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
     refuse_name_variable(draft, (*path, "env"), container.get("env"))
     renamed = {}
     for field, value in container.items():
-        if field in EXPANDED_FIELDS:
+        if field == "env" and isinstance(value, list):
+            renamed[field] = [rename_hosts_of_variable(draft, one) for one in value]
+        elif field in EXPANDED_FIELDS:
             renamed[field] = draft.rename_hosts(value)
         else:
             refuse_hosts(draft, (*path, field), value)
             renamed[field] = value
     return add_name_variable(renamed)
+
+
+def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
+    """Return a variable with the TrainJob's host names in its value.
+
+    A Secret that is called like a host keeps its name.
+    """
+    if not isinstance(variable, Mapping) or "value" not in variable:
+        return variable
+    return {**variable, "value": draft.rename_hosts(variable["value"])}
 
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:

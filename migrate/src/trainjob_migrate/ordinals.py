@@ -21,7 +21,7 @@ _LAST_PART = (
 )
 _PIPE = rf"{_HOSTNAME} ?\| ?(?:{'|'.join(_LAST_PART)})"
 _ORDINAL = re.compile(rf"\$\{{HOSTNAME##\*-\}}|\$\({_PIPE}\)|`{_PIPE.replace('<field>', '<quoted>')}`")
-_INDEX = "$JOB_COMPLETION_INDEX"
+_INDEX = "${JOB_COMPLETION_INDEX}"
 # The ordinal of v1: the Master is 0, and so is the first Worker.
 _INDEX_AFTER_MASTER = "$((JOB_COMPLETION_INDEX > 0 ? JOB_COMPLETION_INDEX - 1 : 0))"
 

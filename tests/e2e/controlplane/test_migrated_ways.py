@@ -78,7 +78,7 @@ def client(plane):
 
 @pytest.fixture
 def run(plane, tmp_path):
-    """Return a function that runs a program with the control plane's kubeconfig to its success."""
+    """Return a function that runs a program with the kubeconfig of the control plane."""
 
     def run_program(*command, **options):
         environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(tmp_path)}
@@ -122,7 +122,7 @@ def kubectl(run):
 
 
 def check_training(client, renamed=True):
-    """Wait until the only TrainJob has ended, and check that its two pods have trained together."""
+    """Check that the two pods of the only TrainJob have trained together."""
     [job] = client.list("TrainJob", "default")
     name = job["metadata"]["name"]
     assert (name != NAME) is renamed

@@ -68,6 +68,15 @@ def test_hosts_in_sidecars_and_init_containers_follow_it():
     assert expand(containers["proxy"])[1]["PEER"] == HOST
 
 
+@pytest.mark.parametrize("field", ["training", "initContainers"])
+def test_secrets_that_are_called_like_a_host_keep_their_name(field):
+    variable = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": OLD_HOST, "key": "k"}}}
+    init = [{"name": "init", "image": "b:1", "env": [variable]}] if field == "initContainers" else []
+    job = pytorch_job(command=["torchrun", "t.py"], env=[variable], pod={"initContainers": init})
+    containers = containers_of(convert(job))
+    assert variable in containers["init" if init else "trainer"]["env"]
+
+
 def test_a_job_without_hosts_gets_no_variable_with_its_name():
     found = convert(pytorch_job(command=["torchrun", "t.py"]))
     assert [one["name"] for one in found.train_job["spec"]["trainer"]["env"]] == ["PYTHONUNBUFFERED"]

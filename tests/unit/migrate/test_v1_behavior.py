@@ -15,7 +15,7 @@ from tests.unit.migrate.v1_jobs import pytorch_job
 from trainjob_migrate import convert
 
 POD_NAME = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-INDEX = "$JOB_COMPLETION_INDEX"
+INDEX = "${JOB_COMPLETION_INDEX}"
 INDEX_AFTER_MASTER = "$((JOB_COMPLETION_INDEX > 0 ? JOB_COMPLETION_INDEX - 1 : 0))"
 # Texts of programs, and the topic of the finding.
 PATTERNS = {
