@@ -114,6 +114,7 @@ class Draft:
         field_reasons: by field of the container, what was changed in it; for the record of the field.
         rename_hosts: function that replaces the old host names by the new ones in any value.
         host_pattern: pattern of the old host names; by default it matches nothing.
+        has_host_network: whether pods have the host name of their machine.
     """
 
     fields: FieldRecorder
@@ -132,6 +133,7 @@ class Draft:
     field_reasons: dict[str, str] = field(default_factory=dict)
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
     host_pattern: re.Pattern[str] = re.compile("(?!)")
+    has_host_network: bool = False
 
     @property
     def can_patch(self) -> bool:

@@ -30,7 +30,7 @@ def replace_ordinals(draft: Draft, text: str, first_ranks: Mapping[str, int]) ->
     """Return a text with the ordinals of v1 pods read from `JOB_COMPLETION_INDEX`.
 
     The draft gets a finding for each expression that is replaced. An expression that reads another part of the name
-    is left unchanged.
+    is left unchanged. So are all of them with `hostNetwork`, where the host name is that of the machine.
 
     Args:
         draft: the draft.
@@ -42,7 +42,7 @@ def replace_ordinals(draft: Draft, text: str, first_ranks: Mapping[str, int]) ->
 
     def replace_ordinal(found: re.Match[str]) -> str:
         field = found["field"] or found["quoted"]
-        if field and int(field) != last_field:
+        if draft.has_host_network or (field and int(field) != last_field):
             return found[0]
         draft.add_finding(
             "ordinal",

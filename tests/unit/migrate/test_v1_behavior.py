@@ -173,6 +173,12 @@ def test_another_field_of_the_host_name_is_not_converted():
     assert "pod-name" in topics(found)
 
 
+def test_the_name_of_a_machine_is_not_converted():
+    found, new = convert_script("${HOSTNAME##*-}", master=False, workers=2, pod={"hostNetwork": True})
+    assert new == "torchrun --node_rank ${HOSTNAME##*-} t.py"
+    assert topics(found) & {"pod-name", "ordinal"} == {"pod-name"}
+
+
 FILES = ["/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube/kubectl"]
 
 
