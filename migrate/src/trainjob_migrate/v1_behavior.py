@@ -22,9 +22,10 @@ _POD_NAMES = (
     "Pods of the Training Operator are called like their hosts, such as NAME-worker-0. A TrainJob's pod is called "
     "NAME-node-0-INDEX-SUFFIX and its host NAME-node-0-INDEX, and NAME can have another number of dashes."
 )
+_NAME_SOURCE = "JOBSET_NAME is a variable from metadata.labels['jobset.sigs.k8s.io/jobset-name']."
 _POD_NAMES_ADVICE = (
-    "Nothing. The index is in the variable JOB_COMPLETION_INDEX, and the host is "
-    "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME). Change the program if it uses parts of the name."
+    "Nothing. Change the program if it uses parts of the name: the index is in the variable JOB_COMPLETION_INDEX, and "
+    f"the host is $(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME). {_NAME_SOURCE}"
 )
 # Volumes that the old operators add: training-operator 1.9 pkg/controller.v1/mpi/mpijob.go; mpi-operator 0.8
 # pkg/controller/mpi_job_controller.go.
@@ -70,7 +71,7 @@ _TEXT_RULES = (
         ),
         "seems to contain or build a host name of a pod",
         "The old operators create a Service for each pod. A TrainJob has one headless Service, and other host names.",
-        "Nothing. If it is a host of this job, replace it by $(JOBSET_NAME)-node-0-INDEX.$(JOBSET_NAME).",
+        f"Nothing. If it is a host of this job, replace it by $(JOBSET_NAME)-node-0-INDEX.$(JOBSET_NAME). {_NAME_SOURCE}",
     ),
     _TextRule(
         "labels",
@@ -85,7 +86,9 @@ _TEXT_RULES = (
     ),
     _TextRule(
         "api",
-        re.compile(r"(?i)\b(?:pytorch|mpi|xgboost|jax)jobs?\b|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b"),
+        re.compile(
+            r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b"
+        ),
         "refers to v1 jobs in the Kubernetes API",
         "After the migration, the job is a TrainJob, with other fields and conditions.",
         "Nothing. Change the program, or remove this reference.",

@@ -41,7 +41,15 @@ PATTERNS = {
     "TrainingClient().wait_for_job_conditions()": "api",
 }
 # Texts without a dependency, which must not have such a finding.
-HARMLESS = ["python train.py", "hostname -I", "--hostname=x", "nvidia.com/gpu", "worker-0", "kubernetes.io/hostname"]
+HARMLESS = [
+    "python train.py",
+    "--name=my-pytorchjob",
+    "hostname -I",
+    "--hostname=x",
+    "nvidia.com/gpu",
+    "worker-0",
+    "kubernetes.io/hostname",
+]
 
 
 def script(text):
