@@ -71,7 +71,8 @@ _TEXT_RULES = (
         ),
         "seems to contain or build a host name of a pod",
         "The old operators create a Service for each pod. A TrainJob has one headless Service, and other host names.",
-        f"Nothing. If it is a host of this job, replace it by $(JOBSET_NAME)-node-0-INDEX.$(JOBSET_NAME). {_NAME_SOURCE}",
+        "Nothing. If it is a host of this job, replace it by $(JOBSET_NAME)-node-0-INDEX.$(JOBSET_NAME). "
+        f"{_NAME_SOURCE}",
     ),
     _TextRule(
         "labels",
