@@ -137,6 +137,7 @@ def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, An
 
 def _check_texts(draft: Draft, path: Path, container: Mapping[str, Any], *, has_hostfile: bool) -> None:
     fields = {field: container[field] for field in _PROGRAM_FIELDS if field in container}
+    redacted = redact(fields)
     for leaf in iterate_leaves(fields):
         text = get_value(fields, leaf)
         if not isinstance(text, str) or "valueFrom" in leaf or leaf[-1] == "name":
@@ -149,16 +150,16 @@ def _check_texts(draft: Draft, path: Path, container: Mapping[str, Any], *, has_
         remaining = draft.rename_hosts(text) if leaf[0] in EXPANDED_FIELDS else draft.host_pattern.sub("", text)
         for rule in _TEXT_RULES:
             if found := rule.pattern.search(remaining):
-                what = f"{format_path(where)} {rule.what}: {_shorten(found[0], remaining, found.start())}"
+                line = _line_around(found) if get_value(redacted, leaf) == text else found[0]
+                what = f"{format_path(where)} {rule.what}: {line}"
                 draft.add_finding(rule.topic, what, rule.why, rule.done)
 
 
-def _shorten(found: str, text: str, start: int) -> str:
-    """Return the line around a match, without values that could be secrets."""
-    begin, end = text.rfind("\n", 0, start) + 1, text.find("\n", start)
-    line = " ".join(text[begin : end if end >= 0 else len(text)].split())
-    shown = str(redact([line])[0])
-    return shown if len(shown) <= 80 else found
+def _line_around(found: re.Match[str]) -> str:
+    """Return the line of a match, or the match alone if the line is long."""
+    begin, end = found.string.rfind("\n", 0, found.start()) + 1, found.string.find("\n", found.start())
+    line = " ".join(found.string[begin : end if end >= 0 else len(found.string)].split())
+    return line if len(line) <= 80 else found[0]
 
 
 def _report_name_variables(draft: Draft, path: Path, container: Mapping[str, Any]) -> None:

@@ -115,6 +115,21 @@ def test_a_host_is_converted_or_refused_at_each_place(place):
     )
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytorch_job(command=["torchrun", "t.py"], env=[{"name": "DB_PASSWORD", "value": "s3cret-worker-0"}]),
+        pytorch_job(command=["train", "--password", "s3cret-worker-0"]),
+        pytorch_job(command=script("train --api-key=s3cret-worker-0 $HOSTNAME")),
+        pytorch_job(command=script("curl https://me:s3cret-worker-0@example.com/kubeflow.org/v1")),
+    ],
+)
+def test_findings_show_no_secrets(job):
+    found = convert(job)
+    assert topics(found) & {"hosts", "pod-name", "api"}
+    assert "s3cret" not in json.dumps(found.to_dict())
+
+
 def test_the_pods_name_in_a_variable_is_reported_with_its_readers():
     found = convert(pytorch_job(command=script("train --local_addr=$POD_NAME"), env=[POD_NAME]))
     [finding] = [one for one in found.findings if one.topic == "pod-name"]
