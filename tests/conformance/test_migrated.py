@@ -16,7 +16,9 @@ MANAGED_ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
 def dialect_of(target):
-    return Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
+    if target.trainer >= (2, 2):
+        return Dialect.V2_2
+    return Dialect.V2_1 if target.trainer >= (2, 1) else Dialect.V2_0
 
 
 def convert_cases(namespace, target):
@@ -142,6 +144,7 @@ def test_environment_of_converted_jobs(client, namespace, target, kind):
     assert hosts == [f"rank {rank} of 2 at 127.0.0.1:29500{peers}" for rank in (0, 1)]
 
 
+@pytest.mark.since("2.0")
 def test_hosts_of_converted_jobs_follow_the_name(client, namespace, target):
     """The hosts in a converted job's command, env and init containers have the name under which it is created."""
     line = 'echo "$PEER old-master-0" && printenv MASTER_ADDR'
