@@ -16,7 +16,9 @@ MANAGED_ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
 def dialect_of(target):
-    return Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
+    if target.trainer >= (2, 2):
+        return Dialect.V2_2
+    return Dialect.V2_1 if target.trainer >= (2, 1) else Dialect.V2_0
 
 
 def convert_cases(namespace, target):
@@ -108,20 +110,20 @@ def v1_job(kind, specs, container, replicas, line):
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "old"}, "spec": {specs: spec}}
 
 
-def run_converted(client, namespace, target, job):
-    """Run a converted job to its success, and return the log lines of its pods.
+def run_converted(client, namespace, target, job, name="old"):
+    """Run a converted job under a name to its success, and return the log lines of its pods.
 
     The keys are replicated job and rank.
     """
     conversion = convert(job, dialect=dialect_of(target))
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])
-    client.create(conversion.train_job, namespace)
-    ended = client.wait_for("TrainJob", namespace, "old", is_finished, seconds=90)
+    client.create({**conversion.train_job, "metadata": {"name": name}}, namespace)
+    ended = client.wait_for("TrainJob", namespace, name, is_finished, seconds=90)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"]
     # The pods of MPI's nodes are deleted when the launcher has ended.
-    names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, "old") if has_succeeded(pod)]
-    return {name[:-6]: client.log(namespace, name).splitlines() for name in sorted(names)}
+    names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, name) if has_succeeded(pod)]
+    return {pod[:-6]: client.log(namespace, pod, container="node").splitlines() for pod in sorted(names)}
 
 
 def has_succeeded(pod):
@@ -142,11 +144,31 @@ def test_environment_of_converted_jobs(client, namespace, target, kind):
     assert hosts == [f"rank {rank} of 2 at 127.0.0.1:29500{peers}" for rank in (0, 1)]
 
 
+@pytest.mark.since("2.0")
+def test_hosts_of_converted_jobs_follow_the_name(client, namespace, target):
+    """The hosts in a converted job's command, env and init containers have the name under which it is created."""
+    line = 'echo "$PEER old-master-0" && printenv MASTER_ADDR'
+    container = {"name": "pytorch", "image": IMAGE, "command": ["sh", "-c", line]}
+    container["env"] = [{"name": "PEER", "value": "tcp://old-worker-0:1"}]
+    wait = {"name": "wait", "image": IMAGE, "command": ["sh", "-c", "test old-master-0 = $PEER"]}
+    wait["env"] = [{"name": "PEER", "value": "old-master-0"}]
+    pod = {"spec": {"initContainers": [wait], "containers": [container]}}
+    replica = {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}
+    job = v1_job("PyTorchJob", "pytorchReplicaSpecs", "pytorch", [], "")
+    job["spec"]["pytorchReplicaSpecs"] = {"Master": replica, "Worker": replica}
+    lines = run_converted(client, namespace, target, job, name="new-1a2b").values()
+    # Here pods are processes, and all hosts are this machine.
+    seen = [line.replace("new-1a2b-node-0-0.new-1a2b", "127.0.0.1") for line in next(iter(lines))]
+    seen = [line.replace("new-1a2b-node-0-1.new-1a2b", "127.0.0.1") for line in seen]
+    assert len(lines) == 2
+    assert seen == ["tcp://127.0.0.1:1 127.0.0.1", "127.0.0.1"]
+
+
 @pytest.mark.only("controlplane")
 def test_a_converted_mpi_job(client, namespace, target):
     """The launcher of a converted MPIJob starts when its nodes run. Its end is the end of the job."""
     template = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c", "exec sleep 100"]}]}}
-    line = "sort /etc/mpi/hostfile"
+    line = "sort /etc/mpi/hostfile; echo old-worker-1"
     launcher = {"spec": {"containers": [{"name": "mpi", "image": IMAGE, "command": ["sh", "-c"], "args": [line]}]}}
     specs = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": 2, "template": template}}
     job = {
@@ -156,4 +178,5 @@ def test_a_converted_mpi_job(client, namespace, target):
         "spec": {"slotsPerWorker": 4, "mpiReplicaSpecs": specs},
     }
     lines = run_converted(client, namespace, target, job)
-    assert lines["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4"]
+    # In a word of a command, the name of a host is replaced by this machine's address.
+    assert lines["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4", "127.0.0.1"]

@@ -64,19 +64,20 @@ def read_hub_objects(hub: Path) -> dict[str, bytes]:
 class ExampleRuns:
     """A process in Airflow's environment that runs the examples one after the other."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, environment: dict[str, str], log: Path, dags: Path = DAGS) -> None:
         """Create Airflow's database and load the DAGs.
 
         Args:
             environment: see `laptop_with_tickets`.
             log: the file for the output of Airflow and the tasks.
+            dags: folder of the DAGs.
         """
         programs = ROOT / ".venv" / "airflow" / "bin"
         self._log = log
         with log.open("w") as out:
             subprocess.run([programs / "airflow", "db", "migrate"], env=environment, stdout=out, stderr=out, check=True)
             self._process = subprocess.Popen(
-                [programs / "python", "-m", "tests.support.dag_runner", DAGS],
+                [programs / "python", "-m", "tests.support.dag_runner", dags],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,

@@ -42,6 +42,19 @@ def shell(script: str, **arguments: Any) -> Object:
     return train_job("sh", "-c", script, **arguments)
 
 
+def torch_runtime(image: str = IMAGE, kind: str = "TrainingRuntime", name: str = "own") -> Object:
+    """Return a training runtime of one node with the policy of torch."""
+    pod = {"spec": {"containers": [{"name": "node", "image": image, "resources": {"requests": {"cpu": "0.01"}}}]}}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    node = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pod}}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [node]}}},
+    }
+
+
 def create_never_restarting_runtime(client: Client, namespace: str, **job_spec: Any) -> str:
     """Create a runtime like torch-distributed whose pods are not restarted in place.
 

@@ -11,6 +11,12 @@ from typing import Any
 from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.hosts import (
+    convert_container_hosts,
+    refuse_hosts,
+    refuse_name_variable,
+    rename_hosts_of_variable,
+)
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
@@ -74,7 +80,13 @@ def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) 
         draft.fields.mark_refused(
             (*path, "name"), f"the training container is called {draft.shape.roles[role]}: use another name"
         )
-    draft.add_part(path, ("pod", "spec", "containers"), [draft.rename_hosts(container)], patchable=False, role=role)
+    draft.add_part(
+        path,
+        ("pod", "spec", "containers"),
+        [convert_container_hosts(draft, path, container)],
+        patchable=False,
+        role=role,
+    )
     draft.add_finding(
         "sidecar",
         f"The container {container.get('name')} runs beside the training container.",
@@ -109,7 +121,7 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
 
 
 def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
-    if not isinstance(value, _TRAINER[field]) or (isinstance(value, list) and not _are_texts(value)):
+    if not isinstance(value, _TRAINER[field]):
         return
     reason = draft.field_reasons.get(field, "")
     if role != draft.shape.trainer:
@@ -126,11 +138,12 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
     """
     if not _are_mappings(variables):
         return
+    refuse_name_variable(draft, path, variables)
     names = [variable.get("name") for variable in variables]
     kept = []
     for number, variable in enumerate(variables):
         where, name = (*path, number), variable.get("name")
-        if not isinstance(name, str) or not isinstance(variable.get("value", ""), str | None):
+        if not isinstance(name, str):
             continue
         if name in draft.reserved:
             draft.fields.mark_dropped(where, draft.reserved[name])
@@ -142,9 +155,9 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
                 where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read {variable_name}"
             )
         else:
-            kept.append((where, draft.rename_hosts(variable)))
+            kept.append((where, rename_hosts_of_variable(draft, variable)))
             _check_secret(draft, name, variable.get("value"))
-    max_variables = _MAX_VARIABLES - len(draft.environment)
+    max_variables = _MAX_VARIABLES - len(draft.environment) - 1  # one may be that with the TrainJob's name
     if len(kept) <= max_variables and draft.shape.has_uniform_pods:
         for where, _ in kept:
             draft.fields.mark_converted(where, "spec.trainer.env")
@@ -189,7 +202,8 @@ def _convert_runtime_field(
     elif field == "imagePullPolicy" and value == _usual_pull_policy(container.get("image")):
         draft.fields.mark_dropped(path, "it is the default of Kubernetes for this image")
     else:
-        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role)
+        refuse_hosts(draft, path, value)
+        draft.add_part(path, ("container", field), value, patchable=False, role=role)
 
 
 def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
@@ -214,7 +228,3 @@ def _usual_pull_policy(image: Any) -> str:
 
 def _are_mappings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-
-
-def _are_texts(value: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in value)

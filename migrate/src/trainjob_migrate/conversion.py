@@ -51,7 +51,7 @@ class Conversion:
         runtime: the TrainingRuntime to be applied before the TrainJob; None if a stock runtime is enough, or if a field
             is refused.
         findings: facts that the user should know before the job runs.
-        readiness: how much of the job moves unchanged.
+        readiness: how much of the job moves unchanged; for a refused job see `verdict`.
     """
 
     kind: str
@@ -63,6 +63,11 @@ class Conversion:
     runtime: dict[str, Any] | None
     findings: tuple[Finding, ...]
     readiness: Readiness
+
+    @property
+    def verdict(self) -> str:
+        """`refused` if a field is refused, otherwise the class of the job."""
+        return "refused" if self.blockers else self.readiness.value
 
     @property
     def blockers(self) -> tuple[FieldRecord, ...]:
@@ -78,7 +83,7 @@ class Conversion:
             "kind": self.kind,
             "name": self.name,
             "namespace": self.namespace,
-            "readiness": self.readiness.value,
+            "readiness": self.verdict,
             "blockers": [record.to_dict() for record in self.blockers],
             "findings": [finding.to_dict() for finding in self.findings],
             "fields": [record.to_dict() for record in self.fields],
@@ -104,6 +109,7 @@ def convert(
     kind, metadata = validate_job(job)
     recorder = FieldRecorder(job)
     draft = convert_identity(recorder, metadata, dialect)
+    draft.has_host_network = _has_host_network(job)
     if kind in _CONVERTERS:
         _CONVERTERS[kind](draft, job, launch)
     else:
@@ -122,3 +128,10 @@ def convert(
         findings=tuple(draft.findings),
         readiness=classify_readiness(records, needs_runtime=draft.needs_runtime),
     )
+
+
+def _has_host_network(value: Any) -> bool:
+    """Return whether a part of a job sets `hostNetwork`."""
+    if isinstance(value, Mapping):
+        return value.get("hostNetwork") is True or any(map(_has_host_network, value.values()))
+    return isinstance(value, list) and any(map(_has_host_network, value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -112,6 +113,8 @@ class Draft:
         reserved: variables that a job may not set, with the reason for each.
         field_reasons: by field of the container, what was changed in it; for the record of the field.
         rename_hosts: function that replaces the old host names by the new ones in any value.
+        host_pattern: pattern of the old host names; by default it matches nothing.
+        has_host_network: whether pods have the host name of their machine.
     """
 
     fields: FieldRecorder
@@ -129,6 +132,8 @@ class Draft:
     reserved: dict[str, str] = field(default_factory=dict)
     field_reasons: dict[str, str] = field(default_factory=dict)
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
+    host_pattern: re.Pattern[str] = re.compile("(?!)")
+    has_host_network: bool = False
 
     @property
     def can_patch(self) -> bool:

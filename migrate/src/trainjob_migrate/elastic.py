@@ -13,7 +13,6 @@ from typing import Any
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.environment import rendezvous_endpoint
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import NAME_VARIABLE
 
 _ENV = "spec.trainer.env"
 
@@ -40,9 +39,6 @@ def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
         _convert_option(draft, path, policy, field, kind)
     draft.fields.mark_dropped((*path, "metrics"), "a running TrainJob is never scaled")
     given = {name: str(value) for name, value in variables.items() if value is not None}
-    if not host:
-        draft.reserved[NAME_VARIABLE["name"]] = "the TrainJob sets it to its own name"
-        draft.environment.append(NAME_VARIABLE)
     draft.reserved.update(dict.fromkeys(given, "the elasticPolicy takes precedence"))
     draft.environment += [{"name": name, "value": value} for name, value in given.items()]
 

@@ -15,7 +15,7 @@ from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
+from trainjob_migrate.hosts import host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
@@ -33,9 +33,12 @@ _VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
 _VARIABLE_REFERENCE = re.compile(rf"\$[({{]?(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_TORCHRUN = re.compile(rf"\btorchrun(?=\s)|-m\s+(?:{'|'.join(map(re.escape, _MODULES))})(?=\s)")
+# argparse accepts any unambiguous beginning of an option, and torchrun both spellings (PyTorch 2.9).
+_PROCESS_COUNT = re.compile(r"--nproc[a-z_-]*(?:=|\s+)['\"]?([^\s'\"]+)")
 _PYTHON = re.compile(r"python(?:[23](?:\.\d+)?)?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash")
-_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # commands that the Training Operator's SDK runs before torchrun
 # Options of the interpreter that the script may lack when torch.distributed.run starts it.
 _IGNORED_OPTIONS = ("-u", "-B")
@@ -95,6 +98,17 @@ class Program:
         return any(_EXPANDED_BY_KUBERNETES.search(word) for word in self.words)
 
     @property
+    def has_process_count(self) -> bool:
+        """Return whether each torchrun of the command gets the number of processes per node.
+
+        `auto`, `gpu` and `cpu` are no numbers.
+        """
+        line = " ".join(self.words)
+        starts = len(_TORCHRUN.findall(line))
+        counts = [value for value in _PROCESS_COUNT.findall(line) if value not in ("auto", "gpu", "cpu")]
+        return bool(counts) and len(counts) >= starts
+
+    @property
     def is_torchrun(self) -> bool:
         """Return whether torchrun starts all Python programs of the command.
 
@@ -128,7 +142,6 @@ def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
         world_size: number of nodes, times the processes per node if the job sets their number.
     """
     return [
-        NAME_VARIABLE,
         {"name": "MASTER_ADDR", "value": host_reference(0)},
         {"name": "MASTER_PORT", "value": PORT},
         {"name": "WORLD_SIZE", "value": str(world_size)},

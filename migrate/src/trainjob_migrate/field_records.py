@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from trainjob.spec.redaction import excerpt, redact
+from trainjob_migrate.templates import describe_placeholder
 
 Path = tuple[str | int, ...]
 """Keys and indexes from the document's root."""
@@ -103,6 +104,10 @@ class FieldRecorder:
         if path not in self._leaves_below:
             self._results[path] = entry
 
+    def mark_unchecked(self, path: Path, cause: Path) -> None:
+        """Record a path that is not checked, because another field must be changed first."""
+        self.mark_dropped(path, f"not checked, because {format_path(cause)} is refused")
+
     def to_records(self) -> tuple[FieldRecord, ...]:
         """Return the records of all leaves, in the document's order.
 
@@ -111,11 +116,11 @@ class FieldRecorder:
         copy = redact(self._source)
         for leaf in self._order:
             if leaf not in self._recorded:
-                is_empty = get_value(self._source, leaf) in EMPTY_VALUES
-                result, reason = (
-                    (FieldResult.DROPPED, "the field is empty") if is_empty else (FieldResult.REFUSED, _UNKNOWN_FIELD)
-                )
-                self._record(leaf, _Result(result, "", reason))
+                value = get_value(self._source, leaf)
+                if value in EMPTY_VALUES:
+                    self.mark_dropped(leaf, "the field is empty")
+                else:
+                    self.mark_refused(leaf, f"{_UNKNOWN_FIELD}{describe_placeholder(value)}")
         paths = sorted(self._results, key=self._position)
         return tuple(self._to_record(path, excerpt(copy, path)) for path in paths)
 

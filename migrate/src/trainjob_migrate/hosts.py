@@ -1,56 +1,117 @@
-"""Host names of a v1 job's pods, and the TrainJob's host names that replace them."""
+"""Host names of a v1 job's pods, and the TrainJob's host names that replace them.
+
+The name of the TrainJob is not known here: operators and `trainjob run` create the TrainJob of a file under a name of
+their own. So a host name refers to the variable `JOBSET_NAME`. Kubernetes replaces `$(JOBSET_NAME)` in a container's
+command, args and env, and nowhere else (Kubernetes 1.36 core/v1).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainjob_migrate.draft import Draft
+from trainjob_migrate.field_records import Path
+from trainjob_migrate.ordinals import replace_ordinals
 
 _NAME = "JOBSET_NAME"
+_REFERENCE = f"$({_NAME})"
 NAME_VARIABLE: dict[str, Any] = {
     "name": _NAME,
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}},
 }
-"""Variable with the TrainJob's name, which its JobSet has, too; `host_reference` needs it in an earlier entry."""
-
-
-def host_name(name: str, rank: int) -> str:
-    """Return the host name of a TrainJob's node.
-
-    JobSet names the host within the pods' subdomain, which has the name of the job.
-    """
-    return f"{name}-node-0-{rank}.{name}"
+"""Variable with the TrainJob's name, which its JobSet has, too."""
+EXPANDED_FIELDS = ("command", "args", "env")
+"""Fields of a container in which Kubernetes expands variables."""
+_NO_EXPANSION = (
+    "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
+    "args and env: put the host into a variable of env, and let a shell read that variable here"
+)
 
 
 def host_reference(rank: int) -> str:
-    """Return the host name of a node as a variable's value that fits any name of the TrainJob.
+    """Return the host name of a node, for a container with the variable `JOBSET_NAME`.
 
-    Operators and `trainjob run` create the TrainJob of a file under another name. Kubernetes replaces `$(JOBSET_NAME)`.
+    JobSet names the host within the pods' subdomain, which has the name of the job.
     """
-    return host_name(f"$({_NAME})", rank)
+    return f"{_REFERENCE}-node-0-{rank}.{_REFERENCE}"
 
 
-def create_host_renamer(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], Any]:
-    """Return a function that replaces host names of the v1 job by the TrainJob's in any value.
+def add_name_variable(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container or `spec.trainer` with the variable `JOBSET_NAME` if it needs it.
+
+    It is the first variable, because Kubernetes expands only references to earlier ones.
+    """
+    env = container.get("env") or []
+    texts = (text for field in EXPANDED_FIELDS for text in _iterate_texts(container.get(field)))
+    if not isinstance(env, list) or not any(_REFERENCE in text for text in texts):
+        return dict(container)
+    return {**container, "env": [NAME_VARIABLE, *env]}
+
+
+def refuse_name_variable(draft: Draft, path: Path, env: Any) -> None:
+    """Refuse a variable of the job that has the name of `JOBSET_NAME`."""
+    for number, variable in enumerate(env if isinstance(env, list) else []):
+        if isinstance(variable, Mapping) and variable.get("name") == _NAME:
+            draft.fields.mark_refused((*path, number), "the TrainJob sets it to its own name: use another name")
+
+
+def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container with the TrainJob's host names.
+
+    Host names in fields in which Kubernetes expands no variables are refused.
+    """
+    refuse_name_variable(draft, (*path, "env"), container.get("env"))
+    renamed = {}
+    for field, value in container.items():
+        if field == "env" and isinstance(value, list):
+            renamed[field] = [rename_hosts_of_variable(draft, one) for one in value]
+        elif field in EXPANDED_FIELDS:
+            renamed[field] = draft.rename_hosts(value)
+        else:
+            refuse_hosts(draft, (*path, field), value)
+            renamed[field] = value
+    return add_name_variable(renamed)
+
+
+def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
+    """Return a variable with the TrainJob's host names in its value.
+
+    A Secret that is called like a host keeps its name.
+    """
+    if not isinstance(variable, Mapping) or "value" not in variable:
+        return variable
+    return {**variable, "value": draft.rename_hosts(variable["value"])}
+
+
+def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
+    """Refuse a field that contains host names, and in which Kubernetes expands no variables."""
+    if any(draft.host_pattern.search(text) for text in _iterate_texts(value)):
+        draft.fields.mark_refused(path, _NO_EXPANSION)
+
+
+def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
+    """Set the functions of a draft that find and replace host names and ordinals of v1.
+
+    The draft gets a finding for each host name that is replaced.
 
     Args:
-        draft: the draft; it gets a finding for each replaced host name.
+        draft: the draft.
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
     """
     kinds = "|".join(first_ranks)
-    # The hosts of an MPIJob also have the job's name as their subdomain.
-    subdomain = rf"(?:\.{re.escape(draft.source_name)}(?![\w-]))?"
+    # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
+    subdomain = rf"(?:\.{re.escape(draft.source_name)}(?:-worker)?(?![\w-]))?"
     old = re.compile(rf"(?<![\w.-]){re.escape(draft.source_name)}-({kinds})-(\d+)(?![\w-]){subdomain}")
 
     def replace_host(found: re.Match[str]) -> str:
-        new = host_name(draft.name, first_ranks[found[1]] + int(found[2]))
+        new = host_reference(first_ranks[found[1]] + int(found[2]))
         draft.add_finding(
             "hosts",
             f"The job refers to the host {found[0]}.",
             "This host is a Service of the old operator for one pod. A TrainJob has no Service with this name.",
-            f"It is replaced by {new}.",
+            f"It is replaced by {new}. Kubernetes inserts the TrainJob's name.",
         )
         return new
 
@@ -59,6 +120,18 @@ def create_host_renamer(draft: Draft, first_ranks: Mapping[str, int]) -> Callabl
             return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [rename_hosts(inner) for inner in value]
-        return old.sub(replace_host, value) if isinstance(value, str) else value
+        return replace_ordinals(draft, old.sub(replace_host, value), first_ranks) if isinstance(value, str) else value
 
-    return rename_hosts
+    draft.rename_hosts = rename_hosts
+    draft.host_pattern = old
+
+
+def _iterate_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _iterate_texts(inner)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for inner in value:
+            yield from _iterate_texts(inner)
+    elif isinstance(value, str):
+        yield value

@@ -19,6 +19,7 @@ OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
+_GROUP = "kubeflow.org/"
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
 # -launcher-0-0-abcde or -node-0-99999-abcde.
@@ -40,6 +41,23 @@ _DROPPED = {
     "finalizers": "the controller that set it waits for the end of the old job",
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def is_v1_job(document: Any) -> bool:
+    """Return whether an object is a job of the Training Operator or of the MPI Operator.
+
+    Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
+    (Notebook, Profile). A TrainJob has another group.
+    """
+    if not isinstance(document, Mapping):
+        return False
+    version, kind = document.get("apiVersion"), document.get("kind")
+    return isinstance(version, str) and version.startswith(_GROUP) and isinstance(kind, str) and kind.endswith("Job")
+
+
+def is_job_name(name: str) -> bool:
+    """Return whether a name contains only what the name of a TrainJob may contain."""
+    return bool(_NAME.fullmatch(name))
 
 
 def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
@@ -108,9 +126,18 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
         rule = "lower case letters, digits and -, and starts with a letter"
         draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later)")
         return
-    fixed = "" if key == "name" else "used as a fixed name, because the pods find each other by it; "
+    fixed = "" if key == "name" else "used as a fixed name; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"
     draft.fields.mark_converted(path, "metadata.name", f"{fixed}{long}".removesuffix("; "))
+    if key == "generateName":
+        draft.add_finding(
+            "name",
+            f"The job has generateName {draft.source_name}, so that each creation gives it a new name.",
+            "kubectl apply refuses generateName, and a generated TrainingRuntime must have the name that the TrainJob "
+            "refers to.",
+            f"The TrainJob has the fixed name {draft.name}. `trainjob run`, operators and components give each run a "
+            "name of its own; for kubectl create, change the name in the file.",
+        )
     draft.fields.mark_dropped(("metadata", "generateName"), "metadata.name is set")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, RANK, Launch
-from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
+from trainjob_migrate.hosts import host_reference
 from trainjob_migrate.uniform_jobs import UniformJobKind, convert_uniform_job
 
 
@@ -25,7 +25,6 @@ def _variables(nodes: int) -> list[dict[str, Any]]:
     Source: training-operator 1.9 pkg/controller.v1/jax/envvar.go.
     """
     return [
-        NAME_VARIABLE,
         {"name": "COORDINATOR_PORT", "value": PORT},
         {"name": "COORDINATOR_ADDRESS", "value": host_reference(0)},
         {"name": "NUM_PROCESSES", "value": str(nodes)},

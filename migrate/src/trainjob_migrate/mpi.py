@@ -20,7 +20,7 @@ from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import create_host_renamer
+from trainjob_migrate.hosts import set_host_functions
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
 from trainjob_migrate.run_policy import convert_run_policy
@@ -29,8 +29,6 @@ _SPECS: Path = ("spec", "mpiReplicaSpecs")
 _POLICY: Path = ("spec", "runPolicy")
 _SSHD = ["/usr/sbin/sshd", "-De"]
 _IDLE = ("sleep", "tail")
-# Files that the old operators mount and the Trainer does not.
-_OLD_FILES = ("/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube")
 # Trainer 2.3 pkg/constants/constants.go, MPIReservedEnvNames.
 _RESERVED = (
     "OMPI_MCA_orte_default_hostfile",
@@ -49,11 +47,12 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     if launcher is None or worker is None or not worker.spec.get("replicas"):
         reason = "the job must have a Launcher and a Worker: the Trainer always creates a node beside the launcher"
         draft.fields.mark_refused(_SPECS, reason)
+        draft.fields.mark_unchecked(("spec",), _SPECS)
         return
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
     also_trains = spec.get("runLauncherAsWorker") is True and not by_kubectl
     draft.shape = _shape(spec, launcher_trains=also_trains)
-    draft.rename_hosts = create_host_renamer(draft, {"worker": 0})
+    set_host_functions(draft, {"worker": 0})
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
@@ -153,13 +152,7 @@ def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, An
 
 def _launcher(draft: Draft, launcher: Replicas, main: str, *, launcher_trains: bool, uses_kubectl: bool) -> None:
     path = (*launcher.path, "template")
-    place, container = find_container(launcher.template, main)
-    where = (*path, "spec", "containers", place)
-    for field in ("command", "args"):
-        named = [file for file in _OLD_FILES if file in str(container.get(field))]
-        if named:
-            reason = f"it refers to {named[0]}, which the Trainer does not mount; remove it, and set -np"
-            draft.fields.mark_refused((*where, field), reason)
+    _, container = find_container(launcher.template, main)
     draft.reserved = dict.fromkeys(_RESERVED, "reserved: the Trainer sets it")
     variables = [] if uses_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
     if not launcher_trains and "gpu" not in str(container.get("resources")):

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob_migrate.container import convert_containers
+from trainjob_migrate.container_names import rename_annotation, rename_field_references
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
+from trainjob_migrate.v1_behavior import check_v1_behavior
+from trainjob_migrate.value_checks import check_values
 
 _PATCHABLE_FIELDS: Mapping[str, type] = {
     "nodeSelector": dict,
@@ -60,7 +64,7 @@ _DROPPED = {
 }
 _OLD_LABEL_ADVICE = (
     f"selects pods by a label {OPERATOR_LABEL_PREFIX}… that only the Training Operator sets; "
-    "use jobset.sigs.k8s.io/jobset-name: NAME instead, which JobSet sets"
+    "use a label of your own instead, and set it in template.metadata.labels"
 )
 
 
@@ -74,18 +78,21 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
         main: name of the training container.
         role: the replicated job that gets the template; `spec.trainer` applies only to the role `draft.shape.trainer`.
     """
-    _metadata(draft, path, template.get("metadata"), role)
+    _metadata(draft, path, template.get("metadata"), main, role)
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
     where = (*path, "spec")
+    check_values(draft, path, template)
+    check_v1_behavior(draft, path, template, main=main, role=role)
+    spec = rename_field_references(draft, spec, main, role)
     for field, value in spec.items():
         if field != "containers":
             _pod_field(draft, (*where, field), field, value, role)
     convert_containers(draft, (*where, "containers"), spec.get("containers"), main=main, role=role)
 
 
-def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
+def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> None:
     if not isinstance(metadata, Mapping):
         return
     for field, values in metadata.items():
@@ -94,13 +101,17 @@ def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
             draft.fields.mark_dropped(where, "the Job sets the names and owners of its pods")
         elif isinstance(values, Mapping):
             for key, value in values.items():
-                _label(draft, (*where, key), field, key, value, role)
+                new = (key, value)
+                if field == "annotations" and isinstance(value, str):
+                    new = rename_annotation(draft, key, value, main, role)
+                _label(draft, (*where, key), field, *new, role)
 
 
 def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str) -> None:
     if key.startswith(OPERATOR_LABEL_PREFIX):
         draft.fields.mark_dropped(path, "a label of the Training Operator; JobSet sets its own labels")
     elif isinstance(value, str):
+        refuse_hosts(draft, path, value)
         draft.add_part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
 
 
@@ -119,7 +130,23 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return
         patchable = field in _PATCHABLE_FIELDS and draft.can_patch
-        draft.add_part(path, ("pod", "spec", field), draft.rename_hosts(value), patchable=patchable, role=role)
+        is_init = field == "initContainers"
+        if not is_init:
+            refuse_hosts(draft, path, value)
+        converted = _convert_init_containers(draft, path, value, role) if is_init else value
+        draft.add_part(path, ("pod", "spec", field), converted, patchable=patchable, role=role)
+
+
+def _convert_init_containers(draft: Draft, path: Path, containers: Any, role: str) -> list[Any]:
+    converted = []
+    for number, container in enumerate(containers):
+        if not isinstance(container, Mapping):
+            continue
+        if container.get("name") == draft.shape.roles[role]:
+            reason = f"the training container is called {draft.shape.roles[role]}: use another name"
+            draft.fields.mark_refused((*path, number, "name"), reason)
+        converted.append(convert_container_hosts(draft, (*path, number), container))
+    return converted
 
 
 def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:

@@ -23,7 +23,7 @@ from trainjob_migrate.environment import (
     build_operator_variables,
 )
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import NAME_VARIABLE, create_host_renamer
+from trainjob_migrate.hosts import set_host_functions
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
@@ -47,10 +47,11 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     kept = worker or master
     if kept is None:
         draft.fields.mark_refused(_SPECS, "the job must have a Master or Workers")
+        draft.fields.mark_unchecked(("spec",), _SPECS)
         return
     for field in _FORMER_FIELDS:
         draft.fields.mark_dropped(("spec", field), "the Training Operator reads it only in runPolicy")
-    draft.rename_hosts = create_host_renamer(draft, {"master": 0, "worker": 1 if master else 0})
+    set_host_functions(draft, {"master": 0, "worker": 1 if master else 0})
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
     _, container = find_container(kept.template, _CONTAINER)
@@ -114,7 +115,8 @@ def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, An
 
 
 def _add_processes_finding(draft: Draft, container: Mapping[str, Any]) -> None:
-    if Program(_texts(container.get("command")), _texts(container.get("args"))).is_torchrun:
+    program = Program(_texts(container.get("command")), _texts(container.get("args")))
+    if program.is_torchrun and not program.has_process_count:
         draft.add_finding(
             "processes",
             "torchrun chooses the number of processes, and the job requests no GPUs.",
@@ -165,8 +167,7 @@ def _convert_environment(
         draft.add_finding("environment", what, why, f"torchrun starts it, one process per node: {command}")
         return
     world = nodes * processes
-    draft.reserved[NAME_VARIABLE["name"]] = "the TrainJob sets it to its own name"
-    draft.environment += [one for one in build_operator_variables(world) if one not in draft.environment]
+    draft.environment += build_operator_variables(world)
     obstacle_note = f" It is not started by torchrun: {obstacle}." if launch is Launch.TORCHRUN else ""
     done = f"They are set in spec.trainer.env: WORLD_SIZE is {world}, RANK is the index of the pod.{obstacle_note}"
     draft.add_finding("environment", what, why, done)

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path
+from trainjob_migrate.templates import describe_placeholder
 
 # Fields whose difference has no effect: the Worker's values are used.
 _IGNORED_FIELDS = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
@@ -55,9 +56,12 @@ def find_replicas(specs: Any, path: Path, role: str) -> Replicas | None:
 def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = None) -> int:
     """Record the number of replicas and return it; a kind may require an exact number."""
     path, count = (*replicas.path, "replicas"), replicas.spec.get("replicas")
-    if exactly is not None and replicas.count != exactly:
+    if count is not None and not _is_count(count):
+        rule = f"it must be a whole number, {'at least 1' if exactly is None else f'namely {exactly}'}"
+        draft.fields.mark_refused(path, f"{rule}{describe_placeholder(count)}")
+    elif exactly is not None and replicas.count != exactly:
         draft.fields.mark_refused(path, f"it must be {exactly}")
-    elif _is_count(count):
+    elif count is not None:
         draft.fields.mark_converted(path, "spec.trainer.numNodes", "the sum of all replicas")
     return replicas.count
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
+from trainjob_migrate.embedded_jobs import EmbeddedJob, Owner, replace_jobs
 from trainjob_migrate.field_records import FieldRecord
 from trainjob_migrate.sources import ReadError, Sources
 
@@ -23,10 +24,12 @@ class ConvertedJob:
     Attributes:
         origin: where the job was found.
         conversion: the result of its conversion.
+        embedded: the place of the job inside another object; None if the job is an object of its own.
     """
 
     origin: str
     conversion: Conversion
+    embedded: EmbeddedJob | None = None
 
     def __str__(self) -> str:
         return f"{self.conversion.kind} {'/'.join(filter(None, (self.conversion.namespace, self.conversion.name)))}"
@@ -55,6 +58,27 @@ class MigrationReport:
     def is_complete(self) -> bool:
         """Return whether all given documents were read and all jobs have a TrainJob."""
         return not self.refused and not self.read_errors
+
+    def convert_owners(self) -> list[tuple[Owner, list[dict[str, Any]]]]:
+        """Return the objects that contain jobs, with the documents that replace them.
+
+        The documents are the generated runtimes, and the object with TrainJobs. An object of which a job is refused is
+        left out.
+        """
+        groups: dict[int, list[ConvertedJob]] = {}
+        for job in self.jobs:
+            if job.embedded:
+                groups.setdefault(id(job.embedded.owner), []).append(job)
+        converted = []
+        for jobs in groups.values():
+            pairs = [
+                (job.embedded, job.conversion.train_job) for job in jobs if job.embedded and job.conversion.train_job
+            ]
+            if len(pairs) == len(jobs):
+                owner = pairs[0][0].owner
+                runtimes = [job.conversion.runtime for job in jobs if job.conversion.runtime]
+                converted.append((owner, [*runtimes, replace_jobs(owner, pairs)]))
+        return converted
 
     def count_by_readiness(self) -> dict[Readiness, int]:
         """Return the number of jobs by class; refused jobs are not counted."""
@@ -102,7 +126,11 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
     jobs, read_errors = [], list(sources.read_errors)
     for found in sources.jobs:
         try:
-            jobs.append(ConvertedJob(found.origin, convert(found.job, dialect=dialect, launch=launch)))
+            conversion = convert(found.job, dialect=dialect, launch=launch)
+            if found.embedded:
+                findings = (found.embedded.to_finding(), *conversion.findings)
+                conversion = replace(conversion, findings=findings)
+            jobs.append(ConvertedJob(found.origin, conversion, found.embedded))
         except InvalidSpec as error:
             read_errors.append(ReadError(found.origin, error.message))
     return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
@@ -153,8 +181,7 @@ def _summary(report: MigrationReport) -> Iterator[str]:
 
 def _job(job: ConvertedJob) -> Iterator[str]:
     conversion = job.conversion
-    verdict = "refused" if conversion.blockers else conversion.readiness.value
-    yield from (f"## {_escape(str(job))}: {verdict}", "", f"From {_escape(job.origin)}.", "")
+    yield from (f"## {_escape(str(job))}: {conversion.verdict}", "", f"From {_escape(job.origin)}.", "")
     for finding in conversion.findings:
         yield f"* {_finding(finding)}"
     if conversion.findings:

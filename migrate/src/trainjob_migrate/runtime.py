@@ -7,6 +7,7 @@ from typing import Any
 
 from trainjob.spec.manifest import API_VERSION
 from trainjob_migrate.draft import Draft, Part
+from trainjob_migrate.hosts import add_name_variable
 
 _MANAGER = "trainjob.dev/migrate"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -29,7 +30,7 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
         else:
             draft.fields.mark_converted(part.path, f"spec.runtimePatches {_target(part)}", part.reason)
     if not draft.needs_runtime:
-        return draft.build_trainjob(None, _patches(draft)), None
+        return _build_trainjob(draft, None, _patches(draft)), None
     draft.add_finding(
         "runtime",
         f"The job needs a TrainingRuntime of its own, {draft.name}.",
@@ -39,7 +40,13 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
         "Apply the TrainingRuntime before the TrainJob. Similar jobs can share a runtime. Deleting the TrainJob does "
         "not delete it.",
     )
-    return draft.build_trainjob(draft.name, {}), _runtime(draft)
+    return _build_trainjob(draft, draft.name, {}), _runtime(draft)
+
+
+def _build_trainjob(draft: Draft, runtime_name: str | None, patches: Mapping[str, Any]) -> _Object:
+    job = draft.build_trainjob(runtime_name, patches)
+    job["spec"]["trainer"] = add_name_variable(job["spec"]["trainer"])
+    return job
 
 
 def _remove_overridden_parts(draft: Draft) -> list[Part]:
@@ -123,7 +130,7 @@ def _pod(tree: Mapping[str, Any], container: str) -> _Object:
     """Return the pod template with the training container first."""
     pod: _Object = {**tree.get("pod", {})}
     if "container" in tree or "containers" in pod.get("spec", {}):
-        first = {"name": container, **tree.get("container", {})}
+        first = add_name_variable({"name": container, **tree.get("container", {})})
         pod["spec"] = {**pod.get("spec", {}), "containers": [first, *pod.get("spec", {}).get("containers", [])]}
     return pod
 

@@ -1,6 +1,6 @@
 """Reading of Training Operator v1 jobs from texts with several documents and Lists.
 
-Objects of other kinds are counted.
+Jobs inside objects of other kinds are found, too; other objects are counted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
+from trainjob_migrate.identity import is_v1_job
 
 __all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
-
-_GROUP = "kubeflow.org/"
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,12 @@ class FoundJob:
     Attributes:
         origin: where the job was found: a file and the line of its document, or a cluster.
         job: the object as written.
+        embedded: the place of the job inside another object; None if the job is an object of its own.
     """
 
     origin: str
     job: Mapping[str, Any]
+    embedded: EmbeddedJob | None = None
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,6 @@ class Sources:
         self.skipped += more.skipped
 
 
-def is_v1_job(document: Any) -> bool:
-    """Return whether an object is a job of the Training Operator or of the MPI Operator.
-
-    Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
-    (Notebook, Profile). A TrainJob has another group.
-    """
-    if not isinstance(document, Mapping):
-        return False
-    version, kind = document.get("apiVersion"), document.get("kind")
-    return isinstance(version, str) and version.startswith(_GROUP) and isinstance(kind, str) and kind.endswith("Job")
-
-
 def read_jobs(text: str, origin: str) -> Sources:
     """Read the jobs of a text in YAML or JSON.
 
@@ -99,8 +89,17 @@ def read_jobs(text: str, origin: str) -> Sources:
             if is_v1_job(thing):
                 sources.jobs.append(FoundJob(inner, thing))
             elif thing is not None:
-                sources.skipped[_kind(thing)] += 1
+                _add_embedded_jobs(sources, inner, thing)
     return sources
+
+
+def _add_embedded_jobs(sources: Sources, where: str, thing: Any) -> None:
+    """Add the jobs inside an object of another kind; an object without jobs is counted."""
+    found = find_embedded_jobs(thing)
+    sources.jobs += [FoundJob(f"{where} {one.place}", one.to_named_job(), one) for one in found.jobs]
+    sources.read_errors += [ReadError(f"{where} {place}", reason) for place, reason in found.unreadable.items()]
+    if not found.jobs and not found.unreadable:
+        sources.skipped[_kind(thing)] += 1
 
 
 def _content(document: str, line: int) -> Any:

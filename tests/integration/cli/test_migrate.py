@@ -86,6 +86,22 @@ def test_a_cluster_accepts_the_converted_objects(trainjob, cluster, namespace):
             cluster.delete_trainjob(document["metadata"]["name"], namespace, None)
 
 
+def test_jobs_in_other_objects_are_converted_in_their_place(trainjob, tmp_path):
+    content = yaml.safe_dump(v1_job("inner"))
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"job.yaml": content}}
+    given = yaml.safe_dump_all([config_map, v1_job("one")])
+    done = trainjob("migrate", "convert", "-", input=given)
+    assert done.returncode == 0
+    job, converted = yaml.safe_load_all(done.stdout)
+    assert (job["kind"], converted["kind"]) == ("TrainJob", "ConfigMap")
+    assert yaml.safe_load(converted["data"]["job.yaml"])["kind"] == "TrainJob"
+    assert "The job is a part of ConfigMap c" in done.stderr
+    trainjob("migrate", "convert", "-", "--to", tmp_path / "new", input=given)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["configmap.c.yaml", "one.yaml"]
+    report = json.loads(trainjob("migrate", "report", "-", "--json", input=given).stdout)
+    assert [job["origin"] for job in report["jobs"]] == ['-:1 data["job.yaml"] document 1', "-:13"]
+
+
 def test_existing_files_are_replaced_only_with_overwrite(trainjob, repository, tmp_path):
     to = tmp_path / "new"
     assert trainjob("migrate", "convert", repository, "--to", to).returncode == 2

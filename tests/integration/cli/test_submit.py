@@ -178,7 +178,7 @@ def test_documents_of_one_kind_need_different_names(submit, tmp_path):
     twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
     assert (twice.returncode, "'tune' is not allowed; several documents have this name" in twice.stderr) == (2, True)
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
-    assert (named.returncode, "has 2 documents" in named.stderr) == (2, True)
+    assert (named.returncode, "has 2 requests" in named.stderr) == (2, True)
     assert submit(work.file, "--name", "mine").stdout.startswith("mine-")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.code_blocks import ALL_BLOCKS, ROOT
 from trainjob import FineTune, LoraConfig, TorchTuneConfig, TrainJobManifest
 from trainjob.errors import InvalidSpec
-from trainjob.manifest.request_parser import STEP_CLASSES, parse_requests
+from trainjob.manifest.request_parser import STEP_CLASSES, parse_documents
 from trainjob.spec.yaml_documents import split_documents
 
 STEP = """
@@ -38,12 +38,12 @@ spec: {runtimeRef: {name: torch-distributed}}
 
 def parse_problems(text):
     with pytest.raises(InvalidSpec) as caught:
-        parse_requests(text, "file.yaml")
+        parse_documents(text, "file.yaml")
     return [f"{problem.field} | {problem.value} | {problem.allowed}" for problem in caught.value.problems]
 
 
 def test_a_step_has_a_class_and_the_fields_of_the_python_class():
-    [found] = parse_requests(STEP, "file.yaml")
+    [found] = parse_documents(STEP, "file.yaml").requests
     assert found == FineTune(
         model="llama3.2-1b",
         workspace="tickets",
@@ -55,23 +55,40 @@ def test_a_step_has_a_class_and_the_fields_of_the_python_class():
 
 
 def test_one_file_may_have_both_kinds_and_a_name_applies_to_a_single_request():
-    first, second = parse_requests(f"---{MANIFEST}---\n---{STEP}", "file.yaml")
+    first, second = parse_documents(f"---{MANIFEST}---\n---{STEP}", "file.yaml").requests
     assert isinstance(first, TrainJobManifest)
     assert isinstance(second, FineTune)
-    assert [parse_requests(text, "file.yaml", name="mine")[0].name for text in (STEP, MANIFEST)] == ["mine", "mine"]
+    assert [parse_documents(text, "file.yaml", name="mine").requests[0].name for text in (STEP, MANIFEST)] == [
+        "mine",
+        "mine",
+    ]
     document = {"step": "TrainJobManifest", "max_restarts": 3, "manifest": yaml.safe_load(MANIFEST)}
-    [request] = parse_requests(yaml.safe_dump(document), "file.yaml", name="mine")
+    [request] = parse_documents(yaml.safe_dump(document), "file.yaml", name="mine").requests
     assert (request.name, request.max_restarts) == ("mine", 3)
+
+
+RUNTIME = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: own}
+spec: {template: {}}
+"""
+
+
+def test_training_runtimes_are_no_requests_and_a_name_does_not_apply_to_them():
+    found = parse_documents(f"{RUNTIME}---{MANIFEST}", "file.yaml", name="mine")
+    assert [runtime["metadata"]["name"] for runtime in found.runtimes] == ["own"]
+    assert [request.name for request in found.requests] == ["mine"]
 
 
 def test_the_example_file_in_the_docs_is_valid():
     page = "docs/reference/command.md"
     [example] = [block.text for block in ALL_BLOCKS if (block.page, block.title) == (page, "tickets.yaml")]
-    steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
+    steps = [type(request).__name__ for request in parse_documents(example, "tickets.yaml").requests]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
     documented = re.search(r"^error: (tickets\.yaml.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
     with pytest.raises(InvalidSpec) as caught:
-        parse_requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
+        parse_documents(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
     assert documented
     assert str(caught.value) == documented[1]
 
@@ -86,6 +103,11 @@ def test_the_example_file_in_the_docs_is_valid():
         ("step: TrainJob\ndeadline: soon", "file.yaml: deadline | 'soon' | write a whole number and s, m, h or d"),
         ("step: TrainJob\n1: 2", "file.yaml: 1 | 2 | there is no such field"),
         ("kind: TrainJob\non: 3", "file.yaml: true | 3 | "),
+        (RUNTIME, "file.yaml | training runtimes alone | write a TrainJob as for kubectl"),
+        (RUNTIME.replace("name: own", "uid: u"), "file.yaml: metadata.name | None | a training runtime must have a "),
+        (RUNTIME.replace("{name: own}", "{name: own, uid: u}"), "file.yaml: metadata.uid | 'u' | a new training "),
+        (RUNTIME.replace("{template: {}}", "3"), "file.yaml: spec | 3 | it must be a mapping"),
+        ("kind: TrainingRuntime", "file.yaml: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
         ("kind: Pod", "file.yaml: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
         ("step: TrainJob\nkept: 2026-11-22", "file.yaml | 'a dict' | it must consist of JSON values"),
         (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),
@@ -112,7 +134,7 @@ VALUES = st.recursive(
 @given(st.text() | VALUES.map(yaml.safe_dump))
 def test_any_text_is_parsed_or_refused_with_invalid_spec(text):
     try:
-        assert parse_requests(text, "file.yaml")
+        assert parse_documents(text, "file.yaml").requests
     except InvalidSpec as error:
         assert all(problem.field.startswith("file.yaml") for problem in error.problems)
 

@@ -65,7 +65,7 @@ def test_our_labels_win_over_those_in_the_file():
         ("spec: [", ["manifest", "YAML or JSON", "line 1"]),
         ("just text", ["manifest", "just text", "a mapping"]),
         ("", ["manifest", "None", "a mapping"]),
-        ("a: 1\n---\nb: 2", ["manifest", "YAML or JSON"]),
+        ("a: 1\n---\nb: 2", ["manifest", "a text of 2 documents"]),
         ({"kind": "TrainJob", "spec": {}}, ["manifest.apiVersion", "trainer.kubeflow.org/v1alpha1"]),
         ({**API, "kind": "PyTorchJob", "spec": {}}, ["manifest.kind", "PyTorchJob", "TrainJob"]),
         ({**API}, ["manifest.spec.runtimeRef.name", "torch-distributed"]),
@@ -80,6 +80,7 @@ def test_our_labels_win_over_those_in_the_file():
         ({**WRITTEN, "metadata": {"labels": ["a"]}}, ["manifest.metadata.labels", "a mapping"]),
         ({**API, "spec": {"runtimeRef": {"name": "r"}, "trainer": "me"}}, ["manifest.spec.trainer", "'me'"]),
         (TEXT + "metadata: {labels: {day: 2026-01-01}}", ["manifest", "JSON"]),
+        ("kind: TrainingRuntime\n---\n" + TEXT, ["manifest: 'a text of 2 documents'", "`kubectl apply -f FILE -l "]),
     ],
 )
 def test_a_manifest_that_is_not_a_trainjob_is_refused(manifest, words):

@@ -51,9 +51,11 @@ def _field_jobs() -> Iterator[tuple[str, str, Job]]:
     for field, value in ELASTIC.items():
         yield f"`elasticPolicy.{field}`", f"spec.elasticPolicy.{field}", with_spec(plain, elasticPolicy={field: value})
     mounts = CONTAINER["volumeMounts"]
-    yield "two `volumeMounts` of one volume", f"{_CONTAINER}.volumeMounts", pytorch_job(volumeMounts=mounts)
+    volumes = {"volumes": POD["volumes"]}
+    two_mounts = pytorch_job(pod=volumes, volumeMounts=mounts)
+    yield "two `volumeMounts` of one volume", f"{_CONTAINER}.volumeMounts", two_mounts
     for field, value in {**CONTAINER, "volumeMounts": mounts[:1]}.items():
-        yield f"`{field}`", f"{_CONTAINER}.{field}", pytorch_job(**{field: value})
+        yield f"`{field}`", f"{_CONTAINER}.{field}", pytorch_job(pod=volumes, **{field: value})
     yield "further containers", f"{_POD}.containers[0]", _job_with_sidecar()
     for field, value in POD.items():
         if field != "restartPolicy":

@@ -169,15 +169,18 @@ def test_old_hosts_become_new_ones():
     found = convert(pytorch_job(command=command, env=env))
     assert found.train_job["spec"]["trainer"]["command"] == [
         "torchrun",
-        "--rdzv_endpoint=mnist-node-0-0.mnist:23456",
+        "--rdzv_endpoint=$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME):23456",
         "train.py",
         "my-mnist-master-0",
         "mnist-worker-01x",
     ]
-    assert variables(found)["PEER"] == {"value": "http://mnist-node-0-2.mnist.team.svc:80"}
+    assert variables(found)["PEER"] == {"value": "http://$(JOBSET_NAME)-node-0-2.$(JOBSET_NAME).team.svc:80"}
+    command = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command"
     assert {one.what for one in found.findings if one.topic == "hosts"} == {
         "The job refers to the host mnist-master-0.",
         "The job refers to the host mnist-worker-1.",
+        f"{command}[3] seems to contain or build a host name of a pod: my-mnist-master-0",
+        f"{command}[4] seems to contain or build a host name of a pod: mnist-worker-01x",
     }
 
 

@@ -146,7 +146,7 @@ def test_a_job_without_workers_is_refused(workers):
 def test_files_of_the_old_operator_are_refused():
     words = ["horovodrun", "--host-discovery-script", "/etc/mpi/discover_hosts.sh", "python", "train.py"]
     [(path, reason)] = blocker_reasons(convert(mpi_job(V1, launcher={"command": words}))).items()
-    assert path.endswith("Launcher.template.spec.containers[0].command")
+    assert path.endswith("Launcher.template.spec.containers[0].command[2]")
     assert "/etc/mpi/discover_hosts.sh" in reason
 
 
@@ -188,7 +188,8 @@ def test_host_names_of_workers_are_replaced():
     line = "ping weather-worker-1.weather.default.svc && mpirun -host weather-worker-0 /weather"
     found = convert(mpi_job(launcher={"command": ["sh", "-c", line]}))
     assert found.train_job["spec"]["trainer"]["command"][2] == (
-        "ping weather-node-0-1.weather.default.svc && mpirun -host weather-node-0-0.weather /weather"
+        "ping $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME).default.svc && "
+        "mpirun -host $(JOBSET_NAME)-node-0-0.$(JOBSET_NAME) /weather"
     )
 
 

@@ -155,8 +155,10 @@ def test_host_names_are_replaced_by_those_of_the_nodes():
         xgboost_job(args=["--tracker=trees-master-0", "--peers=trees-worker-0,trees-worker-1", "my-trees-worker-0"])
     )
     assert found.train_job["spec"]["trainer"]["args"] == [
-        "--tracker=trees-node-0-0.trees",
-        "--peers=trees-node-0-1.trees,trees-node-0-2.trees",
+        "--tracker=$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME)",
+        "--peers=$(JOBSET_NAME)-node-0-1.$(JOBSET_NAME),$(JOBSET_NAME)-node-0-2.$(JOBSET_NAME)",
         "my-trees-worker-0",
     ]
-    assert convert(jax_job(args=["trees-worker-1"])).train_job["spec"]["trainer"]["args"] == ["trees-node-0-1.trees"]
+    assert convert(jax_job(args=["trees-worker-1"])).train_job["spec"]["trainer"]["args"] == [
+        "$(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)"
+    ]

@@ -60,7 +60,8 @@ def test_each_field_of_a_pod(field):
 @pytest.mark.parametrize("field", [field for field in CONTAINER if field not in ON_THE_TRAINER])
 def test_each_field_of_a_container(field):
     value = ONE_MOUNT if field == "volumeMounts" else copy.deepcopy(CONTAINER[field])
-    found = convert(pytorch_job(command=["torchrun", "t.py"], **{field: value}))
+    pod = {"volumes": POD["volumes"]} if field.startswith("volume") else {}
+    found = convert(pytorch_job(command=["torchrun", "t.py"], pod=pod, **{field: value}))
     container = pod_template(found)["spec"]["containers"][0]
     assert container["name"] == "node"
     assert container[field] == (
@@ -178,8 +179,8 @@ REFUSED = {
     "an unknown field": ({"unheard": 1}, {}, "spec.unheard"),
     "an unknown field of a container": ({}, {"unheard": {"a": 1}}, "spec.containers[0].unheard.a"),
     "a value of another kind": ({"hostNetwork": "yes"}, {}, "spec.hostNetwork"),
-    "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[0]"),
-    "a variable that is not a string": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].name"),
+    "a number for a command": ({}, {"command": ["python", 1]}, "spec.containers[0].command[1]"),
+    "a variable that is not a string": ({}, {"env": [{"name": "A", "value": 1}]}, "spec.containers[0].env[0].value"),
     "containers for debugging": ({"ephemeralContainers": [{"name": "d"}]}, {}, "spec.ephemeralContainers"),
     "pods selected by an old label": (
         {"affinity": {"podAffinity": {"x": [{"matchLabels": {"training.kubeflow.org/job-name": "mnist"}}]}}},

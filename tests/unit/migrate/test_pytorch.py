@@ -160,7 +160,7 @@ def test_an_elastic_job_of_fixed_size_has_its_rendezvous_on_rank_0():
     assert find_finding(found, "elastic") is None
     assert found.train_job["spec"]["trainer"]["numProcPerNode"] == 3
     assert variables(found)["PET_RDZV_BACKEND"] == {"value": "c10d"}
-    assert variables(found)["PET_RDZV_ENDPOINT"] == {"value": "mnist-node-0-0.mnist:29500"}
+    assert variables(found)["PET_RDZV_ENDPOINT"] == {"value": "$(JOBSET_NAME)-node-0-0.$(JOBSET_NAME):29500"}
     assert variables(found)["PET_STANDALONE"] == {"value": "1"}
 
 

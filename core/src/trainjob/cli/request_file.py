@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -19,11 +20,13 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.lifecycle import RunKey
 from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
 from trainjob.manifest import spec_hash
-from trainjob.manifest.request_parser import parse_requests
+from trainjob.manifest.request_parser import parse_documents
 from trainjob.spec import Step
 
 FILE = typer.Argument(
-    metavar="FILE", help="YAML or JSON file with TrainJobs or steps; - means standard input.", show_default=False
+    metavar="FILE",
+    help="YAML or JSON file with TrainJobs, their training runtimes, or steps; - means standard input.",
+    show_default=False,
 )
 NAME = typer.Option(help="Prefix of the TrainJob's name, if the file has one document.", show_default=False)
 RUN_ID = typer.Option(
@@ -60,8 +63,21 @@ class UserRequest:
         return prepare_job(self.request, self.key, namespace, default_namespace=default_namespace, renewal=self.renewal)
 
 
-def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
-    """Return the requests of a file.
+@dataclass(frozen=True)
+class FileContent:
+    """The content of a command's file.
+
+    Attributes:
+        requests: the requests with their run keys.
+        runtimes: the training runtimes, which are created before the TrainJobs.
+    """
+
+    requests: list[UserRequest]
+    runtimes: list[dict[str, Any]]
+
+
+def read_file(file: str, name: str, run_id: str) -> FileContent:
+    """Return the requests and training runtimes of a file.
 
     Without a run ID, the user and the content form the run key. Submitting the same content again then adopts a running
     TrainJob, and creates a new one if the TrainJob has ended. With a run ID, only this ID and the task form the key. A
@@ -75,13 +91,13 @@ def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
     Raises:
         InvalidSpec: the file cannot be read, or a request breaks a rule.
     """
-    found = parse_requests(_read_text(file), "standard input" if file == "-" else file, name=name)
-    _check_tasks(file, [_task_name(request) for request in found])
-    return [to_user_request(request, run_id) for request in found]
+    found = parse_documents(_read_text(file), "standard input" if file == "-" else file, name=name)
+    _check_tasks(file, [_task_name(request) for request in found.requests])
+    return FileContent([to_user_request(request, run_id) for request in found.requests], found.runtimes)
 
 
 def to_user_request(request: Step, run_id: str = "") -> UserRequest:
-    """Return a request with the run key of the command's user; see [read_requests][]."""
+    """Return a request with the run key of the command's user; see [read_file][]."""
     return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
 
 

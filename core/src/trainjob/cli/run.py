@@ -9,6 +9,7 @@ import typer
 from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
+from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests, print_manifests
 from trainjob.manifest import Dialect
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
@@ -28,6 +29,7 @@ def run(
     namespace: Annotated[str, request_file.NAMESPACE] = "",
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
+    apply_runtimes: Annotated[bool, APPLY_RUNTIMES] = False,
     interruption_retries: Annotated[int, _INTERRUPTION_RETRIES] = DEFAULT_INTERRUPTION_RETRIES,
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
@@ -36,7 +38,8 @@ def run(
 ) -> None:
     """Create the TrainJobs of a file one by one, and follow each until it has ended.
 
-    The command prints phases, log lines and progress. It stops at the first TrainJob that fails, and does not create
+    The command prints phases, log lines and progress. Training runtimes of the file are created first; one that exists
+    stays unchanged if it is equal. It stops at the first TrainJob that fails, and does not create
     the remaining ones. Ctrl-C or SIGTERM deletes the active TrainJob, or applies its `on_kill` action; a second signal
     leaves it as it is. If the command is killed, or the program that reads its output ends, the TrainJob continues.
     Running the same command again adopts it.
@@ -45,15 +48,16 @@ def run(
 
     Example: trainjob run tickets.yaml --run-id monday
     """
-    requests = request_file.read_requests(file, name, run_id)
+    content = request_file.read_file(file, name, run_id)
     if output or dialect:
-        print_manifests(preview_requests(requests, namespace, dialect), output)
+        print_manifests([*content.runtimes, *preview_requests(content.requests, namespace, dialect)], output)
         return
     outcomes: list[Outcome] = []
     console = terminal.error_console() if as_json else terminal.console()
     try:
         with terminal.open_cluster() as cluster:
-            for request in requests:
+            create_runtimes(cluster, content.runtimes, namespace, file, replace=apply_runtimes)
+            for request in content.requests:
                 outcome = follow(
                     cluster,
                     request,

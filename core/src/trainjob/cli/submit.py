@@ -11,6 +11,7 @@ import typer
 from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import describe_submission
 from trainjob.cli.request_file import UserRequest
+from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.cli.terminal import escape
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
@@ -44,13 +45,15 @@ def submit(
     namespace: Annotated[str, request_file.NAMESPACE] = "",
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
+    apply_runtimes: Annotated[bool, APPLY_RUNTIMES] = False,
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
     """Create the TrainJobs of a file, and print their names.
 
-    The command creates all TrainJobs at once and does not wait for them. It adopts an active TrainJob with the same
+    The command creates all TrainJobs at once and does not wait for them. Training runtimes of the file are created
+    first; one that exists stays unchanged if it is equal. It adopts an active TrainJob with the same
     content, and with --run-id also one that has succeeded. Otherwise it creates a new one. Use the printed names with
     `trainjob wait`, `logs` and `cancel`.
 
@@ -58,14 +61,15 @@ def submit(
 
     Example: name=$(trainjob submit tune.yaml)
     """
-    requests = request_file.read_requests(file, name, run_id)
+    content = request_file.read_file(file, name, run_id)
     if output or dialect:
-        print_manifests(preview_requests(requests, namespace, dialect), output)
+        print_manifests([*content.runtimes, *preview_requests(content.requests, namespace, dialect)], output)
         return
     references = []
     try:
         with terminal.open_cluster() as cluster:
-            for one in requests:
+            create_runtimes(cluster, content.runtimes, namespace, file, replace=apply_runtimes)
+            for one in content.requests:
                 reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
                 references.append(reference)
                 terminal.error_console().print(escape(describe_submission(reference)))

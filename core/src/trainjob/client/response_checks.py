@@ -23,12 +23,24 @@ def check_json_object(body: Any) -> str:
 
 def check_object(body: Any) -> str:
     """Return the problem with an API object of any kind, or an empty string."""
+    return _check_object(body, _ALWAYS_SET)
+
+
+def check_dry_run(body: Any) -> str:
+    """Return the problem with an object that was created by a dry run, or an empty string.
+
+    It is not stored, so it has no resourceVersion.
+    """
+    return _check_object(body, ("name",))
+
+
+def _check_object(body: Any, required: tuple[str, ...]) -> str:
     if problem := check_json_object(body):
         return problem
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
         return "it has no metadata"
-    if missing := [field for field in _ALWAYS_SET if not _is_text(metadata.get(field))]:
+    if missing := [field for field in required if not _is_text(metadata.get(field))]:
         return f"it has no metadata.{missing[0]}"
     wrong = [field for field in ("labels", "annotations") if not _is_text_map(metadata.get(field))]
     if wrong:

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.client.resources import Resource, list_all
-from trainjob.client.response_checks import check_deletion
+from trainjob.client.response_checks import check_deletion, check_dry_run
 from trainjob.errors import NotFound, PermissionDenied
 from trainjob.status.runtime_description import RuntimeDescription, describe_runtime
 
@@ -89,23 +89,66 @@ class Runtimes:
         found = list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
         return sorted((describe_runtime(each, kind) for each in found), key=lambda each: each.name)
 
-    def create(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a TrainingRuntime in a namespace, with an error for unknown fields.
+    def get(self, runtime: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the runtime of the cluster that has the kind, name and namespace of an object.
+
+        Returns:
+            The runtime as the API returns it; None if it does not exist.
+
+        Raises:
+            PermissionDenied: the permission to get it is missing.
+            ClusterError: the request failed for another reason.
+        """
+        resource, metadata = _RESOURCES[runtime["kind"]], runtime["metadata"]
+        path = resource.path(metadata.get("namespace", ""), metadata["name"])
+        try:
+            return self._request("GET", path, doing=f"get {resource.plural} {metadata['name']}", check=resource.check)
+        except NotFound:
+            return None
+
+    def create(self, runtime: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Create a runtime, with an error for unknown fields.
+
+        Args:
+            runtime: a TrainingRuntime with its namespace, or a ClusterTrainingRuntime.
+            dry_run: whether the API server only validates the runtime and sets its defaults.
 
         Raises:
             AdmissionRefused: the API server or a webhook refuses the runtime.
-            Conflict: a TrainingRuntime of this name exists.
+            Conflict: a runtime of this name exists.
+            PermissionDenied: the permission to create it is missing.
             ClusterError: the request failed for another reason.
         """
-        path = _TRAINING_RUNTIMES.path(runtime["metadata"]["namespace"])
-        query = {"fieldValidation": "Strict"}
+        resource = _RESOURCES[runtime["kind"]]
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         return self._request(
             "POST",
-            path,
-            doing=f"create {_TRAINING_RUNTIMES.plural}",
+            resource.path(runtime["metadata"].get("namespace", "")),
+            doing=f"create {resource.plural}",
             query=query,
             body=runtime,
-            check=_TRAINING_RUNTIMES.check,
+            check=check_dry_run if dry_run else resource.check,
+        )
+
+    def replace(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace a runtime, with an error for unknown fields.
+
+        Args:
+            runtime: the new object, with the resourceVersion of the one that it replaces.
+
+        Raises:
+            AdmissionRefused: the API server or a webhook refuses the runtime.
+            Conflict: the runtime has changed since it was read.
+            ClusterError: the request failed for another reason.
+        """
+        resource, metadata = _RESOURCES[runtime["kind"]], runtime["metadata"]
+        return self._request(
+            "PUT",
+            resource.path(metadata.get("namespace", ""), metadata["name"]),
+            doing=f"update {resource.plural} {metadata['name']}",
+            query={"fieldValidation": "Strict"},
+            body=runtime,
+            check=resource.check,
         )
 
     def set_owner(self, runtime: Mapping[str, Any], owner: Mapping[str, Any]) -> None:

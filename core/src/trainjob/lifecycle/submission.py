@@ -21,6 +21,7 @@ from trainjob.errors import (
     ClusterError,
     Conflict,
     OwnershipConflict,
+    ServerUnavailable,
     WaitTimeout,
 )
 from trainjob.lifecycle.adoption import adopt
@@ -36,6 +37,8 @@ from trainjob.spec import Step, TrainJob, TrainJobManifest
 _CREATION_TIME_STEP = 1.0
 # Part of the error of strict field validation (k8s.io/apimachinery, runtime.NewStrictDecodingError).
 _UNKNOWN_FIELD = "unknown field"
+# End of the error of the Trainer's webhook (2.0 to 2.3, pkg/runtime/core/clustertrainingruntime.go).
+_UNKNOWN_RUNTIME = "must be created before the TrainJob is created"
 
 
 def submit(
@@ -255,11 +258,31 @@ def _create(
         if _UNKNOWN_FIELD not in error.message:
             with contextlib.suppress(ClusterError):
                 check_runtime(cluster, job, manifest, fresh=True)
+            if _is_new_runtime(cluster, job, manifest, error):
+                raise ServerUnavailable(
+                    error.message, hint=error.hint, status=error.status, reason=error.reason
+                ) from error
             raise
         cluster.trainjob_spec_fields(fresh=True)
         if (current := build_manifest(cluster, job, manifest["metadata"], read_dialect=True)) == manifest:
             raise
     return send(current)
+
+
+def _is_new_runtime(
+    cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: Mapping[str, Any], error: AdmissionRefused
+) -> bool:
+    """Return whether the Trainer's webhook did not find a runtime that exists.
+
+    The webhook reads runtimes from a cache, which lags behind the API server for a moment (Trainer 2.0 to 2.3).
+    """
+    if _UNKNOWN_RUNTIME not in error.message:
+        return False
+    runtime = job.runtime
+    try:
+        return cluster.runtimes.find(runtime.name, runtime.kind, manifest["metadata"]["namespace"]) is not None
+    except ClusterError:
+        return False
 
 
 def _check_owner(existing: Mapping[str, Any] | None, key: RunKey) -> None:

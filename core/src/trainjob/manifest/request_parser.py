@@ -1,4 +1,4 @@
-"""Requests that people write into files: TrainJobs as for kubectl, and steps.
+"""Requests that people write into files: TrainJobs and their runtimes as for kubectl, and steps.
 
 A step is `step: FineTune` and its fields, as in Python:
 
@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest.durations import parse_duration
+from trainjob.manifest.runtime_documents import RUNTIME_KINDS, validate_runtime
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.yaml_documents import parse_yaml, split_documents
@@ -31,33 +33,54 @@ _EXPECTED_CONTENT = (
 _DURATION_FIELDS = ("deadline", "ttl_after_success", "ttl_after_failure")
 
 
-def parse_requests(text: str, origin: str, *, name: str = "") -> list[Step]:
-    """Return the requests of a text in YAML or JSON, in its order.
+@dataclass(frozen=True)
+class Documents:
+    """The content of a file of requests.
+
+    Attributes:
+        requests: the requests, in the order of the file.
+        runtimes: the TrainingRuntimes and ClusterTrainingRuntimes, in the order of the file.
+    """
+
+    requests: list[Step]
+    runtimes: list[dict[str, Any]]
+
+
+def parse_documents(text: str, origin: str, *, name: str = "") -> Documents:
+    """Return the requests and training runtimes of a text in YAML or JSON.
 
     Args:
-        text: any number of documents, each with `kind: TrainJob` or `step`.
+        text: any number of documents, each with `step`, `kind: TrainJob` or the kind of a training runtime.
         origin: name of the text in errors, such as a file's path.
         name: start of the only request's name; empty leaves the name as written.
 
     Raises:
-        InvalidSpec: the text is empty, or a document breaks rules. The error lists each rule with the origin, the
-            document's line and the field. Also raised if `name` is given and there are several documents.
+        InvalidSpec: the text has no request, or a document breaks rules. The error lists each rule with the origin,
+            the document's line and the field. Also raised if `name` is given and there are several requests.
     """
     found = list(split_documents(text))
     if not found:
         raise InvalidSpec(Problem(origin, "nothing", f"write {_EXPECTED_CONTENT}"))
-    if name and len(found) > 1:
-        raise invalid_field("--name", name, f"{origin} has {len(found)} documents: write the name into each document")
-    read: list[Step] = []
+    read = Documents([], [])
     problems: list[Problem] = []
     for line, document in found:
         where = f"{origin}:{line}" if len(found) > 1 else origin
         try:
-            read.append(_parse_request(to_json_value(parse_yaml(document, first_line=line)), name))
+            content = to_json_value(parse_yaml(document, first_line=line))
+            if isinstance(content, dict) and content.get("kind") in RUNTIME_KINDS:
+                read.runtimes.append(validate_runtime(content))
+            else:
+                read.requests.append(_parse_request(content, name))
         except InvalidSpec as error:
             problems += _add_origin(error, where)
     if problems:
         raise InvalidSpec(problems)
+    if not read.requests:
+        raise InvalidSpec(Problem(origin, "training runtimes alone", f"write {_EXPECTED_CONTENT}"))
+    if name and len(read.requests) > 1:
+        raise invalid_field(
+            "--name", name, f"{origin} has {len(read.requests)} requests: write the name into each document"
+        )
     return read
 
 

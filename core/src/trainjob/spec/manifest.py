@@ -45,9 +45,7 @@ class TrainJobManifest(Spec):
     @field_validator("manifest", mode="before")
     @classmethod
     def _validate_manifest(cls, value: Any) -> Any:
-        from trainjob.spec.yaml_documents import parse_yaml
-
-        content = parse_yaml(value) if isinstance(value, str) else value
+        content = _parse_text(value) if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise invalid_field("", content, f"it must be a TrainJob: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
         _check_keys("", content, _TOP_LEVEL_KEYS)
@@ -95,6 +93,19 @@ class TrainJobManifest(Spec):
     @property
     def _metadata(self) -> dict[str, Any]:
         return self.manifest.get("metadata") or {}
+
+
+def _parse_text(text: str) -> Any:
+    from trainjob.spec.yaml_documents import parse_yaml, split_documents
+
+    found = [document for _, document in split_documents(text)]
+    if len(found) > 1:
+        rule = (
+            "a manifest has one TrainJob: apply the other documents, such as a TrainingRuntime, once with "
+            "`kubectl apply -f FILE -l trainer.kubeflow.org/framework`, and pass the TrainJob alone"
+        )
+        raise invalid_field("", f"a text of {len(found)} documents", rule)
+    return parse_yaml(text)
 
 
 def _check_metadata(metadata: Any) -> None:

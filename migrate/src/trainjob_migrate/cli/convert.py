@@ -63,9 +63,11 @@ def convert(
             f"[bold red]skipped[/] {escape(f'{job} ({job.origin}): {first.origin} has a job of the same name')}"
         )
     if to is None:
-        terminal.print_yaml(*(document for job in written for document in _documents(job)))
+        terminal.print_yaml(
+            *(document for documents in _name_files(report, written).values() for document in documents)
+        )
     else:
-        _write_all(to, written, overwrite=overwrite)
+        _write_all(to, _name_files(report, written), overwrite=overwrite)
     if not report.is_complete or twice:
         raise typer.Exit(ExitCode.INVALID_REQUEST)
 
@@ -90,7 +92,7 @@ def _separate_duplicates(report: MigrationReport) -> tuple[list[ConvertedJob], l
     first: dict[tuple[str, str], ConvertedJob] = {}
     twice = []
     for job in report.jobs:
-        if job.conversion.train_job is None:
+        if job.conversion.train_job is None or job.embedded:
             continue
         if first.setdefault(_get_key(job.conversion.train_job), job) is not job:
             twice.append((job, first[_get_key(job.conversion.train_job)]))
@@ -106,8 +108,19 @@ def _documents(job: ConvertedJob) -> Iterator[Mapping[str, Any]]:
     yield from filter(None, (job.conversion.runtime, job.conversion.train_job))
 
 
-def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -> None:
-    """Write one file for each job; each file is complete or does not exist.
+def _name_files(report: MigrationReport, jobs: Sequence[ConvertedJob]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the documents of jobs, and of objects with jobs, by the name of their file."""
+    files = {
+        f"{'.'.join(filter(None, _get_key(job.conversion.train_job or {})))}.yaml": list(_documents(job))
+        for job in jobs
+    }
+    for owner, documents in report.convert_owners():
+        files[f"{'.'.join(filter(None, (owner.kind.lower(), owner.namespace, owner.name)))}.yaml"] = list(documents)
+    return files
+
+
+def _write_all(folder: Path, contents: Mapping[str, Sequence[Mapping[str, Any]]], *, overwrite: bool) -> None:
+    """Write the documents to their files; each file is complete or does not exist.
 
     An existing file is replaced only with `overwrite`.
 
@@ -115,7 +128,7 @@ def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -
         InvalidSpec: files exist already and `overwrite` is False; nothing is written.
         TrainJobError: a file cannot be written.
     """
-    files = {folder / f"{'.'.join(filter(None, _get_key(job.conversion.train_job or {})))}.yaml": job for job in jobs}
+    files = {folder / name: documents for name, documents in contents.items()}
     existing = [file for file in files if file.exists()]
     if existing and not overwrite:
         names = ", ".join(file.name for file in existing)
@@ -124,8 +137,8 @@ def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, job in files.items():
-            _write(file, terminal.to_yaml(*_documents(job)), overwrite=overwrite)
+        for file, documents in files.items():
+            _write(file, terminal.to_yaml(*documents), overwrite=overwrite)
     except OSError as error:
         raise TrainJobError(f"cannot write {error.filename or folder}: {error.strerror}") from None
 

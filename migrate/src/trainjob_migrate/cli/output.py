@@ -24,8 +24,8 @@ COLORS = {
 def print_job(console: Console, job: ConvertedJob) -> None:
     """Print the readiness class of a job, or the fields because of which it is refused."""
     conversion = job.conversion
-    verdict = "[bold red]refused[/]" if conversion.blockers else f"[green]{conversion.readiness.value}[/]"
-    console.print(f"[bold]{escape(str(job))}[/] {verdict} {escape(job.origin)}")
+    color = "bold red" if conversion.blockers else "green"
+    console.print(f"[bold]{escape(str(job))}[/] [{color}]{conversion.verdict}[/] {escape(job.origin)}")
     for record in conversion.blockers:
         console.print(f"  [bold red]refused[/] {escape(record.path)}: {escape(record.reason)}")
 

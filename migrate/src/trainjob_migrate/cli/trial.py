@@ -103,7 +103,7 @@ class _TestObjects:
     def from_job(cls, source: ConvertedJob, namespace: str, dialect: Dialect, launch: Launch) -> _TestObjects:
         """Convert the job under the name of the test.
 
-        The name has to be set before the conversion, because the manifest holds host names that contain it.
+        The name is set before the conversion, so that a generated TrainingRuntime has it, too.
 
         Raises:
             InvalidSpec: the job is refused.

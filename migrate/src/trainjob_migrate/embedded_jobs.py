@@ -1,0 +1,203 @@
+"""v1 jobs inside other objects: Experiments, Workflows, AppWrappers, ConfigMaps.
+
+A job is a part of the object, or it is in a text of the object, in YAML or JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from trainjob.errors import InvalidSpec
+from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.status.nested_fields import get_mapping, get_str
+from trainjob_migrate.draft import Finding
+from trainjob_migrate.field_records import Path, format_path, get_value
+from trainjob_migrate.identity import KINDS, is_job_name, is_v1_job
+
+# The status of a Workflow has copies of its templates.
+_SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
+_JOB_IN_TEXT = re.compile(rf"\bkind[\"']?:\s*[\"']?(?:{'|'.join(KINDS)})\b")
+_GROUP = "kubeflow.org/v"
+_CONDITIONS = "successCondition and failureCondition (a TrainJob has the conditions Complete and Failed)"
+_WORKFLOW = f"Adapt {_CONDITIONS}, and the permissions of the workflow's service account."
+_ADVICE: Mapping[str, str] = {
+    "AppWrapper": "Adapt podSets: the pods belong to the JobSet of the TrainJob.",
+    "ConfigMap": "Adapt the program that reads the text.",
+    "CronWorkflow": _WORKFLOW,
+    "ClusterWorkflowTemplate": _WORKFLOW,
+    "Experiment": f"Adapt primaryContainerName (it is node), primaryPodLabels, {_CONDITIONS}. Add "
+    "TrainJob.v1alpha1.trainer.kubeflow.org to the trial resources in Katib's configuration.",
+    "Workflow": _WORKFLOW,
+    "WorkflowTemplate": _WORKFLOW,
+}
+"""What a user has to change in an object beside its job, by kind."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An object that contains v1 jobs.
+
+    Attributes:
+        document: the object as written.
+    """
+
+    document: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object."""
+        return get_str(self.document, "kind") or "object"
+
+    @property
+    def name(self) -> str:
+        """Name of the object, or the start of its generated name."""
+        metadata = get_mapping(self.document, "metadata")
+        return get_str(metadata, "name") or get_str(metadata, "generateName").rstrip("-")
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object; empty if it names none."""
+        return get_str(self.document, "metadata", "namespace")
+
+
+@dataclass(frozen=True)
+class EmbeddedJob:
+    """A v1 job inside another object.
+
+    Attributes:
+        owner: the object.
+        path: path of the job, or of the text that contains it.
+        number: index of the job's document in the text; None if the job is not in a text.
+        job: the job as written.
+    """
+
+    owner: Owner
+    path: Path
+    number: int | None
+    job: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Path of the job in its object, with the number of the document in a text."""
+        return format_path(self.path) + ("" if self.number is None else f" document {self.number + 1}")
+
+    def to_named_job(self) -> dict[str, Any]:
+        """Return the job with a name and a namespace, which may be those of its owner.
+
+        Katib and Argo name the jobs themselves, or the name contains a placeholder.
+        """
+        metadata = get_mapping(self.job, "metadata")
+        candidates = (get_str(metadata, "name"), self.owner.name, "job")
+        rest = {key: value for key, value in metadata.items() if key not in ("name", "generateName")}
+        namespace = {"namespace": self.owner.namespace} if self.owner.namespace else {}
+        return {**self.job, "metadata": {**namespace, **rest, "name": next(filter(is_job_name, candidates))}}
+
+    def restore_name(self, train_job: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a TrainJob with the job's own name and namespace, or without them."""
+        own = get_mapping(self.job, "metadata")
+        names = {key: own[key] for key in ("name", "generateName", "namespace") if key in own}
+        rest = {key: value for key, value in train_job["metadata"].items() if key not in ("name", "namespace")}
+        metadata = {**names, **rest}
+        other = {key: value for key, value in train_job.items() if key not in ("metadata", "spec")}
+        return {**other, **({"metadata": metadata} if metadata else {}), "spec": train_job["spec"]}
+
+    def to_finding(self) -> Finding:
+        """Return the finding with the place of the job, and with what else has to change there."""
+        return Finding(
+            "embedded",
+            f"The job is a part of {self.owner.kind} {self.owner.name}, at {self.place}.",
+            "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
+            "containers or conditions.",
+            f"`convert` writes the object with the TrainJob in this place. {_ADVICE.get(self.owner.kind, 'Check it.')}",
+        )
+
+
+@dataclass
+class EmbeddedJobs:
+    """The v1 jobs inside one object.
+
+    Attributes:
+        jobs: the jobs.
+        unreadable: by path of a text that seems to contain jobs, the reason why it cannot be read.
+    """
+
+    jobs: list[EmbeddedJob] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def find_embedded_jobs(document: Any) -> EmbeddedJobs:
+    """Return the v1 jobs inside an object that is not itself a v1 job."""
+    found = EmbeddedJobs()
+    if isinstance(document, Mapping):
+        owner = Owner(document)
+        for path, value in _iterate_candidates(document, ()):
+            if isinstance(value, str):
+                _find_in_text(found, owner, path, value)
+            else:
+                found.jobs.append(EmbeddedJob(owner, path, None, value))
+    return found
+
+
+def _iterate_candidates(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the v1 jobs, and the texts that seem to contain one."""
+    if path in _SKIPPED:
+        return
+    if isinstance(value, Mapping):
+        if path and is_v1_job(value):
+            yield path, value
+            return
+        for key, inner in value.items():
+            yield from _iterate_candidates(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _iterate_candidates(inner, (*path, number))
+    elif isinstance(value, str) and _GROUP in value and _JOB_IN_TEXT.search(value):
+        yield path, value
+
+
+def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> None:
+    for number, (line, document) in enumerate(split_documents(text)):
+        try:
+            content = parse_yaml(document, first_line=line)
+        except InvalidSpec as error:
+            found.unreadable[format_path(path)] = f"the text in it {error.problems[0].allowed}"
+            continue
+        if is_v1_job(content):
+            found.jobs.append(EmbeddedJob(owner, path, number, content))
+
+
+def replace_jobs(owner: Owner, replacements: Sequence[tuple[EmbeddedJob, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the owner's document with TrainJobs in place of its jobs.
+
+    Args:
+        owner: the object that contains the jobs.
+        replacements: each job of the object, with its TrainJob.
+    """
+    document: dict[str, Any] = json.loads(json.dumps(owner.document))
+    texts: dict[Path, dict[int, Mapping[str, Any]]] = {}
+    for one, train_job in replacements:
+        new = one.restore_name(train_job)
+        if one.number is None:
+            get_value(document, one.path[:-1])[one.path[-1]] = new
+        else:
+            texts.setdefault(one.path, {})[one.number] = new
+    for path, jobs in texts.items():
+        above = get_value(document, path[:-1])
+        above[path[-1]] = _replace_in_text(above[path[-1]], jobs)
+    return document
+
+
+def _replace_in_text(text: str, jobs: Mapping[int, Mapping[str, Any]]) -> str:
+    if text.lstrip().startswith("{"):
+        return json.dumps(jobs[0], indent=2)
+    parts = []
+    for number, (_, document) in enumerate(split_documents(text)):
+        kept = document.removeprefix("---").lstrip("\n")
+        parts.append(yaml.safe_dump(jobs[number], sort_keys=False) if number in jobs else kept)
+    return "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)

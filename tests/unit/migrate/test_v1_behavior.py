@@ -1,0 +1,244 @@
+"""Tests of programs that rely on the old operators: each pattern has a finding, a refusal or a converted value."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.migrate.test_mpi_jobs import mpi_job
+from tests.unit.migrate.v1_jobs import pytorch_job
+from trainjob_migrate import convert
+
+POD_NAME = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+INDEX = "${JOB_COMPLETION_INDEX}"
+INDEX_AFTER_MASTER = "$((JOB_COMPLETION_INDEX > 0 ? JOB_COMPLETION_INDEX - 1 : 0))"
+# Texts of programs, and the topic of the finding.
+PATTERNS = {
+    "echo $HOSTNAME": "pod-name",
+    "echo ${HOSTNAME%-*}": "pod-name",
+    "id=$(hostname)": "pod-name",
+    "id=`/bin/hostname -s`": "pod-name",
+    "hostname | cut -d- -f2": "pod-name",
+    "--node_rank $(hostname | cut -d- -f9-)": "pod-name",
+    "python -c 'import socket; socket.gethostname()'": "pod-name",
+    "python -c 'import platform; platform.node()'": "pod-name",
+    "python -c 'import os; os.environ[\"HOSTNAME\"]'": "pod-name",
+    "cat /etc/hostname": "pod-name",
+    "for i in 0 1; do ping mnist-worker-$i; done": "hosts",
+    "ping ${JOB}-master-0": "hosts",
+    "ping other-job-worker-3": "hosts",
+    "f'{name}-worker-{rank}'": "hosts",
+    "echo $MNIST_MASTER_0_SERVICE_HOST": "hosts",
+    "kubectl get pods -l training.kubeflow.org/job-name=mnist": "labels",
+    "kubectl get pods -l pytorch-job-name=mnist": "labels",
+    "kubectl delete pytorchjob mnist": "api",
+    "curl $API/apis/kubeflow.org/v1/x": "api",
+    "TrainingClient().wait_for_job_conditions()": "api",
+}
+# Texts without a dependency, which must not have such a finding.
+HARMLESS = [
+    "python train.py",
+    "--name=my-pytorchjob",
+    "hostname -I",
+    "--hostname=x",
+    "nvidia.com/gpu",
+    "worker-0",
+    "kubernetes.io/hostname",
+]
+
+
+def script(text):
+    return ["sh", "-c", text]
+
+
+def probe(text):
+    return {"exec": {"command": script(text)}}
+
+
+# Functions that return a job with a text at a place.
+PLACES = {
+    "command": lambda text: pytorch_job(command=script(text)),
+    "args": lambda text: pytorch_job(command=["sh"], args=["-c", text]),
+    "env": lambda text: pytorch_job(command=["torchrun", "t.py"], env=[{"name": "A", "value": text}]),
+    "lifecycle": lambda text: pytorch_job(command=["torchrun", "t.py"], lifecycle={"preStop": probe(text)}),
+    "postStart": lambda text: pytorch_job(command=["torchrun", "t.py"], lifecycle={"postStart": probe(text)}),
+    "livenessProbe": lambda text: pytorch_job(command=["torchrun", "t.py"], livenessProbe=probe(text)),
+    "readinessProbe": lambda text: pytorch_job(command=["torchrun", "t.py"], readinessProbe=probe(text)),
+    "startupProbe": lambda text: pytorch_job(command=["torchrun", "t.py"], startupProbe=probe(text)),
+    "init container": lambda text: with_container("initContainers", command=script(text)),
+    "env of an init container": lambda text: with_container("initContainers", env=[{"name": "A", "value": text}]),
+    "sidecar": lambda text: with_container("containers", command=script(text)),
+    "lifecycle of a sidecar": lambda text: with_container("containers", lifecycle={"preStop": probe(text)}),
+}
+
+
+def with_container(field, **container):
+    job = pytorch_job(command=["torchrun", "t.py"])
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        spec = replica["template"]["spec"]
+        spec[field] = [*spec.get(field, []), {"name": "other", "image": "x:1", **copy.deepcopy(container)}]
+    return job
+
+
+def topics(conversion):
+    return {finding.topic for finding in conversion.findings}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", PATTERNS)
+def test_each_pattern_has_a_finding_at_each_place(text, place):
+    found = convert(PLACES[place](text))
+    assert PATTERNS[text] in topics(found)
+
+
+@given(st.sampled_from([*PATTERNS]), st.sampled_from([*PLACES]), st.sampled_from(["", "cd /src && ", "x\n", "a; "]))
+def test_a_pattern_within_a_script_has_its_finding(text, place, before):
+    assert PATTERNS[text] in topics(convert(PLACES[place](f"{before}{text}\ntrue")))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", HARMLESS)
+def test_a_program_that_does_not_rely_on_v1_has_no_such_finding(text, place):
+    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_host_is_converted_or_refused_at_each_place(place):
+    found = convert(PLACES[place]("ping mnist-worker-0"))
+    assert found.blockers or "ping $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)" in json.dumps(
+        [found.train_job, found.runtime]
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytorch_job(command=["torchrun", "t.py"], env=[{"name": "DB_PASSWORD", "value": "s3cret-worker-0"}]),
+        pytorch_job(command=["train", "--password", "s3cret-worker-0"]),
+        pytorch_job(command=script("train --api-key=s3cret-worker-0 $HOSTNAME")),
+        pytorch_job(command=script("curl https://me:s3cret-worker-0@example.com/kubeflow.org/v1")),
+    ],
+)
+def test_findings_show_no_secrets(job):
+    found = convert(job)
+    assert topics(found) & {"hosts", "pod-name", "api"}
+    assert "s3cret" not in json.dumps(found.to_dict())
+
+
+def test_the_pods_name_in_a_variable_is_reported_with_its_readers():
+    found = convert(pytorch_job(command=script("train --local_addr=$POD_NAME"), env=[POD_NAME]))
+    [finding] = [one for one in found.findings if one.topic == "pod-name"]
+    container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
+    assert finding.what == (
+        f"The variable POD_NAME ({container}.env[0]) is the name of the pod; {container}.command[2] reads it."
+    )
+    assert "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME)" in finding.done
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_the_pods_name_in_other_containers_is_reported(field):
+    assert "pod-name" in topics(convert(with_container(field, env=[POD_NAME])))
+
+
+def test_the_pods_name_in_a_volume_is_reported():
+    items = [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]
+    pod = {"volumes": [{"name": "info", "downwardAPI": {"items": items}}]}
+    assert "pod-name" in topics(convert(pytorch_job(command=["torchrun", "t.py"], pod=pod)))
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_labels_of_the_operator_are_refused_in_other_containers(field):
+    source = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
+    assert convert(with_container(field, env=[{"name": "INDEX", "valueFrom": source}])).blockers
+
+
+ORDINALS = [
+    "${HOSTNAME##*-}",
+    "$(hostname | awk -F- '{print $NF}')",
+    '$(hostname|awk -F"-" "{print $NF}")',
+    "$(hostname | cut -d- -f3-)",
+    "`hostname | cut -d '-' -f3`",
+    "$(echo $HOSTNAME | sed 's/.*-//')",
+    "$(hostname | grep -o '[0-9]*$')",
+    "$(hostname | rev | cut -d- -f1 | rev)",
+]
+
+
+def convert_script(text, **options):
+    found = convert(pytorch_job(command=script(f"torchrun --node_rank {text} t.py"), **options))
+    return found, found.train_job["spec"]["trainer"]["command"][2]
+
+
+@pytest.mark.parametrize("text", ORDINALS)
+def test_ordinals_are_read_from_the_index(text):
+    found, new = convert_script(text, master=False, workers=2)
+    assert new == f"torchrun --node_rank {INDEX} t.py"
+    assert topics(found) & {"pod-name", "ordinal"} == {"ordinal"}
+    assert convert_script(text)[1] == f"torchrun --node_rank {INDEX_AFTER_MASTER} t.py"
+
+
+@pytest.mark.parametrize(("index", "ordinal"), [("0", "0"), ("1", "0"), ("2", "1")])
+def test_the_ordinal_after_a_master_is_that_of_v1(index, ordinal):
+    done = subprocess.run(
+        ["sh", "-c", f"echo {INDEX_AFTER_MASTER}"], env={"JOB_COMPLETION_INDEX": index}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == ordinal
+
+
+def test_another_field_of_the_host_name_is_not_converted():
+    found, new = convert_script("$(hostname | cut -d- -f2-)", master=False, workers=2)
+    assert "cut -d- -f2-" in new
+    assert "pod-name" in topics(found)
+
+
+def test_the_name_of_a_machine_is_not_converted():
+    found, new = convert_script("${HOSTNAME##*-}", master=False, workers=2, pod={"hostNetwork": True})
+    assert new == "torchrun --node_rank ${HOSTNAME##*-} t.py"
+    assert topics(found) & {"pod-name", "ordinal"} == {"pod-name"}
+
+
+FILES = ["/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube/kubectl"]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("replica", ["launcher", "worker"])
+def test_files_of_the_mpi_operators_are_refused_in_each_container(file, replica):
+    init = {"initContainers": [{"name": "wait", "image": "b:1", "command": ["sh", "-c", f"cat {file}"]}]}
+    by_init = convert(mpi_job(**{f"{replica}_pod": init}))
+    by_env = convert(mpi_job(**{replica: {"env": [{"name": "RSH", "value": file}], "command": ["run"]}}))
+    for found in (by_init, by_env):
+        assert [file in record.reason for record in found.blockers] == [True]
+
+
+def test_the_launcher_may_read_its_hostfile_but_its_init_containers_may_not():
+    assert not convert(mpi_job(launcher={"command": ["mpirun", "--hostfile", "/etc/mpi/hostfile"]})).blockers
+    init = {"initContainers": [{"name": "wait", "image": "b:1", "command": ["cat", "/etc/mpi/hostfile"]}]}
+    assert convert(mpi_job(launcher_pod=init)).blockers
+
+
+@pytest.mark.parametrize("volume", ["mpi-job-config", "mpi-job-kubectl", "ssh-auth"])
+def test_mounts_of_the_operators_volumes_are_refused(volume):
+    mounts = [{"name": volume, "mountPath": "/x"}]
+    init = {"initContainers": [{"name": "wait", "image": "b:1", "volumeMounts": mounts}]}
+    [blocker] = convert(mpi_job(launcher_pod=init)).blockers
+    assert blocker.path == "spec.mpiReplicaSpecs.Launcher.template.spec.initContainers[0].volumeMounts[0]"
+    assert f"the volume {volume} of the old operator" in blocker.reason
+    own = {"volumes": [{"name": volume, "emptyDir": {}}], **init}
+    assert not convert(mpi_job(launcher_pod=own)).blockers
+
+
+def test_a_mount_without_a_volume_is_refused():
+    [blocker] = convert(pytorch_job(volumeMounts=[{"name": "data", "mountPath": "/d"}])).blockers
+    assert "the pod has no volume of this name" in blocker.reason
+
+
+def test_hosts_of_older_mpi_operators_are_converted():
+    words = ["mpirun", "-host", "weather-worker-0.weather-worker,weather-worker-1.weather-worker.ns.svc", "/weather"]
+    found = convert(mpi_job(launcher={"command": words}))
+    host = "$(JOBSET_NAME)-node-0-{}.$(JOBSET_NAME)"
+    assert found.train_job["spec"]["trainer"]["command"][2] == f"{host.format(0)},{host.format(1)}.ns.svc"

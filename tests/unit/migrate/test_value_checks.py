@@ -1,0 +1,138 @@
+"""Tests of values that the API server would refuse: only the wrong value is named, with its rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.migrate.test_mpi_jobs import mpi_job
+from tests.unit.migrate.test_peer_jobs import xgboost_job
+from tests.unit.migrate.test_v1_behavior import with_container
+from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
+from trainjob_migrate import convert
+
+CONTAINER = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
+
+
+def blockers(job):
+    return {record.path: record.reason for record in convert(job).blockers}
+
+
+def test_only_the_number_in_a_command_is_named():
+    found = blockers(pytorch_job(command=["torchrun", "--nproc_per_node", 2, "t.py"]))
+    assert found == {f"{CONTAINER}.command[2]": "it must be a string: put it in quotes"}
+    assert list(blockers(pytorch_job(args=["t.py", True]))) == [f"{CONTAINER}.args[1]"]
+    assert "a list of strings" in blockers(pytorch_job(command="python t.py"))[f"{CONTAINER}.command"]
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_the_same_in_other_containers(field):
+    index = 1 if field == "containers" else 0
+    where = f"spec.pytorchReplicaSpecs.Worker.template.spec.{field}[{index}]"
+    assert list(blockers(with_container(field, command=["sleep", 5]))) == [f"{where}.command[1]"]
+    assert list(blockers(with_container(field, env=[{"name": "A", "value": 5}]))) == [f"{where}.env[0].value"]
+
+
+def test_only_the_value_of_a_variable_is_named():
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": 2}]
+    assert blockers(pytorch_job(env=env)) == {f"{CONTAINER}.env[1].value": "it must be a string: put it in quotes"}
+
+
+@pytest.mark.parametrize("workers", [0, None])
+def test_an_mpi_job_without_workers_is_refused_for_this_alone(workers):
+    job = mpi_job(workers=workers, slotsPerWorker=2, runPolicy={"cleanPodPolicy": "None"}, sshAuthMountPath="/x")
+    assert list(blockers(job)) == ["spec.mpiReplicaSpecs"]
+    dropped = {record.path: record.reason for record in convert(job).fields if "not checked" in record.reason}
+    assert dropped["spec.slotsPerWorker"] == "not checked, because spec.mpiReplicaSpecs is refused"
+
+
+def test_jobs_without_replicas_are_refused_for_this_alone():
+    no_master = xgboost_job()
+    del no_master["spec"]["xgbReplicaSpecs"]["Master"]
+    assert list(blockers(no_master)) == ["spec.xgbReplicaSpecs"]
+    empty = with_spec(pytorch_job(), runPolicy={"suspend": True}, pytorchReplicaSpecs={"Chief": {"replicas": 1}})
+    assert list(blockers(empty)) == ["spec.pytorchReplicaSpecs"]
+
+
+@pytest.mark.parametrize("count", ["$NUM", "${NUM}", "{{ .Values.workers }}", "2", 0, -1, 1.5, True])
+def test_a_wrong_number_of_replicas_is_refused_with_its_rule(count):
+    for job, path in (
+        (pytorch_job(), "spec.pytorchReplicaSpecs.Worker.replicas"),
+        (mpi_job(), "spec.mpiReplicaSpecs.Worker.replicas"),
+    ):
+        job["spec"][path.split(".")[1]]["Worker"]["replicas"] = count
+        if count == 0 and "mpi" in path:
+            continue  # such a job has no workers
+        [(where, reason)] = blockers(job).items()
+        assert where == path
+        assert reason.startswith("it must be a whole number, at least 1")
+        assert ("seems to be a placeholder" in reason) == (str(count)[:1] in "${")
+
+
+QUANTITIES = ["1", 1, 0.5, "500m", "16Gi", "1e3", ".5", "2.", "+1", "100k"]
+WRONG_QUANTITIES = ["${X}", "$MEM", "{{ .Values.memory }}", "16GB", "one", "16 Gi", "", True, None, ["1"]]
+
+
+@pytest.mark.parametrize("amount", QUANTITIES)
+def test_quantities_are_accepted(amount):
+    assert not blockers(pytorch_job(resources={"limits": {"hugepages-2Mi": amount}}))
+
+
+@pytest.mark.parametrize("amount", WRONG_QUANTITIES)
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_a_wrong_quantity_is_refused_with_its_rule(amount, part):
+    [(path, reason)] = blockers(pytorch_job(resources={part: {"hugepages-2Mi": amount}})).items()
+    assert path == f"{CONTAINER}.resources.{part}.hugepages-2Mi"
+    assert reason.startswith("it must be a quantity, such as 500m, 2 or 16Gi")
+    assert ("seems to be a placeholder" in reason) == (str(amount)[:1] in "${" and bool(amount))
+
+
+def test_a_placeholder_in_a_field_of_another_type_is_named():
+    found = blockers(pytorch_job(pod={"hostNetwork": "${HOST_NETWORK}"}))
+    [reason] = found.values()
+    assert reason.endswith("${HOST_NETWORK} seems to be a placeholder: replace it before the conversion")
+
+
+PROCESS_COUNTS = [
+    ["torchrun", "--nproc_per_node=2", "t.py"],
+    ["torchrun", "--nproc-per-node", "2", "t.py"],
+    ["torchrun", "--nproc_per_node", "$(GPUS)", "t.py"],
+    ["torchrun", "--nproc=4", "t.py"],
+    ["python", "-m", "torch.distributed.run", "--nproc_per_node=2", "t.py"],
+    ["sh", "-c", "exec torchrun --nnodes 2 \\\n  --nproc_per_node='2' t.py"],
+    ["sh", "-c", "torchrun --nproc_per_node=2 a.py && torchrun --nproc-per-node 2 b.py"],
+]
+NO_PROCESS_COUNTS = [
+    ["torchrun", "t.py"],
+    ["torchrun", "--nproc_per_node=auto", "t.py"],
+    ["torchrun", "--nproc-per-node", "gpu", "t.py"],
+    ["sh", "-c", "torchrun --nproc_per_node=2 a.py && torchrun b.py"],
+]
+
+
+def has_processes_finding(command):
+    return "processes" in [finding.topic for finding in convert(pytorch_job(command=command)).findings]
+
+
+@pytest.mark.parametrize("command", PROCESS_COUNTS)
+def test_a_given_number_of_processes_has_no_finding(command):
+    assert not has_processes_finding(command)
+
+
+@pytest.mark.parametrize("command", NO_PROCESS_COUNTS)
+def test_a_number_that_torchrun_chooses_has_a_finding(command):
+    assert has_processes_finding(command)
+
+
+def test_a_generated_name_has_a_finding():
+    job = pytorch_job(command=["torchrun", "t.py"])
+    job["metadata"] = {"generateName": "gen-"}
+    found = convert(job)
+    assert found.train_job["metadata"]["name"] == "gen"
+    [finding] = [one for one in found.findings if one.topic == "name"]
+    assert "generateName gen-" in finding.what
+    assert "fixed name gen" in finding.done
+
+
+def test_a_refused_job_has_the_readiness_refused_in_json():
+    assert convert(mpi_job(workers=0)).to_dict()["readiness"] == "refused"
+    assert convert(pytorch_job(command=["torchrun", "t.py"])).to_dict()["readiness"] == "simple"
