@@ -5,7 +5,6 @@ Objects of other kinds are counted.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from trainjob.spec.yaml_documents import parse_yaml, split_documents
 __all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
 
 _GROUP = "kubeflow.org/"
+_MAX_LENGTH = 64 << 20  # characters of one document; kubectl prints thousands of jobs as one List
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_jobs(text: str, origin: str) -> Sources:
     for line, document in split_documents(text):
         where = f"{origin}:{line}"
         try:
-            content = _content(document, line)
+            content = parse_yaml(document, first_line=line, max_length=_MAX_LENGTH)
         except InvalidSpec as error:
             sources.read_errors.append(ReadError(where, error.problems[0].allowed))
             continue
@@ -101,19 +101,6 @@ def read_jobs(text: str, origin: str) -> Sources:
             elif thing is not None:
                 sources.skipped[_kind(thing)] += 1
     return sources
-
-
-def _content(document: str, line: int) -> Any:
-    """Parse a document as JSON, or as YAML if it is not JSON.
-
-    kubectl prints thousands of jobs as JSON, and the YAML parser is slow.
-    """
-    if document.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(document)
-        except (ValueError, RecursionError):
-            pass
-    return parse_yaml(document, first_line=line)
 
 
 def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:

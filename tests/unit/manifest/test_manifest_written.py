@@ -87,7 +87,7 @@ def test_the_example_file_in_the_docs_is_valid():
         ("step: TrainJob\n1: 2", "file.yaml: 1 | 2 | there is no such field"),
         ("kind: TrainJob\non: 3", "file.yaml: true | 3 | "),
         ("kind: Pod", "file.yaml: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
-        ("step: TrainJob\nkept: 2026-11-22", "file.yaml | 'a dict' | it must consist of JSON values"),
+        ("step: TrainJob\nkept: 2026-11-22", "file.yaml: kept | '2026-11-22' | there is no such field"),
         (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),
         ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml: env | *** | there is no such field"),
     ],

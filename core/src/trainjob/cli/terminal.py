@@ -144,17 +144,9 @@ def print_yaml(*documents: Mapping[str, Any]) -> None:
 
 def to_yaml(*documents: Mapping[str, Any]) -> str:
     """Return objects as YAML, in the form that [print_yaml][] prints."""
-    import yaml
+    from trainjob.spec.yaml_output import dump_yaml
 
-    class Dumper(yaml.SafeDumper):
-        """A dumper that writes text of several lines, such as a script, as a block."""
-
-    def represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-    Dumper.add_representer(str, represent_text)
-    written: str = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=sys.maxsize)
-    return written
+    return dump_yaml(documents)
 
 
 def print_error(error: TrainJobError, *, as_json: bool) -> None:

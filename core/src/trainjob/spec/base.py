@@ -163,12 +163,13 @@ def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
         plain = json.loads(json.dumps(value, allow_nan=allow_nan))
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_field("", f"a {type(value).__name__}", f"it must consist of JSON values: {error}") from None
-    if _is_deeper(plain, _MAX_DEPTH):
+    if is_deeper(plain, _MAX_DEPTH):
         raise invalid_field("", f"a {type(value).__name__}", f"it may have at most {_MAX_DEPTH} nested levels")
     return plain
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return whether a value has more nested levels; a number or text is a level, too."""
     layer = [value]
     for _ in range(levels):
         inner = [list(item.values()) if isinstance(item, dict) else item for item in layer]
