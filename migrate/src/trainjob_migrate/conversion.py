@@ -78,7 +78,7 @@ class Conversion:
             "kind": self.kind,
             "name": self.name,
             "namespace": self.namespace,
-            "readiness": self.readiness.value,
+            "readiness": "refused" if self.blockers else self.readiness.value,
             "blockers": [record.to_dict() for record in self.blockers],
             "findings": [finding.to_dict() for finding in self.findings],
             "fields": [record.to_dict() for record in self.fields],

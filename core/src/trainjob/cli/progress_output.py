@@ -94,7 +94,7 @@ class ProgressOutput:
 def _to_command_error(error: OSError) -> Exception:
     """Return the exception that ends the command after an output error.
 
-    A reader that is gone needs no message: BrokenPipeError ends the command as it would end any typer command.
+    A reader that is gone needs no message: see [trainjob.cli.terminal.run][].
     """
     if error.errno == errno.EPIPE:
         return error

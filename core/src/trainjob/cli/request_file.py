@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from trainjob.cli import completion
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import AdmissionRefused, InvalidSpec, Problem
 from trainjob.lifecycle import RunKey
 from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
 from trainjob.manifest import spec_hash
 from trainjob.manifest.request_parser import parse_requests
 from trainjob.spec import Step
+from trainjob.spec.yaml_documents import find_lines, split_documents
 
 FILE = typer.Argument(
     metavar="FILE", help="YAML or JSON file with TrainJobs or steps; - means standard input.", show_default=False
@@ -34,7 +35,33 @@ RUN_ID = typer.Option(
 NAMESPACE = completion.create_namespace_option(
     "Namespace. Default: that of the file, then that of the kubeconfig's context."
 )
+# Paths of fields in messages of the API server, such as `unknown field "spec.trainer.imagee"`.
+_FIELD = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")
 _MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """One document of a file.
+
+    Attributes:
+        file: name of the file in errors.
+        line: number of its first line.
+        text: the document.
+    """
+
+    file: str
+    line: int
+    text: str
+
+    def locate(self, message: str) -> str:
+        """Return the file, and the line of the field that a message of the API server names.
+
+        The line is that of the document if the message names none of its fields.
+        """
+        lines = find_lines(self.text, first_line=self.line)
+        fields = [*_FIELD.findall(message), *(f"manifest.{field}" for field in _FIELD.findall(message))]
+        return f"{self.file}:{next((lines[field] for field in fields if field in lines), self.line)}"
 
 
 @dataclass(frozen=True)
@@ -46,11 +73,13 @@ class UserRequest:
         key: the run key.
         renewal: a new value for each command without a run ID, so that a TrainJob that succeeded runs again; empty with
             a run ID.
+        source: where the request is written; None if it is not from a file.
     """
 
     request: Step
     key: RunKey
     renewal: str
+    source: SourceDocument | None = None
 
     def prepare(self, namespace: str, default_namespace: str = "default") -> PreparedJob:
         """Return the request as it would be sent.
@@ -58,6 +87,20 @@ class UserRequest:
         See `trainjob.lifecycle.prepared_job.prepare_job`.
         """
         return prepare_job(self.request, self.key, namespace, default_namespace=default_namespace, renewal=self.renewal)
+
+    @contextlib.contextmanager
+    def locate_errors(self) -> Iterator[None]:
+        """Add file and line to the message if the API server refuses the request in this block.
+
+        Raises:
+            AdmissionRefused: the API server refuses it.
+        """
+        try:
+            yield
+        except AdmissionRefused as error:
+            if self.source:
+                error.message = f"{self.source.locate(error.message)}: {error.message}"
+            raise
 
 
 def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
@@ -75,14 +118,16 @@ def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
     Raises:
         InvalidSpec: the file cannot be read, or a request breaks a rule.
     """
-    found = parse_requests(_read_text(file), "standard input" if file == "-" else file, name=name)
-    _check_tasks(file, [_task_name(request) for request in found])
-    return [to_user_request(request, run_id) for request in found]
+    text, origin = _read_text(file), "standard input" if file == "-" else file
+    found = parse_requests(text, origin, name=name)
+    sources = [SourceDocument(origin, line, document) for line, document in split_documents(text)]
+    _check_tasks(sources, [_task_name(request) for request in found])
+    return [to_user_request(request, run_id, source) for request, source in zip(found, sources, strict=True)]
 
 
-def to_user_request(request: Step, run_id: str = "") -> UserRequest:
+def to_user_request(request: Step, run_id: str = "", source: SourceDocument | None = None) -> UserRequest:
     """Return a request with the run key of the command's user; see [read_requests][]."""
-    return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
+    return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex, source)
 
 
 def _key(request: Step, run_id: str) -> RunKey:
@@ -97,14 +142,16 @@ def _task_name(request: Step) -> str:
     return request.name or ("train-job" if kind == "TrainJobManifest" else words)
 
 
-def _check_tasks(file: str, tasks: Sequence[str]) -> None:
-    twice = [task for task, number in Counter(tasks).items() if number > 1]
-    if twice:
-        raise InvalidSpec(
-            Problem(
-                f"{file}: name", repr(twice[0]), "several documents have this name: give each document another name"
-            )
-        )
+def _check_tasks(sources: Sequence[SourceDocument], tasks: Sequence[str]) -> None:
+    first: dict[str, SourceDocument] = {}
+    problems = []
+    for source, task in zip(sources, tasks, strict=True):
+        known = first.setdefault(task, source)
+        if known is not source:
+            allowed = f"the document in line {known.line} has this name, too: give each document another name"
+            problems.append(Problem(f"{source.file}:{source.line}: name", repr(task), allowed))
+    if problems:
+        raise InvalidSpec(problems)
 
 
 def _read_text(file: str) -> str:
@@ -116,7 +163,7 @@ def _read_text(file: str) -> str:
                 content = opened.read(_MAX_FILE_BYTES + 1)
         if len(content) > _MAX_FILE_BYTES:
             raise InvalidSpec(Problem("FILE", repr(file), f"it may have at most {_MAX_FILE_BYTES} bytes"))
-        return content.decode()
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise InvalidSpec(
             Problem("FILE", repr(file), f"it must be a file that can be read: {error.strerror}")

@@ -66,7 +66,8 @@ def submit(
     try:
         with terminal.open_cluster() as cluster:
             for one in requests:
-                reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
+                with one.locate_errors():
+                    reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
                 references.append(reference)
                 terminal.error_console().print(escape(describe_submission(reference)))
                 if not as_json:

@@ -21,7 +21,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest.durations import parse_duration
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.spec.base import invalid_field, to_json_value
-from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.spec.yaml_documents import find_lines, find_nearest_line, parse_yaml, split_documents
 
 STEP_CLASSES: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_args(Step)}
 """Values that `step` allows, with their classes."""
@@ -51,20 +51,26 @@ def parse_requests(text: str, origin: str, *, name: str = "") -> list[Step]:
     read: list[Step] = []
     problems: list[Problem] = []
     for line, document in found:
-        where = f"{origin}:{line}" if len(found) > 1 else origin
         try:
             read.append(_parse_request(to_json_value(parse_yaml(document, first_line=line)), name))
         except InvalidSpec as error:
-            problems += _add_origin(error, where)
+            problems += _add_origin(error, origin, document, line)
     if problems:
         raise InvalidSpec(problems)
     return read
 
 
-def _add_origin(error: InvalidSpec, origin: str) -> Iterator[Problem]:
+def _add_origin(error: InvalidSpec, origin: str, document: str, first_line: int) -> Iterator[Problem]:
+    """Yield the problems of a document with its origin and the lines of the fields.
+
+    A field that is missing in the document has the line of the nearest field around it.
+    """
+    lines = find_lines(document, first_line=first_line)
     for problem in error.problems:
         field = problem.field.removeprefix("manifest.")
-        yield Problem(f"{origin}: {field}" if field else origin, problem.value, problem.allowed)
+        line = find_nearest_line(lines, problem.field) or find_nearest_line(lines, field) or first_line
+        where = f"{origin}:{line}"
+        yield Problem(f"{where}: {field}" if field else where, problem.value, problem.allowed)
 
 
 def _parse_request(content: Any, name: str) -> Step:
@@ -72,9 +78,17 @@ def _parse_request(content: Any, name: str) -> Step:
         kind = _get_step_class(content["step"])
         fields = {field: value for field, value in content.items() if field != "step"}
         return kind.from_object(_set_name(kind, fields, name) | _parse_durations(fields))
+    if isinstance(content, dict) and _is_v1_job(content):
+        advice = "it is a job of the Training Operator v1: convert it with `trainjob migrate convert FILE`"
+        raise invalid_field("kind", content["kind"], advice)
     if isinstance(content, dict) and "kind" in content:
         return TrainJobManifest.from_object({"manifest": _set_manifest_name(content, name)})
     raise invalid_field("", f"a {type(content).__name__}", f"write {_EXPECTED_CONTENT}")
+
+
+def _is_v1_job(content: Mapping[str, Any]) -> bool:
+    version, kind = content.get("apiVersion"), content.get("kind")
+    return str(version).startswith("kubeflow.org/") and str(kind).endswith("Job")
 
 
 def _get_step_class(name: Any) -> type[Step]:

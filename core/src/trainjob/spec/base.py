@@ -104,6 +104,9 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...]) -> Problem
         return Problem(field, _format_value(field, detail["input"]), "there is no such field")
     if detail["type"] == "missing":
         return Problem(field, "nothing", "it is required")
+    if detail["type"].startswith("time_delta"):
+        allowed = "write a timedelta or a number of seconds, such as timedelta(hours=6) or 21600"
+        return Problem(field, _format_value(field, detail["input"]), allowed)
     return Problem(field, _format_value(field, detail["input"]), f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
 
 

@@ -91,6 +91,21 @@ def find_lines(text: str, *, first_line: int = 1) -> Mapping[str, int]:
         return {}
 
 
+def find_nearest_line(lines: Mapping[str, int], path: str) -> int | None:
+    """Return the line of a field, or of the nearest existing field that contains it.
+
+    Args:
+        lines: the lines that [find_lines][] has found.
+        path: path of the field.
+
+    Returns:
+        The line; None if not even the first part of the path exists.
+    """
+    while path and path not in lines:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return lines.get(path)
+
+
 def _parse_json(text: str) -> Any:
     """Parse a text with Python's JSON parser, which is faster than the YAML parser.
 

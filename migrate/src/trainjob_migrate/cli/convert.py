@@ -133,7 +133,7 @@ def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -
 def _write(file: Path, content: str, *, overwrite: bool) -> None:
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(descriptor, "w") as opened:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
             opened.write(content)
         if overwrite:
             os.replace(name, file)  # noqa: PTH105 - mkstemp returns a string
