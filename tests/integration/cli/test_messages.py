@@ -98,7 +98,7 @@ NO_VOLCANO = 'no matches for kind "PodGroup" in version "scheduling.volcano.sh/v
 
 @pytest.fixture
 def hint(trainjob, api_server):
-    """Create the TrainJob `a`, whose JobSet cannot be created, and return the hint of `trainjob describe`."""
+    """Create the TrainJob `a`, whose JobSet cannot be created, and return its hint."""
     job = api_server.create_trainjob("a", make_run_key("train"))
     place = {"name": "a", "namespace": "default", "uid": job["metadata"]["uid"]}
     event = {"type": "Warning", "reason": "TrainJobResourcesCreationFailed", "message": NO_VOLCANO}

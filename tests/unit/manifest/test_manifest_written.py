@@ -87,7 +87,7 @@ def test_the_example_file_in_the_docs_is_valid():
         ("step: TrainJob\n1: 2", "file.yaml:2: 1 | 2 | there is no such field"),
         ("kind: TrainJob\non: 3", "file.yaml:2: true | 3 | "),
         (MANIFEST.replace("{runtimeRef: ", "{x: "), "file.yaml:5: spec.runtimeRef.name | None | it must name"),
-        ("kind: PyTorchJob\napiVersion: kubeflow.org/v1", "file.yaml:1: kind | 'PyTorchJob' | it is a job of the Train"),
+        ("kind: PyTorchJob\napiVersion: kubeflow.org/v1", "file.yaml:1: kind | 'PyTorchJob' | it is a job of the"),
         ("kind: Pod", "file.yaml:1: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
         ("step: TrainJob\nkept: 2026-11-22", "file.yaml:2: kept | '2026-11-22' | there is no such field"),
         (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),

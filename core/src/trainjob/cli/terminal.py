@@ -76,9 +76,9 @@ def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 
 def _prepare_streams() -> None:
-    """Open closed standard streams, and let standard output replace characters that its encoding lacks.
+    """Open closed standard streams, and set how standard output encodes characters.
 
-    Python itself escapes such characters on standard error.
+    It replaces characters that its encoding lacks. Python itself escapes such characters on standard error.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - open until the end
@@ -125,7 +125,10 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _discard_output() -> None:
-    """Discard what could not be written to standard output, so that the process does not try again at its end."""
+    """Discard what could not be written to standard output.
+
+    Otherwise Python tries to write it again at the end of the process.
+    """
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         return

@@ -91,7 +91,10 @@ async def _wait_for_all(
 
 
 async def _report_reasons(cluster: Cluster, reference: JobReference, report: Callable[[str], None]) -> None:
-    """Report why a TrainJob does not start, as `trainjob describe` does, whenever the reason has changed."""
+    """Report why a TrainJob does not start, whenever the reason has changed.
+
+    The reasons are those of `trainjob describe`.
+    """
     await asyncio.sleep(_FIRST_DIAGNOSIS_SECONDS)
     last: list[str] = []
     while True:
@@ -104,7 +107,10 @@ async def _report_reasons(cluster: Cluster, reference: JobReference, report: Cal
 
 
 def _find_reasons(cluster: Cluster, reference: JobReference) -> list[str]:
-    """Return why an unfinished TrainJob does not run, with the remedies; empty if this cannot be read."""
+    """Return why an unfinished TrainJob does not run, with the remedies.
+
+    The list is empty if the TrainJob or its pods cannot be read.
+    """
     with contextlib.suppress(ClusterError):
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job and not derive_verdict(job).phase.finished:

@@ -266,7 +266,7 @@ class _TestRun:
 
 @contextlib.contextmanager
 def _record_creation(kind: str, may_exist: set[str]) -> Iterator[None]:
-    """Add the kind of an object that the block creates, unless the API server refuses the object.
+    """Add the kind of an object that the block creates, unless the object is refused.
 
     Without a response, the object may exist.
     """
