@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -38,7 +39,7 @@ COMMANDS = {
     "describe": (["describe", "failed"], 0),
     "describe --json": (["describe", "failed", "--json"], 0),
     "describe -o": (["describe", "failed", "-o", "yaml"], 0),
-    "describe of nothing": (["describe", "Zoë"], 1),
+    "describe of nothing": (["describe", "Zoë"], 2),
     "wait": (["wait", "failed"], 3),
     "wait --json": (["wait", "failed", "--json"], 3),
     "watch": (["watch", "failed"], 3),
@@ -168,7 +169,8 @@ def test_a_reader_that_is_gone_ends_the_command_by_sigpipe(start, prints, comman
     process = start(command, stdout=writer)
     os.close(writer)
     code, _, errors = finish(process)
-    expected = -signal.SIGPIPE if prints(command) else COMMANDS[command][1]
+    follows = command == "logs -f"  # it ends as soon as the reader is gone, also before its first line
+    expected = -signal.SIGPIPE if prints(command) or follows else COMMANDS[command][1]
     assert "Traceback" not in errors
     assert "Exception ignored" not in errors
     assert code == expected, errors
@@ -231,3 +233,43 @@ def test_unusual_values_of_columns(start, columns):
     for command in ("list", "help", "migrate diff"):
         code, _, errors = finish(start(command, env={"COLUMNS": columns}))
         assert (code, "Traceback" in errors) == (0, False), errors
+
+
+ON_A_CLUSTER = [
+    "submit", "list", "describe", "wait", "watch", "logs", "logs -f", "cost", "runtimes", "check", "sweep", "cancel",
+    "suspend", "resume", "export", "migrate report --from-cluster", "migrate compare",
+]  # fmt: skip
+
+
+@pytest.fixture
+def silent_server(tmp_path):
+    """Yield the environment for a server that accepts connections and never responds, and its socket."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "a", "cluster": {"server": url}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "current-context": "a",
+        }
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        yield {"KUBECONFIG": str(tmp_path / "kubeconfig")}, server
+
+
+@pytest.mark.parametrize(("sent", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
+@each_command(["run", *ON_A_CLUSTER])
+def test_a_signal_during_a_request_ends_the_command_without_a_traceback(start, silent_server, command, sent, codes):
+    environment, server = silent_server
+    process = start(["run", "step.yaml"] if command == "run" else command, env=environment)
+    connection, _ = server.accept()
+    with connection:
+        process.send_signal(sent)
+        if command == "run":  # the first signal ends the TrainJob, which needs a response
+            process.stderr.readline()
+            process.send_signal(sent)
+        code, _, errors = finish(process)
+    assert "Traceback" not in errors
+    assert code in codes, errors
