@@ -31,8 +31,8 @@ def section(found):
     rows = [(READERS[name][0], f"{seconds:.2f}") for name, seconds in found["seconds"].items()]
     return (
         "## Reading YAML\n\n"
-        f"One document of {found['characters']:,} characters with environment variables of many containers; the best of "
-        f"{_RUNS}.\n\n{table(('Reader', 'CPU s'), rows)}"
+        f"One document of {found['characters']:,} characters with environment variables of many containers; the best "
+        f"of {_RUNS}.\n\n{table(('Reader', 'CPU s'), rows)}"
     )
 
 

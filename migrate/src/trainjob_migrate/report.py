@@ -9,6 +9,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect
+from trainjob.spec.yaml_documents import SourceDocument
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
 from trainjob_migrate.field_records import FieldRecord
 from trainjob_migrate.sources import ReadError, Sources
@@ -23,10 +24,12 @@ class ConvertedJob:
     Attributes:
         origin: where the job was found.
         conversion: the result of its conversion.
+        document: the document of a file that has the job; None if the job is from a cluster.
     """
 
     origin: str
     conversion: Conversion
+    document: SourceDocument | None = None
 
     def __str__(self) -> str:
         return f"{self.conversion.kind} {'/'.join(filter(None, (self.conversion.namespace, self.conversion.name)))}"
@@ -102,9 +105,12 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
     jobs, read_errors = [], list(sources.read_errors)
     for found in sources.jobs:
         try:
-            jobs.append(ConvertedJob(found.origin, convert(found.job, dialect=dialect, launch=launch)))
+            conversion = convert(found.job, dialect=dialect, launch=launch)
+            jobs.append(ConvertedJob(found.origin, conversion, document=found.document))
         except InvalidSpec as error:
-            read_errors.append(ReadError(found.origin, error.message))
+            fields = [problem.field for problem in error.problems]
+            origin = found.document.locate(*fields) if found.document else found.origin
+            read_errors.append(ReadError(origin, error.message))
     return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
 
 

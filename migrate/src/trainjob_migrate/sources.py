@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 
 __all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
 
@@ -26,10 +26,12 @@ class FoundJob:
     Attributes:
         origin: where the job was found: a file and the line of its document, or a cluster.
         job: the object as written.
+        document: the document of a file that has the job; None if the job is from a cluster.
     """
 
     origin: str
     job: Mapping[str, Any]
+    document: SourceDocument | None = None
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,25 @@ def read_jobs(text: str, origin: str) -> Sources:
         except InvalidSpec as error:
             sources.read_errors.append(ReadError(where, error.problems[0].allowed))
             continue
-        for inner, thing in _objects(content, where):
+        for inner, place, thing in _objects(content, where):
             if is_v1_job(thing):
-                sources.jobs.append(FoundJob(inner, thing))
+                source = SourceDocument(origin, line, document, place)
+                sources.jobs.append(FoundJob(inner, thing, document=source))
             elif thing is not None:
                 sources.skipped[_kind(thing)] += 1
     return sources
 
 
-def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """Return the items of a List, or the object itself."""
+def _objects(content: Any, where: str) -> Iterable[tuple[str, str, Any]]:
+    """Return the items of a List, or the object itself, each with its origin and its path."""
     items = content.get("items") if isinstance(content, Mapping) else content
     is_list = isinstance(content, Mapping) and str(content.get("kind", "")).endswith("List")
     if isinstance(items, list) and (is_list or isinstance(content, list)):
-        return [(f"{where} item {number}", item) for number, item in enumerate(items, start=1)]
-    return [(where, content)]
+        list_path = "items" if is_list else ""
+        return [
+            (f"{where} item {number}", f"{list_path}[{number - 1}]", item) for number, item in enumerate(items, start=1)
+        ]
+    return [(where, "", content)]
 
 
 def _kind(document: Any) -> str:

@@ -134,6 +134,17 @@ def test_refused_jobs_are_not_called_complex(trainjob):
     assert [job["readiness"] for job in report["jobs"]] == ["refused", "simple"]
 
 
+def test_refused_fields_of_v1_jobs_have_file_and_line(trainjob, tmp_path):
+    """An unknown field is refused; a number in a command list makes the document invalid."""
+    file = tmp_path / "jobs.yaml"
+    documents = [JOB, {**JOB, "spec": {**JOB["spec"], "unknown": 1}}, {**JOB, "metadata": {"name": ["a"]}}]
+    file.write_text(yaml.safe_dump_all(documents))
+    lines = file.read_text().splitlines()
+    done = trainjob("migrate", "report", file)
+    assert f"  refused {file}:{lines.index('  unknown: 1') + 1}: spec.unknown: " in done.stdout, done.stdout
+    assert f"cannot read {file}:{lines.index('  - a')}: metadata.name: " in done.stdout, done.stdout
+
+
 def test_a_missing_permission_for_v1_jobs_names_the_rule(trainjob, api_server):
     reader = {"KUBECONFIG": str(api_server.create_restricted_kubeconfig())}
     done = trainjob("migrate", "report", "--from-cluster", env=reader)

@@ -60,6 +60,15 @@ def test_an_unreadable_document_is_reported_with_its_line_and_the_others_are_rea
     assert "Values" not in error.reason
 
 
+def test_the_fields_of_a_job_have_lines():
+    text = yaml.safe_dump(job("a")) + "---\n" + yaml.safe_dump({"kind": "List", "items": [CONFIG_MAP, job("b")]})
+    first, second = read_jobs(text, "jobs.yaml").jobs
+    lines = text.splitlines()
+    assert first.document.locate("metadata.name") == f"jobs.yaml:{lines.index('  name: a') + 1}"
+    assert second.document.locate("metadata.name") == f"jobs.yaml:{lines.index('    name: b') + 1}"
+    assert second.document.locate("spec.pytorchReplicaSpecs") == f"jobs.yaml:{lines.index('  spec: {}') + 1}"
+
+
 @pytest.mark.parametrize("text", ["", "\n", "---\n", "# nothing\n---\n...\n", "%YAML 1.1\n---\n# nothing\n"])
 def test_an_empty_text_has_no_jobs_and_no_errors(text):
     found = read_jobs(text, "empty.yaml")

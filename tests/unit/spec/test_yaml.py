@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.yaml_corpus import recorded_answers, to_document
 from trainjob.errors import InvalidSpec
 from trainjob.spec import TrainJobManifest, yaml_documents
-from trainjob.spec.yaml_documents import MAX_LENGTH, find_lines, parse_yaml
+from trainjob.spec.yaml_documents import MAX_LENGTH, SourceDocument, find_lines, parse_yaml
 from trainjob.spec.yaml_output import dump_yaml
 
 # kubectl refuses this escape sequence in YAML, and accepts it in JSON.
@@ -146,6 +146,21 @@ spec:
     }  # fmt: skip
     assert find_lines('{"a": {\n"b": 1}}') == {"a": 1, "a.b": 2}
     assert find_lines("a: [") == {}
+
+
+def test_a_missing_field_has_the_line_of_the_field_around_it():
+    source = SourceDocument(
+        "f.yaml", 11, "kind: List\nitems:\n- a: 1\n- spec:\n    env: [{name: A},\n      {name: B}]\n", "items[1]"
+    )
+    assert source.locate("spec.env[1].value") == "f.yaml:16"
+    assert source.locate("spec.missing.field") == "f.yaml:14"
+    assert source.locate("missing", "spec.env") == "f.yaml:15"
+    assert source.locate("missing") == "f.yaml:14"
+    assert (
+        SourceDocument("f.yaml", 11, "a: 1").locate("missing")
+        == SourceDocument("f.yaml", 11, "a: [").locate("a")
+        == "f.yaml:11"
+    )
 
 
 TEXTS = st.text() | st.sampled_from([each.removeprefix("k: ") for each in recorded_answers()])

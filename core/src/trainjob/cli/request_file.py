@@ -21,7 +21,7 @@ from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
 from trainjob.manifest import spec_hash
 from trainjob.manifest.request_parser import parse_requests
 from trainjob.spec import Step
-from trainjob.spec.yaml_documents import find_lines, split_documents
+from trainjob.spec.yaml_documents import SourceDocument, split_documents
 
 FILE = typer.Argument(
     metavar="FILE", help="YAML or JSON file with TrainJobs or steps; - means standard input.", show_default=False
@@ -38,30 +38,6 @@ NAMESPACE = completion.create_namespace_option(
 # Paths of fields in messages of the API server, such as `unknown field "spec.trainer.imagee"`.
 _FIELD = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")
 _MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
-
-
-@dataclass(frozen=True)
-class SourceDocument:
-    """One document of a file.
-
-    Attributes:
-        file: name of the file in errors.
-        line: number of its first line.
-        text: the document.
-    """
-
-    file: str
-    line: int
-    text: str
-
-    def locate(self, message: str) -> str:
-        """Return the file, and the line of the field that a message of the API server names.
-
-        The line is that of the document if the message names none of its fields.
-        """
-        lines = find_lines(self.text, first_line=self.line)
-        fields = [*_FIELD.findall(message), *(f"manifest.{field}" for field in _FIELD.findall(message))]
-        return f"{self.file}:{next((lines[field] for field in fields if field in lines), self.line)}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +75,9 @@ class UserRequest:
             yield
         except AdmissionRefused as error:
             if self.source:
-                error.message = f"{self.source.locate(error.message)}: {error.message}"
+                fields = _FIELD.findall(error.message)
+                where = self.source.locate(*fields, *(f"manifest.{field}" for field in fields))
+                error.message = f"{where}: {error.message}"
             raise
 
 

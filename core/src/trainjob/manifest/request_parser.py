@@ -21,7 +21,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest.durations import parse_duration
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.spec.base import invalid_field, to_json_value
-from trainjob.spec.yaml_documents import find_lines, find_nearest_line, parse_yaml, split_documents
+from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 
 STEP_CLASSES: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_args(Step)}
 """Values that `step` allows, with their classes."""
@@ -54,22 +54,17 @@ def parse_requests(text: str, origin: str, *, name: str = "") -> list[Step]:
         try:
             read.append(_parse_request(to_json_value(parse_yaml(document, first_line=line)), name))
         except InvalidSpec as error:
-            problems += _add_origin(error, origin, document, line)
+            problems += _add_origin(error, SourceDocument(origin, line, document))
     if problems:
         raise InvalidSpec(problems)
     return read
 
 
-def _add_origin(error: InvalidSpec, origin: str, document: str, first_line: int) -> Iterator[Problem]:
-    """Yield the problems of a document with its origin and the lines of the fields.
-
-    A field that is missing in the document has the line of the nearest field around it.
-    """
-    lines = find_lines(document, first_line=first_line)
+def _add_origin(error: InvalidSpec, source: SourceDocument) -> Iterator[Problem]:
+    """Yield the problems of a document with its file and the lines of the fields."""
     for problem in error.problems:
         field = problem.field.removeprefix("manifest.")
-        line = find_nearest_line(lines, problem.field) or find_nearest_line(lines, field) or first_line
-        where = f"{origin}:{line}"
+        where = source.locate(problem.field, field)
         yield Problem(f"{where}: {field}" if field else where, problem.value, problem.allowed)
 
 

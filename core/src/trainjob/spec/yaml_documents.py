@@ -7,10 +7,12 @@ The limit includes expanded references (`*name`, `<<`), which can turn a few lin
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +74,7 @@ def parse_yaml(text: str, *, first_line: int = 1, max_length: int = MAX_LENGTH) 
     return _read(text, first_line, max_length).value
 
 
+@functools.lru_cache(maxsize=1)  # several errors of one document; a List may have thousands of jobs
 def find_lines(text: str, *, first_line: int = 1) -> Mapping[str, int]:
     """Return the lines of a document's fields by their paths.
 
@@ -91,16 +94,41 @@ def find_lines(text: str, *, first_line: int = 1) -> Mapping[str, int]:
         return {}
 
 
-def find_nearest_line(lines: Mapping[str, int], path: str) -> int | None:
-    """Return the line of a field, or of the nearest existing field that contains it.
+@dataclass(frozen=True)
+class SourceDocument:
+    """A document of a file, or an object in a document, for errors that name file and line.
 
-    Args:
-        lines: the lines that [find_lines][] has found.
-        path: path of the field.
-
-    Returns:
-        The line; None if not even the first part of the path exists.
+    Attributes:
+        file: name of the file in errors.
+        line: number of the document's first line.
+        text: the document.
+        place: path of the object in the document, such as `items[2]`; empty if it is the document.
     """
+
+    file: str
+    line: int
+    text: str
+    place: str = ""
+
+    def locate(self, *paths: str) -> str:
+        """Return the file, and the line of the first of these fields that is in the document.
+
+        Of a field that is missing, the line is that of the nearest field that contains it.
+
+        Args:
+            paths: paths of fields in the object.
+
+        Returns:
+            `FILE:LINE`; the line is the document's first one if no part of a path is in the document.
+        """
+        lines = find_lines(self.text, first_line=self.line)
+        complete = [f"{self.place}.{path}".strip(".") for path in paths]
+        found = next((lines[path] for path in complete if path in lines), None)
+        nearest = filter(None, (_find_nearest_line(lines, path) for path in complete))
+        return f"{self.file}:{found or next(nearest, self.line)}"
+
+
+def _find_nearest_line(lines: Mapping[str, int], path: str) -> int | None:
     while path and path not in lines:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return lines.get(path)
