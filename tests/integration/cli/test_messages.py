@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -194,3 +195,43 @@ def test_a_reader_of_one_line_ends_the_command_as_it_ends_cat(environment, api_s
     assert done.stderr == ""
     expected = {str(128 + signal.SIGPIPE)} if "jobs" in arguments else {"0", str(128 + signal.SIGPIPE)}
     assert done.stdout.splitlines()[-1] in expected
+
+
+# Root may read everything, unless it has no such capabilities.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ["submit", "{file}"],
+            2,
+            "error: FILE: '{file}' is not allowed; it must be a file that can be read: Permission",
+        ),
+        (["submit", "{folder}/a.yaml"], 2, "it must be a file that can be read: Permission denied"),
+        (["submit", "{readonly}"], 2, "it must be a file that can be read: Is a directory"),
+        (["cost", "--from", "{file}"], 2, "error: --from: '{file}' is not allowed; it must be a file that can be read"),
+        (["--kubeconfig", "{file}", "list"], 2, "is not readable"),
+        (["migrate", "report", "{file}"], 0, "cannot read {file}: cannot be read: Permission denied"),
+        (["migrate", "report", "{folder}"], 0, "cannot read {folder}: cannot be read: Permission denied"),
+        (
+            ["migrate", "report", "{folder}/a.yaml"],
+            1,
+            "error: the operating system refuses to read or write: Permission",
+        ),
+        (["migrate", "convert", "-", "--to", "{folder}/to"], 1, "Permission denied: {folder}/to"),
+        (["migrate", "convert", "-", "--to", "{readonly}"], 1, "error: cannot write {readonly}/"),
+    ],
+)
+def test_a_missing_permission_of_a_file_is_an_error(environment, tmp_path, arguments, code, message):
+    paths = {name: tmp_path / name for name in ("file", "folder", "readonly")}
+    paths["file"].touch(mode=0o000)
+    paths["folder"].mkdir(mode=0o000)
+    paths["readonly"].mkdir(mode=0o555)
+    command = [sys.executable, "-m", "trainjob", *(each.format(**paths) for each in arguments)]
+    done = subprocess.run(
+        [*UNPRIVILEGED, *command], env=environment, input=yaml.safe_dump(JOB), capture_output=True, text=True
+    )
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, message.format(**paths) in done.stdout + done.stderr) == (code, True), done

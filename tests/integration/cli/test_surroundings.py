@@ -243,7 +243,7 @@ ON_A_CLUSTER = [
 
 @pytest.fixture
 def silent_server(tmp_path):
-    """Yield the environment for a server that accepts connections and never responds, and its socket."""
+    """Yield an environment and the socket of its API server, which never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(SECONDS)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
