@@ -91,7 +91,7 @@ def _of_paths(paths: Sequence[str]) -> Sources:
 
 
 def _of_folder(folder: Path) -> Sources:
-    """Read the YAML and JSON files of a folder, except hidden files and folders such as `.git`."""
+    """Read the YAML and JSON files of a folder; hidden ones and `.git` are skipped."""
     sources = Sources()
 
     def record_error(error: OSError) -> None:
