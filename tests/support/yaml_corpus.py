@@ -61,7 +61,7 @@ def _run_kubectl(kubectl: Path, documents: str) -> tuple[list[Any], str]:
 
     `kubectl label --local` reads objects of any kind and needs no server.
     """
-    command = [kubectl, "label", "--local", "--filename", "-", "--output", "json", "corpus=yes"]
+    command = [str(kubectl), "label", "--local", "--filename", "-", "--output", "json", "corpus=yes"]
     environment = {**os.environ, "KUBECONFIG": os.devnull}
     done = subprocess.run(
         command, input=documents.encode(), capture_output=True, env=environment, timeout=_SECONDS, check=False
