@@ -26,6 +26,7 @@ import bench_resumption
 import bench_start
 import bench_training
 import bench_waiting
+import bench_yaml
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
@@ -40,6 +41,7 @@ _PARTS = {
     "training": bench_training,
     "imports": bench_imports,
     "creation": bench_creation,
+    "yaml": bench_yaml,
 }
 _INTRODUCTION = """# Benchmarks
 

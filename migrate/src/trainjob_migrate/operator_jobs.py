@@ -72,7 +72,14 @@ class OperatorJobs:
                 listed.forbidden_kinds.append(kind)
                 denied = error
         if denied and len(listed.unserved_kinds) + len(listed.forbidden_kinds) == len(_VERSIONS):
-            raise denied
+            resources = ", ".join(f"{kind.lower()}s" for kind in listed.forbidden_kinds)
+            raise PermissionDenied(
+                denied.message,
+                hint="have an administrator grant a Role with apiGroups [kubeflow.org], verbs [get, list] and "
+                f"resources [{resources}], for all namespaces a ClusterRole",
+                status=denied.status,
+                reason=denied.reason,
+            )
         if len(listed.unserved_kinds) == len(_VERSIONS):
             raise NotFound(
                 "the cluster has no jobs of the Training Operator: no CustomResourceDefinition of kubeflow.org/v1",

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect
+from trainjob.spec.yaml_documents import SourceDocument
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
 from trainjob_migrate.embedded_jobs import EmbeddedJob, Owner, replace_jobs
 from trainjob_migrate.field_records import FieldRecord
@@ -25,11 +26,13 @@ class ConvertedJob:
         origin: where the job was found.
         conversion: the result of its conversion.
         embedded: the place of the job inside another object; None if the job is an object of its own.
+        document: the document of a file that has the job; None if the job is from a cluster.
     """
 
     origin: str
     conversion: Conversion
     embedded: EmbeddedJob | None = None
+    document: SourceDocument | None = None
 
     def __str__(self) -> str:
         return f"{self.conversion.kind} {'/'.join(filter(None, (self.conversion.namespace, self.conversion.name)))}"
@@ -130,9 +133,11 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
             if found.embedded:
                 findings = (found.embedded.to_finding(), *conversion.findings)
                 conversion = replace(conversion, findings=findings)
-            jobs.append(ConvertedJob(found.origin, conversion, found.embedded))
+            jobs.append(ConvertedJob(found.origin, conversion, found.embedded, found.document))
         except InvalidSpec as error:
-            read_errors.append(ReadError(found.origin, error.message))
+            fields = [problem.field for problem in error.problems]
+            origin = found.document.locate(*fields) if found.document else found.origin
+            read_errors.append(ReadError(origin, error.message))
     return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
 
 

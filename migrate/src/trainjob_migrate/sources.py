@@ -5,18 +5,19 @@ Jobs inside objects of other kinds are found, too; other objects are counted.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
 from trainjob_migrate.identity import is_v1_job
 
 __all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
+
+_MAX_LENGTH = 64 << 20  # characters of one document; kubectl prints thousands of jobs as one List
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class FoundJob:
         origin: where the job was found: a file and the line of its document, or a cluster.
         job: the object as written.
         embedded: the place of the job inside another object; None if the job is an object of its own.
+        document: the document of a file that has the job; None if the job is from a cluster.
     """
 
     origin: str
     job: Mapping[str, Any]
     embedded: EmbeddedJob | None = None
+    document: SourceDocument | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,14 @@ def read_jobs(text: str, origin: str) -> Sources:
     for line, document in split_documents(text):
         where = f"{origin}:{line}"
         try:
-            content = _content(document, line)
+            content = parse_yaml(document, first_line=line, max_length=_MAX_LENGTH)
         except InvalidSpec as error:
             sources.read_errors.append(ReadError(where, error.problems[0].allowed))
             continue
-        for inner, thing in _objects(content, where):
+        for inner, place, thing in _objects(content, where):
             if is_v1_job(thing):
-                sources.jobs.append(FoundJob(inner, thing))
+                source = SourceDocument(origin, line, document, place)
+                sources.jobs.append(FoundJob(inner, thing, document=source))
             elif thing is not None:
                 _add_embedded_jobs(sources, inner, thing)
     return sources
@@ -102,26 +106,16 @@ def _add_embedded_jobs(sources: Sources, where: str, thing: Any) -> None:
         sources.skipped[_kind(thing)] += 1
 
 
-def _content(document: str, line: int) -> Any:
-    """Parse a document as JSON, or as YAML if it is not JSON.
-
-    kubectl prints thousands of jobs as JSON, and the YAML parser is slow.
-    """
-    if document.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(document)
-        except (ValueError, RecursionError):
-            pass
-    return parse_yaml(document, first_line=line)
-
-
-def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """Return the items of a List, or the object itself."""
+def _objects(content: Any, where: str) -> Iterable[tuple[str, str, Any]]:
+    """Return the items of a List, or the object itself, each with its origin and its path."""
     items = content.get("items") if isinstance(content, Mapping) else content
     is_list = isinstance(content, Mapping) and str(content.get("kind", "")).endswith("List")
     if isinstance(items, list) and (is_list or isinstance(content, list)):
-        return [(f"{where} item {number}", item) for number, item in enumerate(items, start=1)]
-    return [(where, content)]
+        list_path = "items" if is_list else ""
+        return [
+            (f"{where} item {number}", f"{list_path}[{number - 1}]", item) for number, item in enumerate(items, start=1)
+        ]
+    return [(where, "", content)]
 
 
 def _kind(document: Any) -> str:

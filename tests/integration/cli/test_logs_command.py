@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
@@ -48,7 +50,7 @@ def test_a_closed_output_pipe_ends_follow_without_new_lines(start_command, names
     for _ in range(2):
         assert "begun" in process.stdout.readline()
     process.stdout.close()
-    assert process.wait(SECONDS) == 1
+    assert process.wait(SECONDS) == -signal.SIGPIPE
     assert process.stderr.read() == ""
 
 

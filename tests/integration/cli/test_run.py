@@ -121,7 +121,7 @@ def test_a_closed_output_pipe_ends_the_command_and_the_trainjob_continues(start_
     process = start_command("run", work.file, "-n", namespace)
     assert process.stdout.readline().endswith(": created\n")
     process.stdout.close()
-    assert process.wait(SECONDS) == 1
+    assert process.wait(SECONDS) == -signal.SIGPIPE
     assert process.stderr.read() == ""
     assert not derive_verdict(wait_for_only_trainjob(cluster, namespace)).phase.finished
 

@@ -152,7 +152,7 @@ def test_one_invalid_document_prevents_the_creation_of_all(submit, cluster, name
     work.file.write_text(yaml.safe_dump_all([work.document, wrong]))
     failed, as_json = submit(work.file), submit(work.file, "--json")
     assert (failed.returncode, failed.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
-    line = work.file.read_text().splitlines().index("---") + 1
+    line = work.file.read_text().splitlines().index("  num_nodes: 0") + 1
     assert failed.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes: 0 is not allowed; ")
     error = json.loads(as_json.stderr)
     assert (as_json.returncode, as_json.stdout, error["error"], error["exit_code"]) == (2, "", "InvalidSpec", 2)
@@ -176,7 +176,7 @@ def test_an_unreadable_file_is_an_error_with_its_name(submit, tmp_path):
 def test_documents_of_one_kind_need_different_names(submit, tmp_path):
     work = GatedStep(tmp_path, "tune")
     twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
-    assert (twice.returncode, "'tune' is not allowed; several documents have this name" in twice.stderr) == (2, True)
+    assert (twice.returncode, "'tune' is not allowed; the document in line 1 has" in twice.stderr) == (2, True)
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
     assert (named.returncode, "has 2 requests" in named.stderr) == (2, True)
     assert submit(work.file, "--name", "mine").stdout.startswith("mine-")

@@ -79,7 +79,7 @@ def test_our_labels_win_over_those_in_the_file():
         ),
         ({**WRITTEN, "metadata": {"labels": ["a"]}}, ["manifest.metadata.labels", "a mapping"]),
         ({**API, "spec": {"runtimeRef": {"name": "r"}, "trainer": "me"}}, ["manifest.spec.trainer", "'me'"]),
-        (TEXT + "metadata: {labels: {day: 2026-01-01}}", ["manifest", "JSON"]),
+        (TEXT + "metadata: {labels: {number: .nan}}", ["manifest", "JSON", "finite"]),
         ("kind: TrainingRuntime\n---\n" + TEXT, ["manifest: 'a text of 2 documents'", "`kubectl apply -f FILE -l "]),
     ],
 )

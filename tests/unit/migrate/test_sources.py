@@ -56,8 +56,17 @@ def test_an_unreadable_document_is_reported_with_its_line_and_the_others_are_rea
     (error,) = found.read_errors
     begin = text[: text.index(BROKEN)].count("\n")  # the line of its separator
     assert error.origin == f"chart.yaml:{begin}"
-    assert f"in line {begin + 3}," in error.reason  # where the quote should have ended
+    assert f"at the end, in line {begin + 2}" in error.reason  # where the quote should have ended
     assert "Values" not in error.reason
+
+
+def test_the_fields_of_a_job_have_lines():
+    text = yaml.safe_dump(job("a")) + "---\n" + yaml.safe_dump({"kind": "List", "items": [CONFIG_MAP, job("b")]})
+    first, second = read_jobs(text, "jobs.yaml").jobs
+    lines = text.splitlines()
+    assert first.document.locate("metadata.name") == f"jobs.yaml:{lines.index('  name: a') + 1}"
+    assert second.document.locate("metadata.name") == f"jobs.yaml:{lines.index('    name: b') + 1}"
+    assert second.document.locate("spec.pytorchReplicaSpecs") == f"jobs.yaml:{lines.index('  spec: {}') + 1}"
 
 
 @pytest.mark.parametrize("text", ["", "\n", "---\n", "# nothing\n---\n...\n", "%YAML 1.1\n---\n# nothing\n"])
@@ -79,6 +88,22 @@ def test_a_thousand_jobs_are_read_from_one_json_document():
         json.dumps({"kind": "List", "items": [job(f"job-{n}") | {"text": "x" * 5000} for n in range(1000)]}), "-"
     )
     assert len(found.jobs) == 1000
+
+
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
+def test_a_list_may_be_larger_than_one_job(dump):
+    jobs = [job(f"job-{n}") | {"since": "x" * 1000} for n in range(2000)]
+    found = read_jobs(dump({"kind": "List", "items": jobs}), "-")
+    assert len(found.jobs) == 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("2026-11-22", "2026-11-22"), ("12:30:00", "12:30:00"), ("on", True), ("1.0", 1)]
+)
+def test_values_are_those_that_kubectl_reads(text, value):
+    (found,) = read_jobs(yaml.safe_dump(job("a")) + f"x: {text}\n", "-").jobs
+    assert found.job["x"] == value
+    assert type(found.job["x"]) is type(value)
 
 
 @given(st.lists(st.sampled_from(["job", "other", "broken", "empty"]), max_size=8), st.booleans())

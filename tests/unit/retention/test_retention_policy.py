@@ -156,6 +156,14 @@ def test_an_invalid_duration_is_refused(text):
         parse_duration(text, "--finished-for")
 
 
+def test_a_number_without_a_unit_is_allowed_only_with_a_default_unit():
+    """`trainjob sweep --finished-for 7` must not delete what ended 7 s ago."""
+    assert parse_duration("80", "--timeout", default_unit="s") == timedelta(seconds=80)
+    assert parse_duration("2m", "--timeout", default_unit="s") == timedelta(minutes=2)
+    with pytest.raises(InvalidSpec):
+        parse_duration("80", "--finished-for")
+
+
 def test_lifetimes_and_kill_actions_are_annotations_and_do_not_change_the_spec_hash():
     options = {"ttl_after_success": 48 * HOURS, "ttl_after_failure": 90 * timedelta(seconds=1)}
     options |= {"on_kill": "keep", "on_failure": "keep"}

@@ -123,15 +123,16 @@ class _JobFollower:
                 raise interruption.reason
             self._guard.record_creation(name, namespace)
 
-        return submit(
-            self._cluster,
-            self._request.request,
-            self._request.key,
-            namespace=self._namespace,
-            renewal=self._request.renewal,
-            interruptions=interruptions,
-            before_create=before_create,
-        )
+        with self._request.locate_errors():
+            return submit(
+                self._cluster,
+                self._request.request,
+                self._request.key,
+                namespace=self._namespace,
+                renewal=self._request.renewal,
+                interruptions=interruptions,
+                before_create=before_create,
+            )
 
     def _print_signal_notice(self) -> None:
         job = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being created"

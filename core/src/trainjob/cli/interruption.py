@@ -68,6 +68,7 @@ class Interruption:
         """
         if not self._reason.done():
             self._reason.set_exception(reason)
+            self._reason.exception()  # the coroutine may have ended; asyncio logs exceptions that nobody retrieves
 
     def interrupt_threadsafe(self, reason: Exception) -> None:
         """Interrupt the coroutine for this reason, from any thread."""

@@ -29,8 +29,8 @@ class ProgressOutput:
             interruption: ends the command if the reader of the console is gone.
             keep_colors: whether the colors of log lines stay, unless NO_COLOR is set.
         """
-        self._console, self._interruption, self._closed = console, interruption, False
-        self._keep_colors = keep_colors
+        self._console, self._interruption, self._keep_colors = console, interruption, keep_colors
+        self._error: Exception | None = None
         interruption.watch_reader(console.file)
         self._lock = threading.Lock()
         self._bar = Progress(
@@ -48,19 +48,26 @@ class ProgressOutput:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Remove the progress bar; the lines stay."""
+        """Remove the progress bar; the lines stay.
+
+        Raises:
+            BrokenPipeError: the reader of the console is gone, and the block has ended without an error.
+            TrainJobError: a line could not be written, and the block has ended without an error.
+        """
         self._bar.stop()
+        if self._error and error is None:
+            raise self._error
 
     def print_line(self, line: str) -> None:
         """Print one line; brackets at its start contain its step and rank."""
         with self._lock:
-            if self._closed:
+            if self._error:
                 return
             try:
                 self._write(line)
             except OSError as error:
-                self._closed = True
-                self._interruption.interrupt_threadsafe(_to_command_error(error))
+                self._error = _to_command_error(error)
+                self._interruption.interrupt_threadsafe(self._error)
 
     def create_listener(self, reference: JobReference) -> Listener:
         """Return a listener for `wait` that reports about a TrainJob.
@@ -94,7 +101,7 @@ class ProgressOutput:
 def _to_command_error(error: OSError) -> Exception:
     """Return the exception that ends the command after an output error.
 
-    A reader that is gone needs no message: BrokenPipeError ends the command as it would end any typer command.
+    A reader that is gone needs no message: see [trainjob.cli.terminal.run][].
     """
     if error.errno == errno.EPIPE:
         return error

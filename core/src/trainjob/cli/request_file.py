@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import typer
 
 from trainjob.cli import completion
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import AdmissionRefused, InvalidSpec, Problem
 from trainjob.lifecycle import RunKey
 from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
 from trainjob.manifest import spec_hash
 from trainjob.manifest.request_parser import parse_documents
 from trainjob.spec import Step
+from trainjob.spec.yaml_documents import SourceDocument
 
 FILE = typer.Argument(
     metavar="FILE",
@@ -37,6 +38,8 @@ RUN_ID = typer.Option(
 NAMESPACE = completion.create_namespace_option(
     "Namespace. Default: that of the file, then that of the kubeconfig's context."
 )
+# Paths of fields in messages of the API server, such as `unknown field "spec.trainer.imagee"`.
+_FIELD = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")
 _MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
 
 
@@ -49,11 +52,13 @@ class UserRequest:
         key: the run key.
         renewal: a new value for each command without a run ID, so that a TrainJob that succeeded runs again; empty with
             a run ID.
+        source: where the request is written; None if it is not from a file.
     """
 
     request: Step
     key: RunKey
     renewal: str
+    source: SourceDocument | None = None
 
     def prepare(self, namespace: str, default_namespace: str = "default") -> PreparedJob:
         """Return the request as it would be sent.
@@ -61,6 +66,22 @@ class UserRequest:
         See `trainjob.lifecycle.prepared_job.prepare_job`.
         """
         return prepare_job(self.request, self.key, namespace, default_namespace=default_namespace, renewal=self.renewal)
+
+    @contextlib.contextmanager
+    def locate_errors(self) -> Iterator[None]:
+        """Add file and line to the message if the API server refuses the request in this block.
+
+        Raises:
+            AdmissionRefused: the API server refuses it.
+        """
+        try:
+            yield
+        except AdmissionRefused as error:
+            if self.source:
+                fields = _FIELD.findall(error.message)
+                where = self.source.locate(*fields, *(f"manifest.{field}" for field in fields))
+                error.message = f"{where}: {error.message}"
+            raise
 
 
 @dataclass(frozen=True)
@@ -92,13 +113,14 @@ def read_file(file: str, name: str, run_id: str) -> FileContent:
         InvalidSpec: the file cannot be read, or a request breaks a rule.
     """
     found = parse_documents(_read_text(file), "standard input" if file == "-" else file, name=name)
-    _check_tasks(file, [_task_name(request) for request in found.requests])
-    return FileContent([to_user_request(request, run_id) for request in found.requests], found.runtimes)
+    _check_tasks(found.sources, [_task_name(request) for request in found.requests])
+    pairs = zip(found.requests, found.sources, strict=True)
+    return FileContent([to_user_request(request, run_id, source) for request, source in pairs], found.runtimes)
 
 
-def to_user_request(request: Step, run_id: str = "") -> UserRequest:
+def to_user_request(request: Step, run_id: str = "", source: SourceDocument | None = None) -> UserRequest:
     """Return a request with the run key of the command's user; see [read_file][]."""
-    return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
+    return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex, source)
 
 
 def _key(request: Step, run_id: str) -> RunKey:
@@ -113,14 +135,16 @@ def _task_name(request: Step) -> str:
     return request.name or ("train-job" if kind == "TrainJobManifest" else words)
 
 
-def _check_tasks(file: str, tasks: Sequence[str]) -> None:
-    twice = [task for task, number in Counter(tasks).items() if number > 1]
-    if twice:
-        raise InvalidSpec(
-            Problem(
-                f"{file}: name", repr(twice[0]), "several documents have this name: give each document another name"
-            )
-        )
+def _check_tasks(sources: Sequence[SourceDocument], tasks: Sequence[str]) -> None:
+    first: dict[str, SourceDocument] = {}
+    problems = []
+    for source, task in zip(sources, tasks, strict=True):
+        known = first.setdefault(task, source)
+        if known is not source:
+            allowed = f"the document in line {known.line} has this name, too: give each document another name"
+            problems.append(Problem(f"{source.file}:{source.line}: name", repr(task), allowed))
+    if problems:
+        raise InvalidSpec(problems)
 
 
 def _read_text(file: str) -> str:
@@ -132,7 +156,7 @@ def _read_text(file: str) -> str:
                 content = opened.read(_MAX_FILE_BYTES + 1)
         if len(content) > _MAX_FILE_BYTES:
             raise InvalidSpec(Problem("FILE", repr(file), f"it may have at most {_MAX_FILE_BYTES} bytes"))
-        return content.decode()
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise InvalidSpec(
             Problem("FILE", repr(file), f"it must be a file that can be read: {error.strerror}")

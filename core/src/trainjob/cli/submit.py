@@ -70,7 +70,8 @@ def submit(
         with terminal.open_cluster() as cluster:
             create_runtimes(cluster, content.runtimes, namespace, file, replace=apply_runtimes)
             for one in content.requests:
-                reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
+                with one.locate_errors():
+                    reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
                 references.append(reference)
                 terminal.error_console().print(escape(describe_submission(reference)))
                 if not as_json:

@@ -29,10 +29,14 @@ _UNITS = (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, sy
 
 
 def create_table(*titles: str) -> Table:
-    """Return an empty table without borders, of which only the last column may wrap."""
+    """Return an empty table without borders, of which only the last column may wrap.
+
+    If a terminal is too narrow for the other columns, an ellipsis marks each cell that is cut.
+    """
     table = Table(box=None, pad_edge=False)
     for title in titles:
-        table.add_column(title, no_wrap=title is not titles[-1], overflow="fold")
+        is_last = title is titles[-1]
+        table.add_column(title, no_wrap=not is_last, overflow="fold" if is_last else "ellipsis")
     return table
 
 

@@ -11,8 +11,11 @@ whether the output is a terminal: what goes to a pipe or a file often reaches a 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,21 +54,96 @@ _connections: list[Connection] = []  # the connection of this process, once the 
 def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     """Run the command and end the process.
 
-    An error of this project is printed on standard error: as text, or with `--json` as one JSON object. Any other
-    exception is a bug and keeps its traceback.
+    An error of this project, or of the operating system, is printed on standard error: as text, or with `--json` as one
+    JSON object. Any other exception is a bug and keeps its traceback.
+
+    If the reader of the output is gone, as with `| head -1`, SIGPIPE ends the process without a message. `cat` and
+    kubectl end in the same way.
 
     Args:
         command: the tree of commands.
         arguments: arguments of the command line, without the program's name.
     """
-    as_json = "--json" in arguments
+    _prepare_streams()
     warnings.showwarning = lambda message, *_: error_console().print(f"[yellow]warning:[/] {escape(str(message))}")
     try:
+        exit_code = _run(command, arguments)
+    except BrokenPipeError:
+        _end_by_sigpipe()
+    except KeyboardInterrupt:
+        exit_code = ExitCode.INTERRUPTED
+    sys.exit(exit_code)
+
+
+def _prepare_streams() -> None:
+    """Open closed standard streams, and set how standard output encodes characters.
+
+    It replaces characters that its encoding lacks. Python itself escapes such characters on standard error.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - open until the end
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _run(command: typer.Typer, arguments: Sequence[str]) -> Any:
+    """Run the command, print its error, and return its exit code.
+
+    Raises:
+        BrokenPipeError: the reader of standard output or standard error is gone.
+    """
+    as_json = "--json" in arguments
+    try:
         command(list(arguments), prog_name="trainjob")
+        return ExitCode.DONE
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer 0.29 ends with 1
+            raise end.__context__ from None
+        return end.code
     except TrainJobError as error:
         print_error(error, as_json=as_json)
-        sys.exit(error.exit_code)
-    sys.exit(ExitCode.DONE)
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        print_error(TrainJobError(_describe_os_error(error)), as_json=as_json)
+        return ExitCode.FAILED
+    except UnicodeEncodeError as error:  # bytes of an argument or of an environment variable, for example
+        given = ascii(error.object[error.start : error.end])
+        print_error(TrainJobError(f"a text that was given is not UTF-8: it has {given}"), as_json=as_json)
+        return ExitCode.FAILED
+
+
+def _describe_os_error(error: OSError) -> str:
+    place = f": {error.filename}" if error.filename else ""
+    return f"the operating system refuses to read or write: {error.strerror or error}{place}"
+
+
+def _discard_output() -> None:
+    """Discard what could not be written to standard output.
+
+    Otherwise Python tries to write it again at the end of the process.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _end_by_sigpipe() -> NoReturn:
+    """End the process as the signal SIGPIPE ends a program that does not handle it."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
+    os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(128 + signal.SIGPIPE)  # not reached: the signal has ended the process
 
 
 def set_connection(connection: Connection) -> None:
@@ -93,6 +171,10 @@ class _EscapingConsole(Console):
         """Yield the parts of an object; only rich's own control codes keep control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_control_characters(segment.text))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise BrokenPipeError; rich itself would end the process with exit code 1."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def console() -> Console:
@@ -144,17 +226,9 @@ def print_yaml(*documents: Mapping[str, Any]) -> None:
 
 def to_yaml(*documents: Mapping[str, Any]) -> str:
     """Return objects as YAML, in the form that [print_yaml][] prints."""
-    import yaml
+    from trainjob.spec.yaml_output import dump_yaml
 
-    class Dumper(yaml.SafeDumper):
-        """A dumper that writes text of several lines, such as a script, as a block."""
-
-    def represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-    Dumper.add_representer(str, represent_text)
-    written: str = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=sys.maxsize)
-    return written
+    return dump_yaml(documents)
 
 
 def print_error(error: TrainJobError, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
@@ -14,16 +15,21 @@ from trainjob.cli.interruption import Interruption
 from trainjob.cli.job_lookup import NAMES, get_references
 from trainjob.cli.progress_output import ProgressOutput
 from trainjob.client import Cluster
-from trainjob.errors import ExitCode, TrainJobError, WaitTimeout
+from trainjob.errors import ClusterError, ExitCode, TrainJobError, WaitTimeout
+from trainjob.inspection.description import describe
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.manifest.durations import parse_duration
-from trainjob.status import Outcome
+from trainjob.status import Outcome, derive_verdict
 
 __all__ = ["wait"]
 
 _TIMEOUT = typer.Option(
-    metavar="DURATION", help="Stop waiting after this time, such as 90s, 30m, 12h or 7d.", show_default=False
+    metavar="DURATION",
+    help="Stop waiting after this time, such as 90 (seconds), 90s, 30m, 12h or 7d.",
+    show_default=False,
 )
+# The pods of most TrainJobs start within the first interval; later the reason rarely changes.
+_FIRST_DIAGNOSIS_SECONDS, _DIAGNOSIS_SECONDS = 5.0, 30.0
 
 
 def wait(
@@ -34,15 +40,16 @@ def wait(
 ) -> None:
     """Wait until TrainJobs have ended.
 
-    The command prints their phases and changes nothing. It waits for any TrainJob, also one that another tool created.
-    The exit code is 3 if one of them failed, otherwise 4 if the wait for one of them timed out.
+    The command prints their phases and the reasons why they do not start, and changes nothing. It waits for any
+    TrainJob, also one that another tool created. The exit code is 3 if one of them failed, otherwise 4 if the wait for
+    one of them timed out.
 
     With --json: a list in the order of the names, with the outcome of each TrainJob. After a timeout, an entry has job,
-    namespace, error and message. Phases are on standard error.
+    namespace, error, message and hint. Phases are on standard error.
 
     Example: trainjob wait tune-1a2b3c4d --timeout 6h
     """
-    total = parse_duration(timeout, "--timeout") if timeout else None
+    total = parse_duration(timeout, "--timeout", default_unit="s") if timeout else None
     console = terminal.error_console() if as_json else terminal.console()
     with terminal.open_cluster() as cluster:
         references = get_references(cluster, names, namespace)
@@ -67,10 +74,14 @@ async def _wait_for_all(
 ) -> list[Outcome | WaitTimeout]:
     async def wait_for_one(reference: JobReference) -> Outcome | WaitTimeout:
         place = JobSelector(reference.namespace, reference.name)
+        reasons = asyncio.create_task(_report_reasons(cluster, reference, report))
         try:
             ended = await wait_external(cluster, place, timeout=total, report=report)
         except WaitTimeout as timeout:
+            timeout.hint = "; ".join(await asyncio.to_thread(_find_reasons, cluster, reference))
             return timeout
+        finally:
+            reasons.cancel()
         report(f"TrainJob {ended.reference}: {ended.outcome.phase.value}")
         for warning in ended.outcome.warnings:
             report(f"TrainJob {ended.reference}: warning: {warning}")
@@ -79,11 +90,39 @@ async def _wait_for_all(
     return await asyncio.gather(*map(wait_for_one, references))
 
 
+async def _report_reasons(cluster: Cluster, reference: JobReference, report: Callable[[str], None]) -> None:
+    """Report why a TrainJob does not start, whenever the reason has changed.
+
+    The reasons are those of `trainjob describe`.
+    """
+    await asyncio.sleep(_FIRST_DIAGNOSIS_SECONDS)
+    last: list[str] = []
+    while True:
+        reasons = await asyncio.to_thread(_find_reasons, cluster, reference)
+        for reason in reasons:
+            if reason not in last:
+                report(f"TrainJob {reference}: {reason}")
+        last = reasons
+        await asyncio.sleep(_DIAGNOSIS_SECONDS)
+
+
+def _find_reasons(cluster: Cluster, reference: JobReference) -> list[str]:
+    """Return why an unfinished TrainJob does not run, with the remedies.
+
+    The list is empty if the TrainJob or its pods cannot be read.
+    """
+    with contextlib.suppress(ClusterError):
+        job = cluster.get_trainjob(reference.name, reference.namespace)
+        if job and not derive_verdict(job).phase.finished:
+            return describe(cluster, job).hints
+    return []
+
+
 def _to_json(reference: JobReference, result: Outcome | WaitTimeout) -> dict[str, Any]:
     if isinstance(result, Outcome):
         return result.to_dict()
     place = {"job": reference.name, "namespace": reference.namespace}
-    return {**place, "error": type(result).__name__, "message": result.message}
+    return {**place, "error": type(result).__name__, "message": result.message, "hint": result.hint}
 
 
 def _print_failure(result: Outcome | WaitTimeout) -> None:

@@ -23,7 +23,7 @@ from trainjob.manifest.durations import parse_duration
 from trainjob.manifest.runtime_documents import RUNTIME_KINDS, validate_runtime
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.spec.base import invalid_field, to_json_value
-from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 
 STEP_CLASSES: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_args(Step)}
 """Values that `step` allows, with their classes."""
@@ -39,10 +39,12 @@ class Documents:
 
     Attributes:
         requests: the requests, in the order of the file.
+        sources: the document of each request.
         runtimes: the TrainingRuntimes and ClusterTrainingRuntimes, in the order of the file.
     """
 
     requests: list[Step]
+    sources: list[SourceDocument]
     runtimes: list[dict[str, Any]]
 
 
@@ -61,18 +63,19 @@ def parse_documents(text: str, origin: str, *, name: str = "") -> Documents:
     found = list(split_documents(text))
     if not found:
         raise InvalidSpec(Problem(origin, "nothing", f"write {_EXPECTED_CONTENT}"))
-    read = Documents([], [])
+    read = Documents([], [], [])
     problems: list[Problem] = []
     for line, document in found:
-        where = f"{origin}:{line}" if len(found) > 1 else origin
+        source = SourceDocument(origin, line, document)
         try:
             content = to_json_value(parse_yaml(document, first_line=line))
             if isinstance(content, dict) and content.get("kind") in RUNTIME_KINDS:
                 read.runtimes.append(validate_runtime(content))
             else:
                 read.requests.append(_parse_request(content, name))
+                read.sources.append(source)
         except InvalidSpec as error:
-            problems += _add_origin(error, where)
+            problems += _add_origin(error, source)
     if problems:
         raise InvalidSpec(problems)
     if not read.requests:
@@ -84,10 +87,12 @@ def parse_documents(text: str, origin: str, *, name: str = "") -> Documents:
     return read
 
 
-def _add_origin(error: InvalidSpec, origin: str) -> Iterator[Problem]:
+def _add_origin(error: InvalidSpec, source: SourceDocument) -> Iterator[Problem]:
+    """Yield the problems of a document with its file and the lines of the fields."""
     for problem in error.problems:
         field = problem.field.removeprefix("manifest.")
-        yield Problem(f"{origin}: {field}" if field else origin, problem.value, problem.allowed)
+        where = source.locate(problem.field, field)
+        yield Problem(f"{where}: {field}" if field else where, problem.value, problem.allowed)
 
 
 def _parse_request(content: Any, name: str) -> Step:
@@ -95,9 +100,17 @@ def _parse_request(content: Any, name: str) -> Step:
         kind = _get_step_class(content["step"])
         fields = {field: value for field, value in content.items() if field != "step"}
         return kind.from_object(_set_name(kind, fields, name) | _parse_durations(fields))
+    if isinstance(content, dict) and _is_v1_job(content):
+        advice = "it is a job of the Training Operator v1: convert it with `trainjob migrate convert FILE`"
+        raise invalid_field("kind", content["kind"], advice)
     if isinstance(content, dict) and "kind" in content:
         return TrainJobManifest.from_object({"manifest": _set_manifest_name(content, name)})
     raise invalid_field("", f"a {type(content).__name__}", f"write {_EXPECTED_CONTENT}")
+
+
+def _is_v1_job(content: Mapping[str, Any]) -> bool:
+    version, kind = content.get("apiVersion"), content.get("kind")
+    return str(version).startswith("kubeflow.org/") and str(kind).endswith("Job")
 
 
 def _get_step_class(name: Any) -> type[Step]:

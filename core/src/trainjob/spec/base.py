@@ -104,6 +104,9 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...]) -> Problem
         return Problem(field, _format_value(field, detail["input"]), "there is no such field")
     if detail["type"] == "missing":
         return Problem(field, "nothing", "it is required")
+    if detail["type"].startswith("time_delta"):
+        allowed = "write a timedelta or a number of seconds, such as timedelta(hours=6) or 21600"
+        return Problem(field, _format_value(field, detail["input"]), allowed)
     return Problem(field, _format_value(field, detail["input"]), f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
 
 
@@ -163,12 +166,13 @@ def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
         plain = json.loads(json.dumps(value, allow_nan=allow_nan))
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_field("", f"a {type(value).__name__}", f"it must consist of JSON values: {error}") from None
-    if _is_deeper(plain, _MAX_DEPTH):
+    if is_deeper(plain, _MAX_DEPTH):
         raise invalid_field("", f"a {type(value).__name__}", f"it may have at most {_MAX_DEPTH} nested levels")
     return plain
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return whether a value has more nested levels; a number or text is a level, too."""
     layer = [value]
     for _ in range(levels):
         inner = [list(item.values()) if isinstance(item, dict) else item for item in layer]

@@ -146,7 +146,7 @@ def _write_all(folder: Path, contents: Mapping[str, Sequence[Mapping[str, Any]]]
 def _write(file: Path, content: str, *, overwrite: bool) -> None:
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(descriptor, "w") as opened:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
             opened.write(content)
         if overwrite:
             os.replace(name, file)  # noqa: PTH105 - mkstemp returns a string

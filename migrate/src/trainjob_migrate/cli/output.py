@@ -27,7 +27,8 @@ def print_job(console: Console, job: ConvertedJob) -> None:
     color = "bold red" if conversion.blockers else "green"
     console.print(f"[bold]{escape(str(job))}[/] [{color}]{conversion.verdict}[/] {escape(job.origin)}")
     for record in conversion.blockers:
-        console.print(f"  [bold red]refused[/] {escape(record.path)}: {escape(record.reason)}")
+        place = f"{job.document.locate(record.path)}: {record.path}" if job.document else record.path
+        console.print(f"  [bold red]refused[/] {escape(place)}: {escape(record.reason)}")
 
 
 def print_findings(console: Console, job: ConvertedJob) -> None:

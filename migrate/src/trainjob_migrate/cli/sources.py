@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -82,23 +83,28 @@ def _of_paths(paths: Sequence[str]) -> Sources:
         raise InvalidSpec([Problem("PATH", repr(path), "there is no such file or folder") for path in missing])
     sources = Sources()
     for path in dict.fromkeys(paths):
-        for name, file in [(path, None)] if path == _STANDARD_INPUT else _files(Path(path)):
-            sources.add(_of_file(name, file))
+        if path == _STANDARD_INPUT:
+            sources.add(_of_file(path, None))
+        else:
+            sources.add(_of_folder(Path(path)) if Path(path).is_dir() else _of_file(path, Path(path)))
     return sources
 
 
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a file, whatever its suffix, or the YAML and JSON files of a folder.
+def _of_folder(folder: Path) -> Sources:
+    """Read the YAML and JSON files of a folder; hidden ones and `.git` are skipped."""
+    sources = Sources()
 
-    Hidden files and folders such as `.git` are skipped.
-    """
-    if not path.is_dir():
-        yield str(path), path
-        return
-    for file in sorted(path.rglob("*")):
-        inner = file.relative_to(path).parts
-        if file.suffix.lower() in _SUFFIXES and file.is_file() and not any(part.startswith(".") for part in inner):
-            yield str(file), file
+    def record_error(error: OSError) -> None:
+        sources.read_errors.append(ReadError(str(error.filename), f"cannot be read: {error.strerror}"))
+
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=record_error):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    for file in sorted(files):
+        if file.suffix.lower() in _SUFFIXES and file.is_file():
+            sources.add(_of_file(str(file), file))
+    return sources
 
 
 def _of_file(name: str, file: Path | None) -> Sources:

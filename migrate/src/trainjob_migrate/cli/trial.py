@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -17,7 +18,17 @@ from trainjob.cli.interruption import Interrupted, Interruption
 from trainjob.cli.progress_output import ProgressOutput
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
-from trainjob.errors import ClusterError, InvalidSpec, Problem
+from trainjob.errors import (
+    AdmissionRefused,
+    ClusterError,
+    Conflict,
+    InvalidSpec,
+    NotFound,
+    PermissionDenied,
+    Problem,
+    QuotaExceeded,
+    Unauthorized,
+)
 from trainjob.lifecycle import KillAction, Limits, RunKey, reference_to, wait_async
 from trainjob.manifest import Dialect, detect_dialect, job_name, labels
 from trainjob.manifest.durations import parse_duration
@@ -38,6 +49,7 @@ _TIMEOUT = typer.Option(
     metavar="DURATION", help="Delete the TrainJob after this time, such as 30m or 12h.", show_default=False
 )
 _SUFFIX = "-test"
+_TRAINJOB, _RUNTIME = "TrainJob", "TrainingRuntime"
 # Retention of the objects of a killed test: `trainjob sweep` deletes them this long after their end.
 _RETENTION = "1h"
 
@@ -61,7 +73,7 @@ def trial(
 
     Example: trainjob migrate test jobs/bert-short.yaml -n team-a --timeout 30m
     """
-    total = parse_duration(timeout, "--timeout") if timeout else None
+    total = parse_duration(timeout, "--timeout", default_unit="s") if timeout else None
     source = _only_job(file, launch)
     console = terminal.error_console() if as_json else terminal.console()
     try:
@@ -179,10 +191,11 @@ class _TestRun:
         )
         kill_action = KillAction.KEEP if self.keep else KillAction.DELETE
         limits = Limits(total=self.timeout, on_failure=kill_action, on_timeout=kill_action)
+        may_exist: set[str] = set()
         try:
             with ProgressOutput(self.console, interruption) as progress_output:
                 await asyncio.to_thread(self._delete_earlier)
-                created = await asyncio.to_thread(self._create)
+                created = await asyncio.to_thread(self._create, may_exist)
                 reference = reference_to(created, adopted=False)
                 progress_output.print_line(
                     f"TrainJob {reference}: created" + (" with its TrainingRuntime" if objects.runtime else "")
@@ -193,21 +206,28 @@ class _TestRun:
                     )
                 )
         finally:
-            if self.keep:
+            if self.keep and _TRAINJOB in may_exist:
                 place = f"{objects.namespace}/{objects.name}"
                 terminal.error_console().print(
                     f"retained: TrainJob {place}; `trainjob sweep` deletes it an hour after its end"
                 )
             else:
-                await asyncio.to_thread(self._delete_objects)
+                await asyncio.to_thread(self._delete_objects, may_exist)
 
-    def _create(self) -> dict[str, Any]:
+    def _create(self, may_exist: set[str]) -> dict[str, Any]:
         """Create the TrainingRuntime and the TrainJob, which then owns the TrainingRuntime.
 
         Deleting the TrainJob deletes the TrainingRuntime too.
+
+        Args:
+            may_exist: set to which the kinds of the created objects are added.
         """
-        runtime = self.cluster.runtimes.create(self.objects.runtime) if self.objects.runtime else None
-        created = self.cluster.create_trainjob(self.objects.train_job)
+        runtime = None
+        if self.objects.runtime:
+            with _record_creation(_RUNTIME, may_exist):
+                runtime = self.cluster.runtimes.create(self.objects.runtime)
+        with _record_creation(_TRAINJOB, may_exist):
+            created = self.cluster.create_trainjob(self.objects.train_job)
         if runtime:
             self.cluster.runtimes.set_owner(runtime, created)
         return created
@@ -225,17 +245,34 @@ class _TestRun:
                 warning = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
                 terminal.error_console().print(f"[yellow]{escape(warning)}[/]")
 
-    def _delete_objects(self) -> None:
-        """Delete the TrainJob and the TrainingRuntime by their unique name.
+    def _delete_objects(self, may_exist: set[str]) -> None:
+        """Delete the TrainJob and the TrainingRuntime by their unique name, if they may exist.
 
         The name is used because the response to the creation may be lost.
         """
-        try:
-            self.cluster.delete_trainjob(self.objects.name, self.objects.namespace, None)
-            if self.objects.runtime:
-                self.cluster.runtimes.delete(self.objects.name, self.objects.namespace)
-        except ClusterError as error:
-            place = f"{self.objects.namespace}/{self.objects.name}"
-            terminal.error_console().print(
-                f"[bold red]TrainJob {escape(place)} could not be deleted:[/] {escape(str(error))}"
-            )
+        name, namespace = self.objects.name, self.objects.namespace
+        for kind, delete in (
+            (_TRAINJOB, lambda: self.cluster.delete_trainjob(name, namespace, None)),
+            (_RUNTIME, lambda: self.cluster.runtimes.delete(name, namespace)),
+        ):
+            if kind not in may_exist:
+                continue
+            try:
+                delete()
+            except ClusterError as error:
+                place = escape(f"{kind} {namespace}/{name}")
+                terminal.error_console().print(f"[bold red]{place} could not be deleted:[/] {escape(str(error))}")
+
+
+@contextlib.contextmanager
+def _record_creation(kind: str, may_exist: set[str]) -> Iterator[None]:
+    """Add the kind of an object that the block creates, unless the object is refused.
+
+    Without a response, the object may exist.
+    """
+    may_exist.add(kind)
+    try:
+        yield
+    except (AdmissionRefused, Conflict, NotFound, PermissionDenied, QuotaExceeded, Unauthorized):
+        may_exist.discard(kind)
+        raise

@@ -98,14 +98,6 @@ def _cut_texts(value: Any, length: int) -> Any:
 
 
 def _dump(manifest: Any) -> str:
-    import yaml  # type: ignore[import-untyped]
+    from trainjob.spec.yaml_output import dump_yaml
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-        """Dumper that writes a text of several lines as a block."""
-
-    def represent(dumper: Any, text: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-    Dumper.add_representer(str, represent)
-    dumped: str = yaml.dump(manifest, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
-    return dumped
+    return dump_yaml([manifest], width=120, allow_unicode=True)
