@@ -35,7 +35,10 @@ def airflow(laptop, installation, tmp_path_factory):
 
 @pytest.fixture
 def browser(airflow, tmp_path):
-    """Open a browser and log in: after the login, Airflow 3.1 opens its home page instead of the requested one."""
+    """Open a browser and log in.
+
+    After the login, Airflow 3.1 opens its home page instead of the requested one.
+    """
     with open_browser(tmp_path / "profile") as browser:
         browser.driver.get(airflow.url)
         browser.wait_for("nav, a[href$='/dags']")
