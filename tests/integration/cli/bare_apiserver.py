@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class BareApiServer:
     def set_finished(self, name: str, condition_type: str = "Complete", message: str = "all jobs are done") -> None:
         """Add the condition that ends a TrainJob."""
         reason = {"Complete": "JobsCompleted", "Failed": "FailedJobs"}.get(condition_type, condition_type)
-        when = "2026-01-01T00:00:00Z"
+        when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")  # an earlier time is the end of another JobSet
         condition = {
             "type": condition_type,
             "status": "True",
