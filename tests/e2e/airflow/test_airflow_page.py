@@ -160,7 +160,7 @@ def test_a_user_pages_through_many_trainjobs_and_filters_them(airflow, browser, 
     assert not browser.find("#previous")[0].is_enabled()
 
     for count in ("51 to 100 of 120", "101 to 120 of 120"):
-        browser.find("#next")[0].click()
+        browser.click("#next")
         wait_for_airflow(lambda count=count: read_count(browser) == count, 30)
     assert len(browser.find("#rows tr")) == 20
     assert browser.read_texts("#page")[0] == "Page 3 of 3"
@@ -223,7 +223,7 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     rows = read_attempts(browser)
     tried = "2" if HAS_TASK_STATE_STORE else ""
     assert [(row[0], row[2], row[4]) for row in rows] == [(tried, "Complete", "TrainJob"), *deleted]
-    links = [link.get_attribute("href") for link in browser.find("[data-part=attempts] a")]
+    links = browser.evaluate("[...document.querySelectorAll('[data-part=attempts] a')].map(link => link.href)")
     assert links == [f"https://dashboard.example/{row[1].partition(',')[0]}" for row in rows]
     assert "success, try 2" in browser.read_texts("[data-part=summary]")[0]
     assert browser.errors() == []
