@@ -48,6 +48,14 @@ class Browser:
         """Return the first element of a selector as soon as it exists."""
         return wait_for_airflow(lambda: self.find(selector), seconds)[0]
 
+    def read_texts(self, selector: str) -> list[str]:
+        """Return the texts of the elements of a selector, which the page may replace."""
+        return list(self.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map(one => one.innerText)"))
+
+    def click(self, selector: str) -> None:
+        """Select the first element of a selector with a click; the page may replace it."""
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
     def evaluate(self, script: str) -> Any:
         """Return the value of a JavaScript expression."""
         return self.driver.execute_script(f"return {script}")

@@ -73,25 +73,25 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, record_
     # the page in the menu: both runs, the active one first
     open_page(browser, f"{base}/plugin/trainjobs")
     wait_for_airflow(lambda: browser.find("#rows .phase.Running") and browser.find("#rows .phase.Complete"), 60)
-    rows = [row.text for row in browser.find("#rows tr")]
+    rows = browser.read_texts("#rows tr")
     assert run.rpartition("/")[2] in rows[0]
     assert before.rpartition("/")[2] in rows[1]
-    browser.find("#rows button")[0].click()
+    browser.click("#rows button")
 
     # the progress that the log has reported until now: 40 of 120 steps
     wait_for_airflow(lambda: count_points(browser) == 40, 30)
     assert round(read_percent(browser), 1) == 33.3
-    wait_for_airflow(lambda: "saved recipe state after step 40" in browser.find("#detail pre")[0].text, 30)
-    assert "step 40 of 120, epoch 1 of 2" in browser.find("#detail")[0].text
-    assert [cell.text for cell in browser.find("[data-part=ranks] td")][:3] == ["node 0", "Running", "0"]
+    wait_for_airflow(lambda: "saved recipe state after step 40" in browser.read_texts("#detail pre")[0], 30)
+    assert "step 40 of 120, epoch 1 of 2" in browser.read_texts("#detail")[0]
+    assert browser.read_texts("[data-part=ranks] td")[:3] == ["node 0", "Running", "0"]
 
     # text from the cluster is not interpreted as HTML
-    assert '<img src=x onerror="document.title=1"> is a line' in browser.find("#detail pre")[0].text
+    assert '<img src=x onerror="document.title=1"> is a line' in browser.read_texts("#detail pre")[0]
     assert browser.find("img") == []
     record_case("page: HTML in a log line, in Chromium", "shown as text")
 
     # the list shows the progress that the deferred task wrote as its XCom
-    wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
+    wait_for_airflow(lambda: "40 / 120" in browser.read_texts("#rows tr")[0], 240)
 
     # the deferred task shows its TrainJob among the rendered templates
     instance = airflow.request("GET", f"{run}/taskInstances/fine_tune")
@@ -109,7 +109,7 @@ def test_a_user_watches_a_training_in_the_ui(airflow, browser, tmp_path, record_
     wait_for_airflow(lambda: browser.evaluate("document.documentElement.classList.contains('dark')"), 10)
 
     # from the frame to the task, whose tab shows only its own TrainJob
-    browser.find("#detail dd a")[0].click()
+    browser.click("#detail dd a")
     path = f"{base}/dags/tuning/runs/{quote(run.rpartition('/')[2], safe='')}/tasks/fine_tune"
     browser.driver.switch_to.default_content()
     wait_for_airflow(lambda: "/tasks/fine_tune" in browser.driver.current_url, 60)
@@ -148,7 +148,7 @@ def choose(browser, selection, value):
 
 
 def read_count(browser):
-    return browser.find("#count")[0].text
+    return browser.read_texts("#count")[0]
 
 
 def test_a_user_pages_through_many_trainjobs_and_filters_them(airflow, browser, many_trainjobs):
@@ -156,18 +156,18 @@ def test_a_user_pages_through_many_trainjobs_and_filters_them(airflow, browser, 
     choose(browser, "#phase", "Suspended")
     wait_for_airflow(lambda: read_count(browser) == "1 to 50 of 120", 60)
     assert len(browser.find("#rows tr")) == 50
-    first = browser.find("#rows button")[0].text
+    first = browser.read_texts("#rows button")[0]
     assert not browser.find("#previous")[0].is_enabled()
 
     for count in ("51 to 100 of 120", "101 to 120 of 120"):
-        browser.find("#next")[0].click()
+        browser.click("#next")
         wait_for_airflow(lambda count=count: read_count(browser) == count, 30)
     assert len(browser.find("#rows tr")) == 20
-    assert browser.find("#page")[0].text == "Page 3 of 3"
+    assert browser.read_texts("#page")[0] == "Page 3 of 3"
     assert not browser.find("#next")[0].is_enabled()
 
     # a filter shows its first page; its options have the counts
-    assert "visible (80)" in [option.text for option in browser.find("#dag option")]
+    assert "visible (80)" in browser.read_texts("#dag option")
     choose(browser, "#dag", "tuning")
     wait_for_airflow(lambda: read_count(browser) == "1 to 40 of 40", 30)
     assert not browser.find("#pages")[0].is_displayed()
@@ -175,12 +175,12 @@ def test_a_user_pages_through_many_trainjobs_and_filters_them(airflow, browser, 
     wait_for_airflow(lambda: read_count(browser) == "1 to 50 of 120", 30)
     browser.find("#filter")[0].send_keys(first)
     wait_for_airflow(lambda: read_count(browser) == "1 to 1 of 1", 30)
-    assert browser.find("#rows button")[0].text == first
+    assert browser.read_texts("#rows button")[0] == first
     assert browser.errors() == []
 
 
 def read_column(browser, number):
-    return [cell.text for cell in browser.find(f"#comparison tbody td:nth-child({number})")]
+    return browser.read_texts(f"#comparison tbody td:nth-child({number})")
 
 
 def read_attempts(browser):
@@ -200,20 +200,20 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     browser.wait_for("#rows tr")
     browser.wait_for("#compare").click()
     wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 4, 60)
-    assert [head.text for head in browser.find("#comparison th")][:2] == ["Task", "Phase"]
+    assert browser.read_texts("#comparison th")[:2] == ["Task", "Phase"]
 
     open_page(browser, f"{run_page}/tasks/tune/mapped/0/plugin/trainjobs-of-task-instance")
     browser.wait_for("[data-part=facts] dd")  # Airflow has replaced the placeholders of the frame's address by then
     browser.wait_for("#compare").click()
     wait_for_airflow(lambda: len(browser.find("#comparison tbody tr")) == 3, 60)
-    heads = [head.text for head in browser.find("#comparison th")]
+    heads = browser.read_texts("#comparison th")
     assert heads == ["Task", "Phase", "trainer.env.RATE", "loss"]
     assert read_column(browser, 3) == ["0.3", "0.1", "0.2"]
-    assert [cell.text for cell in browser.find("#comparison .best")] == ["0.1 ★"]
+    assert browser.read_texts("#comparison .best") == ["0.1 ★"]
     for rates in (["0.1", "0.2", "0.3"], ["0.3", "0.2", "0.1"]):
-        browser.find("#comparison button[data-column=loss]")[0].click()
+        browser.click("#comparison button[data-column=loss]")
         assert read_column(browser, 3) == rates
-    browser.find("#close-comparison")[0].click()
+    browser.click("#close-comparison")
     wait_for_airflow(lambda: len(browser.find("#rows tr")) == 1, 30)
 
     # the tab of a task whose first TrainJob failed and was deleted
@@ -223,9 +223,9 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     rows = read_attempts(browser)
     tried = "2" if HAS_TASK_STATE_STORE else ""
     assert [(row[0], row[2], row[4]) for row in rows] == [(tried, "Complete", "TrainJob"), *deleted]
-    links = [link.get_attribute("href") for link in browser.find("[data-part=attempts] a")]
+    links = browser.evaluate("[...document.querySelectorAll('[data-part=attempts] a')].map(link => link.href)")
     assert links == [f"https://dashboard.example/{row[1].partition(',')[0]}" for row in rows]
-    assert "success, try 2" in browser.find("[data-part=summary]")[0].text
+    assert "success, try 2" in browser.read_texts("[data-part=summary]")[0]
     assert browser.errors() == []
 
     # the stored failure of a task without a TrainJob
@@ -240,8 +240,10 @@ def test_a_user_compares_a_sweep_and_opens_the_links_of_all_tries(airflow, brows
     name = rows[0][1].partition(",")[0].partition("/")[2]
     cluster.delete_trainjob(name, "default", None)
     open_page(browser, f"{run_page}/tasks/retried/plugin/trainjobs-of-task-instance")
-    wait_for_airflow(lambda: "OutOfMemory, OOMKilled, TrainJob default/retried" in browser.wait_for("#detail").text, 60)
-    assert "<img src=x> is the last line" in browser.find("[data-part=failure]")[0].text
+    wait_for_airflow(
+        lambda: "OutOfMemory, OOMKilled, TrainJob default/retried" in " ".join(browser.read_texts("#detail")), 60
+    )
+    assert "<img src=x> is the last line" in browser.read_texts("[data-part=failure]")[0]
     # The list of TrainJobs is at most 15 s old.
     wait_for_airflow(lambda: [row[2] for row in read_attempts(browser)] == ["deleted"] * 2 * len(deleted), 60)
     wait_for_airflow(lambda: browser.find("#rows tr") == [], 30)
