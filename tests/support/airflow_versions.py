@@ -13,6 +13,7 @@ from airflow import __version__
 from trainjob_airflow.version_compat import CAN_OVERWRITE_RENDERED_FIELDS
 
 AIRFLOW_VERSION = tuple(map(int, __version__.split(".")[:2]))
+_RELEASE = tuple(map(int, __version__.split(".")[:3]))
 
 try:
     from airflow.serialization.serialized_objects import DagSerialization
@@ -29,6 +30,7 @@ __all__ = [
     "load_hooks",
     "needs_asset_state_store",
     "needs_connection_form",
+    "needs_last_otel_metrics",
     "needs_on_kill",
     "needs_overwritten_fields",
     "needs_retry_policy",
@@ -53,6 +55,9 @@ needs_task_state_store = pytest.mark.skipif(
 )
 needs_overwritten_fields = pytest.mark.skipif(
     not CAN_OVERWRITE_RENDERED_FIELDS, reason="Airflow 3.1.2 to 3.1.7 do not store rendered fields after a retried try"
+)
+needs_last_otel_metrics = pytest.mark.skipif(
+    _RELEASE < (3, 1, 8), reason="Airflow 3.1.2 does not send the last metrics of a process to OpenTelemetry"
 )
 needs_asset_state_store = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3), reason="Airflow 3.1 and 3.2 have no state store of assets"

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.airflow.airflow_runs import run_dag
 from tests.integration.client.watch.recording_handler import RecordingHandler, run_informer
 from tests.integration.client.watch.scripted_api import ScriptedApi
+from tests.support.airflow_versions import needs_last_otel_metrics
 from tests.support.interruptions import evictions
 from tests.support.metric_receivers import OtlpServer, StatsdServer, parse_statsd_line
 from tests.support.polling import wait_until
@@ -75,6 +76,7 @@ def test_tasks_send_their_metrics_to_statsd_in_names(airflow, tmp_path, deferrab
     assert "uid" not in str(server.names)
 
 
+@needs_last_otel_metrics
 @BOTH_MODES
 def test_tasks_send_their_metrics_to_opentelemetry_with_tags(airflow, tmp_path, deferrable):
     with OtlpServer() as server:
