@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.integration.airflow.airflow_runs import read_xcom, run_dag
+from tests.integration.airflow.state_store import StateStore
 from tests.support.airflow_versions import HAS_TASK_STATE_STORE
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
 from tests.support.interruptions import evict, evictions
@@ -101,12 +102,6 @@ def test_a_failure_of_the_code_fails_the_try(airflow, cluster, tmp_path, deferra
 
 
 TRY_START = datetime.now(timezone.utc) - timedelta(minutes=10)
-
-
-class StateStore(dict):
-    """A task state store in memory."""
-
-    set = dict.__setitem__
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from airflow.utils.types import DagRunType
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.integration.airflow.state_store import StateStore
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
 from tests.support.polling import wait_until
 from trainjob_airflow import TrainJobOperator
@@ -25,12 +26,6 @@ pytestmark = pytest.mark.usefixtures("airflow_environment")
 DUE = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TRAINJOBS, PODS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs", "/api/v1/namespaces/default/pods"
 LIST, CREATE, LIST_PODS = f"GET {TRAINJOBS}", f"POST {TRAINJOBS}", f"GET {PODS}"
-
-
-class StateStore(dict):
-    """A task state store in memory."""
-
-    set = dict.__setitem__
 
 
 class UnreadableStore(StateStore):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.integration.airflow.airflow_runs import run_dag
+from tests.integration.airflow.state_store import StateStore
 from tests.support.code_blocks import RUNNABLE_BLOCKS
 from tests.support.polling import wait_until
 from trainjob.inspection.cost import group_usages, parse_job_usages
@@ -27,12 +28,6 @@ from trainjob_airflow.usage_records import STATE_STORE_KEY, XCOM_KEY, store_usag
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 GPU = "nvidia.com/gpu"
-
-
-class StateStore(dict):
-    """A task state store in memory."""
-
-    set = dict.__setitem__
 
 
 class UnavailableStore:
