@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from trainjob.errors import InvalidSpec
+from trainjob.manifest.request_parser import is_v1_job
 from trainjob.spec.yaml_documents import parse_yaml, split_documents
+from trainjob.spec.yaml_output import dump_yaml
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob_migrate.draft import Finding
 from trainjob_migrate.field_records import Path, format_path, get_value
-from trainjob_migrate.identity import KINDS, is_job_name, is_v1_job
+from trainjob_migrate.identity import KINDS, is_job_name
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
@@ -199,5 +199,5 @@ def _replace_in_text(text: str, jobs: Mapping[int, Mapping[str, Any]]) -> str:
     parts = []
     for number, (_, document) in enumerate(split_documents(text)):
         kept = document.removeprefix("---").lstrip("\n")
-        parts.append(yaml.safe_dump(jobs[number], sort_keys=False) if number in jobs else kept)
+        parts.append(dump_yaml([jobs[number]]) if number in jobs else kept)
     return "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)

@@ -19,7 +19,6 @@ OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
-_GROUP = "kubeflow.org/"
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
 # -launcher-0-0-abcde or -node-0-99999-abcde.
@@ -41,18 +40,6 @@ _DROPPED = {
     "finalizers": "the controller that set it waits for the end of the old job",
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-def is_v1_job(document: Any) -> bool:
-    """Return whether an object is a job of the Training Operator or of the MPI Operator.
-
-    Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
-    (Notebook, Profile). A TrainJob has another group.
-    """
-    if not isinstance(document, Mapping):
-        return False
-    version, kind = document.get("apiVersion"), document.get("kind")
-    return isinstance(version, str) and version.startswith(_GROUP) and isinstance(kind, str) and kind.endswith("Job")
 
 
 def is_job_name(name: str) -> bool:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.errors import InvalidSpec
+from trainjob.manifest.request_parser import is_v1_job
 from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
-from trainjob_migrate.identity import is_v1_job
 
-__all__ = ["FoundJob", "ReadError", "Sources", "is_v1_job", "read_jobs"]
+__all__ = ["FoundJob", "ReadError", "Sources", "read_jobs"]
 
 _MAX_LENGTH = 64 << 20  # characters of one document; kubectl prints thousands of jobs as one List
 

@@ -30,6 +30,7 @@ STEP_CLASSES: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_ar
 _EXPECTED_CONTENT = (
     f"a TrainJob as for kubectl, with `kind: TrainJob`, or `step:` with one of {', '.join(STEP_CLASSES)} and its fields"
 )
+_V1_GROUP = "kubeflow.org/"
 _DURATION_FIELDS = ("deadline", "ttl_after_success", "ttl_after_failure")
 
 
@@ -100,7 +101,7 @@ def _parse_request(content: Any, name: str) -> Step:
         kind = _get_step_class(content["step"])
         fields = {field: value for field, value in content.items() if field != "step"}
         return kind.from_object(_set_name(kind, fields, name) | _parse_durations(fields))
-    if isinstance(content, dict) and _is_v1_job(content):
+    if is_v1_job(content):
         advice = "it is a job of the Training Operator v1: convert it with `trainjob migrate convert FILE`"
         raise invalid_field("kind", content["kind"], advice)
     if isinstance(content, dict) and "kind" in content:
@@ -108,9 +109,16 @@ def _parse_request(content: Any, name: str) -> Step:
     raise invalid_field("", f"a {type(content).__name__}", f"write {_EXPECTED_CONTENT}")
 
 
-def _is_v1_job(content: Mapping[str, Any]) -> bool:
-    version, kind = content.get("apiVersion"), content.get("kind")
-    return str(version).startswith("kubeflow.org/") and str(kind).endswith("Job")
+def is_v1_job(document: Any) -> bool:
+    """Return whether an object is a job of the Training Operator or of the MPI Operator.
+
+    Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
+    (Notebook, Profile). A TrainJob has another group.
+    """
+    if not isinstance(document, Mapping):
+        return False
+    version, kind = document.get("apiVersion"), document.get("kind")
+    return isinstance(version, str) and version.startswith(_V1_GROUP) and isinstance(kind, str) and kind.endswith("Job")
 
 
 def _get_step_class(name: Any) -> type[Step]:

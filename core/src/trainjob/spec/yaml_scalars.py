@@ -19,7 +19,7 @@ __all__ = ["MERGE_TAG", "format_key", "resolve_scalar", "to_json_number"]
 
 _PREFIX = "tag:yaml.org,2002:"
 MERGE_TAG = f"{_PREFIX}merge"
-_BINARY_TAG, _STRING_TAG, _FLOAT_TAG = f"{_PREFIX}binary", f"{_PREFIX}str", f"{_PREFIX}float"
+_BINARY_TAG, _FLOAT_TAG = f"{_PREFIX}binary", f"{_PREFIX}float"
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 _MAX_DIGITS = len(str(_UINT64_MAX))
 _WORDS: dict[str, Any] = {
