@@ -40,8 +40,14 @@ COMMANDS_OF_OTHER_TESTS = {
 }
 """Tests that run or check single commands of the other pages, by a regular expression that the commands match."""
 
-BLOCKS_OF_OTHER_TESTS = {"export_usage.py": "tests/integration/airflow/test_usage_records.py"}
-"""Tests that run single Python blocks, by the blocks' titles."""
+BLOCKS_OF_OTHER_TESTS = {
+    "export_usage.py": "tests/integration/airflow/test_usage_records.py",
+    **dict.fromkeys(
+        ("src/line_framework/config.py", "src/line_framework/framework.py", "pyproject.toml"),
+        "tests/integration/docs/test_framework_page.py",
+    ),
+}
+"""Tests that run or check single blocks, by the blocks' titles."""
 
 _PYTHON = {
     "core": _BLOCKS,

@@ -23,7 +23,7 @@ from tests.support.page_runs import BLOCKS_OF_OTHER_TESTS, PAGES_OF_OTHER_TESTS
 from trainjob.cli.application import application
 
 # `dockerfile` blocks are run by tests/integration/packaging/test_installation_page.py; `mermaid` blocks are diagrams.
-LANGUAGES = {"python", "yaml", "json", "console", "text", "dockerfile", "mermaid"}
+LANGUAGES = {"python", "yaml", "json", "toml", "console", "text", "dockerfile", "mermaid"}
 # Kinds of the laptop cluster.
 OBJECTS = {
     "ClusterRole",

@@ -18,10 +18,11 @@ PIPELINES = Path(__file__).resolve().parent / "pipelines.py"
 class PipelineRunner:
     """Runner of pipelines with one run ID, so that a second start is the same run."""
 
-    def __init__(self, laptop: LocalCluster, folder: Path, run_id: str) -> None:
+    def __init__(self, laptop: LocalCluster, folder: Path, run_id: str, **environment: str) -> None:
         """Create a runner; it writes the outputs of the pipelines below the folder."""
         self.id, self._folder = run_id, folder
-        self._environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": run_id}
+        variables = {"KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": run_id}
+        self._environment = {**os.environ, **variables, **environment}
 
     def start_pipeline(self, name: str, **arguments: object) -> subprocess.Popen[str]:
         """Start a pipeline, and return its process."""

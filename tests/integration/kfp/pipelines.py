@@ -170,6 +170,13 @@ def trl_dpo(workspace: str):
     )
 
 
+@dsl.pipeline
+def other_framework(workspace: str):
+    """Run the framework of the example package in tests/support/line_framework."""
+    config = {"framework": "line", "steps": 300}
+    fine_tune(model="line", workspace=workspace, config=config, image="python:3.11")
+
+
 def count_letters(completions, **kwargs):
     import string
 

@@ -173,5 +173,5 @@ def test_the_fine_tuning_with_torchtune_names_its_arguments_too():
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "lora_rank": -1, "batch_size": -1}, None)
     assert {problem.field for problem in refused.value.problems} == {"lora_rank", "batch_size"}
-    with pytest.raises(InvalidSpec, match=r"config\.framework: 'trl' is not allowed; .*always uses torchtune"):
+    with pytest.raises(InvalidSpec, match=r"config\.framework: 'trl' .*use the component fine_tune_trl"):
         steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "config": {"framework": "trl"}}, None)

@@ -24,14 +24,6 @@ def pipeline_runner(laptop, tmp_path, unique):
     return PipelineRunner(laptop, tmp_path, unique)
 
 
-@pytest.fixture
-def claim(cluster, unique):
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    metadata = {"name": unique, "namespace": "default"}
-    cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    return unique
-
-
 def find_launcher(process):
     """Return the ID of the process that runs the component's code; None if there is none."""
     children = {}

@@ -19,10 +19,12 @@ class FrameworkArguments:
     Attributes:
         framework: name of the framework.
         fields: path of the field by the name of the argument.
+        accepts_others: whether `config` may name the framework of another package instead.
     """
 
     framework: str
     fields: Mapping[str, str]
+    accepts_others: bool = False
 
 
 TORCHTUNE_ARGUMENTS = FrameworkArguments(
@@ -34,6 +36,7 @@ TORCHTUNE_ARGUMENTS = FrameworkArguments(
         "lora_rank": "peft_config.lora_rank",
         "overrides": "overrides",
     },
+    accepts_others=True,
 )
 TRL_ARGUMENTS = FrameworkArguments(
     "trl",
@@ -63,16 +66,31 @@ def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dic
         given: the given ones of these arguments, and `config`, by name.
 
     Raises:
-        InvalidSpec: `config` names a framework.
+        InvalidSpec: `config` names a framework that the component does not accept, or arguments of the component's own
+            framework are given with another one.
     """
     config = dict(given.get("config", {}))
     if "framework" in config:
-        rule = f"leave it out, because this component always uses {component.framework}"
-        raise InvalidSpec(Problem("config.framework", repr(config["framework"]), rule))
+        _check_other_framework(component, config["framework"], given)
+        return config
     for argument, path in component.fields.items():
         if argument in given:
             config = _merge(config, _nest(path, given[argument]))
     return {**config, "framework": component.framework}
+
+
+def _check_other_framework(component: FrameworkArguments, name: Any, given: Mapping[str, Any]) -> None:
+    if not component.accepts_others or name in (TORCHTUNE_ARGUMENTS.framework, TRL_ARGUMENTS.framework):
+        rule = f"leave it out, because this component always uses {component.framework}"
+        if component.accepts_others:
+            rule = (
+                f"this component uses {component.framework}, or the framework of another package: leave it out, or use "
+                "the component fine_tune_trl for trl"
+            )
+        raise InvalidSpec(Problem("config.framework", repr(name), rule))
+    rule = f"it is an argument of {component.framework}: put the settings of {name} into config"
+    if own := [argument for argument in component.fields if argument in given]:
+        raise InvalidSpec([Problem(argument, repr(given[argument]), rule) for argument in own])
 
 
 def name_arguments(error: InvalidSpec, component: FrameworkArguments, given: Mapping[str, Any]) -> InvalidSpec:

@@ -1,6 +1,7 @@
 """Interface of a training framework, as requests use it.
 
-`trainjob.frameworks` contains the frameworks. They import `trainjob.spec`, so this module finds them by name.
+`trainjob.frameworks` contains our frameworks. They import `trainjob.spec`, so this module finds them by name. Other
+packages add frameworks by entry points.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
+from typing_extensions import get_protocol_members
 
+from trainjob.spec import framework_packages
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.resources import Resources, count_gpus
 
@@ -30,7 +33,7 @@ class FrameworkConfig(Spec):
     """Base class of a training's configuration; each framework has its own subclass.
 
     Attributes:
-        framework: name of the framework.
+        framework: name of the framework; for one of another package, the name of its entry point.
         num_nodes: number of training nodes; None means one, or the runtime's number.
         num_proc_per_node: number of training processes on each node; None means one for each GPU, or one without GPUs.
         resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
@@ -102,13 +105,33 @@ class Framework(Protocol):
 
 
 def get_framework(config: FrameworkConfig) -> Framework:
-    """Return the framework of a configuration."""
+    """Return the framework of a configuration.
+
+    Raises:
+        InvalidSpec: the framework is not one of `trainjob`, and no installed package adds it.
+    """
     return _load_framework(config.framework)
 
 
 def _load_framework(name: str) -> Framework:
-    framework: Framework = importlib.import_module(_MODULES[name]).FRAMEWORK
+    framework: Framework
+    if name in _MODULES:
+        framework = importlib.import_module(_MODULES[name]).FRAMEWORK
+    else:
+        framework = framework_packages.load_framework(name, tuple(_MODULES), _find_problem)
     return framework
+
+
+def _find_problem(name: str, framework: Any) -> str:
+    """Return how an object differs from the interface; empty if it implements it."""
+    if missing := sorted(member for member in get_protocol_members(Framework) if not hasattr(framework, member)):
+        return f"lacks {', '.join(missing)} of trainjob.spec.framework.Framework"
+    config = framework.config_class
+    if not (isinstance(config, type) and issubclass(config, FrameworkConfig)):
+        return "has a config_class that is not a subclass of FrameworkConfig"
+    if getattr(config, "framework", None) != name:
+        return f"has a config_class whose attribute framework is not {name!r}"
+    return ""
 
 
 def default_config() -> FrameworkConfig:
@@ -127,13 +150,14 @@ def _validate_config(value: Any) -> FrameworkConfig:
     if type(value) is FrameworkConfig:
         raise invalid_field("", value, "give the configuration class of a framework, such as TorchTuneConfig")
     if isinstance(value, FrameworkConfig):
+        _load_framework(value.framework)  # so that an error names this field
         return value
     name = DEFAULT_FRAMEWORK
     if isinstance(value, Mapping) and "framework" in value:
         name = value["framework"]
         value = {field: given for field, given in value.items() if field != "framework"}
-        if name not in _MODULES:
-            raise invalid_field("framework", name, f"it must be one of {', '.join(_MODULES)}")
+        if not isinstance(name, str):
+            raise invalid_field("framework", name, "it must be the name of a framework, such as trl")
     return _load_framework(name).config_class.from_object(value)
 
 

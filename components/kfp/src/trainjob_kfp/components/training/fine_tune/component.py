@@ -69,7 +69,8 @@ def fine_tune(
         batch_size: Number of samples in a batch of one process; 0 means the recipe's default.
         learning_rate: Learning rate of the optimizer; 0 means the recipe's default.
         lora_rank: Rank of the LoRA adapters; 0 trains all weights unless `config` sets `peft_config`.
-        config: Other fields of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}.
+        config: Other fields of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}. With `framework`:
+            the fields of this framework, whose package the image of the step contains.
         overrides: Other settings of the recipe as key=value, as on the command line of `tune run`.
         dataset_path: Folder or file of the data below /workspace/dataset; `.` means the whole folder.
         model_path: Folder of the model below /workspace, such as the folder of an earlier export.

@@ -1,0 +1,37 @@
+"""The component `fine_tune` with the framework of another package."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.kfp.pipeline_runner import PipelineRunner
+from tests.support.framework_packages import install_line_framework
+from trainjob.errors import InvalidSpec
+from trainjob.status import Phase, derive_verdict
+from trainjob_kfp import steps
+
+
+def test_a_launcher_with_the_package_runs_its_framework(laptop, cluster, claim, tmp_path, unique):
+    packages = install_line_framework(tmp_path / "packages")
+    runner = PipelineRunner(laptop, tmp_path, unique, PYTHONPATH=str(packages))
+    code, log = runner("other_framework", workspace=claim)
+    assert code == 0, log
+    assert "[node-0] y = 2.000 x + 1.000" in log
+    assert [derive_verdict(job).phase for job in runner.list_trainjobs(cluster)] == [Phase.COMPLETE]
+
+
+def test_a_launcher_without_the_package_names_it(laptop, cluster, claim, tmp_path, unique):
+    runner = PipelineRunner(laptop, tmp_path, unique)
+    code, log = runner("other_framework", workspace=claim)
+    assert code != 0
+    assert "config.framework: 'line' is not allowed; it must be one of torchtune, trl; for another one, install" in log
+    assert not runner.list_trainjobs(cluster)
+
+
+def test_arguments_of_torchtune_are_refused_with_another_framework():
+    arguments = {"model": "line", "workspace": "w", "config": {"framework": "line"}, "epochs": 2, "overrides": ["a=b"]}
+    with pytest.raises(InvalidSpec) as refused:
+        steps.fine_tune(arguments, None)
+    assert {problem.field: problem.allowed for problem in refused.value.problems} == dict.fromkeys(
+        ("epochs", "overrides"), "it is an argument of torchtune: put the settings of line into config"
+    )

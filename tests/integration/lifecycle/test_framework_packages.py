@@ -1,0 +1,77 @@
+"""A training framework of another package, which adds it by an entry point."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.framework_packages import install_line_framework
+from trainjob import FineTune, InvalidSpec, RunKey, submit, wait
+from trainjob.lifecycle import Listener
+from trainjob.manifest import spec_hash
+from trainjob.spec import Workspace, framework_packages
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Return the folder in which the example package is installed."""
+    return install_line_framework(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture
+def imported(installed, monkeypatch):
+    """Add the package to this process."""
+    monkeypatch.syspath_prepend(str(installed))
+    yield
+    framework_packages.load_framework.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "line_framework"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique, tmp_path):
+    workspace = Workspace(node_path=str(tmp_path))
+    step = FineTune(model="line", workspace=workspace, config={"framework": "line", "steps": 300}, image="python:3.11")
+    lines, progress = [], []
+    reference = submit(cluster, step, RunKey("test", "frameworks", unique, "run-1"))
+    listener = Listener(on_log=lines.append, on_progress=progress.append)
+    wait(cluster, reference, listener=listener).raise_for_failure()
+    assert [str(line) for line in lines if "y = " in str(line)] == ["[node-0] y = 2.000 x + 1.000"]
+    assert progress[-1].step == 300
+    line = json.loads((tmp_path / "output" / "line.json").read_text())
+    assert line == pytest.approx({"slope": 2, "intercept": 1}, abs=0.001)
+
+
+@pytest.mark.usefixtures("imported")
+def test_the_configuration_belongs_to_the_request():
+    from line_framework import LineConfig
+
+    def step(**config):
+        return FineTune(model="line", workspace="w", config={"framework": "line", **config})
+
+    assert step(steps=5).config == LineConfig(steps=5)
+    assert spec_hash(step(steps=5)) == spec_hash(FineTune(model="line", workspace="w", config=LineConfig(steps=5)))
+    assert len({spec_hash(step(steps=number)) for number in (5, 6)}) == 2
+    with pytest.raises(InvalidSpec, match=r"config\.steps: 0 is not allowed"):
+        step(steps=0)
+
+
+def run_python(program, path):
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_package_is_loaded_when_a_request_uses_it(installed):
+    program = (
+        "import sys; from trainjob import FineTune, TRLConfig; "
+        "FineTune(model='m', workspace='w', config=TRLConfig(method='sft')); print('line_framework' in sys.modules); "
+        "FineTune(model='line', workspace='w', config={'framework': 'line'}); print('line_framework' in sys.modules)"
+    )
+    assert run_python(program, installed) == ["False", "True"]
