@@ -34,7 +34,7 @@ from trainjob import (
 )
 from trainjob.cli.application import application
 from trainjob.frameworks import torchtune, trl
-from trainjob.frameworks.trl.pod import run_files
+from trainjob.frameworks.fine_tuning import run_files
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
 from trainjob.programs.fetch.record import RECORD_FILE

@@ -67,7 +67,7 @@ import json, multiprocessing, os, sys
 from pathlib import Path
 from torch.distributed import TCPStore
 from trainjob.errors import InvalidSpec
-from trainjob.frameworks.trl.pod import start
+from trainjob.frameworks.fine_tuning import start
 from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
 
 start._VISIBLE_WITHIN = 1.0
@@ -77,7 +77,7 @@ def run(rank, port, output):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = ["--model", output, "--dataset", output, "--output", output, "--trl-version", "1.16.0", "sft"]
     try:
-        start.agree_on_start(parse_run_arguments(words))
+        start.agree_on_start(parse_run_arguments(words), {})
         print(f"node {rank} starts", flush=True)
     except InvalidSpec as error:
         print(f"node {rank}: {error}", flush=True)

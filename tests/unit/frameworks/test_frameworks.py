@@ -19,9 +19,16 @@ from trainjob.packing import program_command
 from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
+FINE_TUNING = (
+    "frameworks.fine_tuning",
+    "frameworks.run_inputs",
+    "frameworks.packed_code",
+    "frameworks.transformers",
+    "errors",
+)
 PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
-    "frameworks.trl.pod": ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors"),
+    "frameworks.trl.pod": FINE_TUNING,
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.torchtune.log_parser import TorchTuneLogParser
-from trainjob.frameworks.trl.log_parser import TransformersLogParser, parse_logged_values
+from trainjob.frameworks.transformers_log_parser import TransformersLogParser, parse_logged_values
 from trainjob.status import Progress
 
 LOGS = Path(__file__).with_name("logs")

@@ -10,11 +10,17 @@ import json
 import pytest
 
 from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
+from trainjob.frameworks.fine_tuning.dataset_files import check_columns, read_columns
+from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
 from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark, remove_marks
-from trainjob.frameworks.trl.pod.dataset_files import check_columns, read_columns
-from trainjob.frameworks.trl.pod.program import check_datasets, check_models, reward_names, write_reward_modules
+from trainjob.frameworks.trl.pod.program import (
+    check_datasets,
+    check_models,
+    list_column_choices,
+    reward_names,
+    write_reward_modules,
+)
 from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
-from trainjob.frameworks.trl.pod.run_files import find_checkpoint_of_run, read_record, write_record
 from trainjob.manifest.steps import to_trainjob
 
 
@@ -87,28 +93,30 @@ COLUMNS = {
 def test_the_columns_that_a_method_needs_are_enough(method, tmp_path):
     for names in COLUMNS[method]:
         path = write_jsonl(tmp_path / "rows.jsonl", dict.fromkeys(names, "a text"))
-        assert check_columns(path, method, {}) is False
+        assert check_columns(path, method, {}, list_column_choices(method)) is False
 
 
 @pytest.mark.parametrize("method", COLUMNS)
 def test_missing_columns_are_refused_with_those_found_and_needed(method, tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": "a"})
     with pytest.raises(InvalidSpec, match="a dataset with question, answer") as raised:
-        check_columns(path, method, {})
+        check_columns(path, method, {}, list_column_choices(method))
     assert f"{method} needs " in str(raised.value)
     assert all(name in str(raised.value) for name in min(COLUMNS[method], key=len) - {"text", "id"})
 
 
 def test_columns_are_renamed_before_the_check(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": [{"role": "assistant", "content": "a"}]})
-    assert check_columns(path, "sft", {"prompt": "question", "completion": "answer"}) is True
+    assert (
+        check_columns(path, "sft", {"prompt": "question", "completion": "answer"}, list_column_choices("sft")) is True
+    )
     with pytest.raises(InvalidSpec, match=r"config\.columns: 'answers' .* has the columns question, answer"):
-        check_columns(path, "sft", {"prompt": "question", "completion": "answers"})
+        check_columns(path, "sft", {"prompt": "question", "completion": "answers"}, list_column_choices("sft"))
 
 
 def test_the_text_column_may_have_another_name(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", {"document": "t"})
-    assert check_columns(path, "sft", {}, text_column="document") is False
+    assert check_columns(path, "sft", {}, list_column_choices("sft", "document")) is False
 
 
 def test_files_of_each_format(tmp_path):

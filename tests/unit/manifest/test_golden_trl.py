@@ -17,7 +17,13 @@ from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
-DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors")
+DEPENDENCIES = (
+    "frameworks.fine_tuning",
+    "frameworks.run_inputs",
+    "frameworks.packed_code",
+    "frameworks.transformers",
+    "errors",
+)
 PROGRAM = program_command("frameworks.trl.pod", *DEPENDENCIES)[3]
 
 

@@ -7,15 +7,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainjob.frameworks.program_options import KEPT_CHECKPOINTS, build_column_option, build_file_options, to_words
 from trainjob.frameworks.trl.config import TRLConfig
 from trainjob.function_source import extract_source
 from trainjob.spec import FineTune
 from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
-# A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
-# exists while another is being saved.
-_KEPT_CHECKPOINTS = 2
 _FLAGS = ("fsdp",)  # without a value it is true; the text true is refused (transformers 5.23, training_args.py)
 
 
@@ -33,25 +31,20 @@ def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list
         InvalidSpec: a reward function cannot be sent.
     """
     options = {
-        "--run": run,
-        "--model-name": step.model,
-        "--model": f"{WORKSPACE}/{step.model_path}",
-        "--dataset": f"{WORKSPACE}/dataset/{step.dataset_path}".rstrip("/"),
-        "--eval-dataset": f"{WORKSPACE}/dataset/{config.eval_dataset_path}" if config.eval_dataset_path else "",
-        "--output": f"{WORKSPACE}/output/{step.output_path}".rstrip("/"),
+        **build_file_options(step, config, run),
         "--teacher": f"{WORKSPACE}/{config.teacher_path}" if config.teacher_path else "",
-        "--columns": json.dumps(dict(config.columns), sort_keys=True) if config.columns else "",
+        **build_column_option(config),
         "--trl-version": config.trl_version,
         "--index-url": config.pip_index_url or "",
         "--wheels": f"{WORKSPACE}/{config.wheels_path}" if config.wheels_path else "",
     }
-    words = [word for option, value in options.items() if value for word in (option, escape_expansion(value))]
+    words = list(to_words(options))
     if config.peft_config and config.peft_config.merge:
         words.append("--merge")
     for function in config.reward_functions:
         words += ["--reward", function if isinstance(function, str) else _pack_function(function)]
-    values = {"save_total_limit": _KEPT_CHECKPOINTS, **config.to_arguments()}
-    return [*words, config.method, *_to_words(values)]
+    values = {"save_total_limit": KEPT_CHECKPOINTS, **config.to_arguments()}
+    return [*words, config.method, *_to_arguments(values)]
 
 
 def _pack_function(function: Any) -> str:
@@ -63,7 +56,7 @@ def _pack_function(function: Any) -> str:
     return f"{name}:{base64.b64encode(source.encode()).decode()}"
 
 
-def _to_words(values: Mapping[str, Any]) -> Iterator[str]:
+def _to_arguments(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield arguments of a TRL script.
 
     A value is in the same word as its name, so that it may start with `-`. Items of a list follow as words.

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import ConfigDict, field_serializer, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.transformers_config import (
+    PeftLoraConfig,
+    TransformersConfig,
+    find_conflicts,
+    find_quantization_on_cpu,
+    validate_relative_path,
+)
 from trainjob.frameworks.trl.argument_names import FIELD_ARGUMENTS, LORA_ARGUMENTS, PRECISION_ARGUMENTS, find_advice
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS, find_problems
 from trainjob.function_source import extract_source, read_source
-from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_source, check_values
 from trainjob.spec.credential_rules import contains_credentials
-from trainjob.spec.framework import FrameworkConfig
 
 Method = Literal["sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation"]
 ONLINE_METHODS = ("grpo", "rloo")
@@ -29,10 +35,9 @@ REWARD_FUNCTIONS = (
 )
 """Names of TRL's own reward functions (trl 1.16, scripts/grpo.py)."""
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
 
 
-class TRLLoraConfig(Spec):
+class TRLLoraConfig(PeftLoraConfig):
     """Configuration of LoRA for TRL; of QLoRA with `load_in_4bit`, of DoRA with `use_dora`.
 
     The names are those of `peft.LoraConfig`. After the training, the adapter is merged into a copy of the base model,
@@ -52,30 +57,13 @@ class TRLLoraConfig(Spec):
         merge: whether to save the merged model beside the adapter.
     """
 
-    r: int | None = Field(default=None, ge=1)
-    lora_alpha: int | None = Field(default=None, ge=1)
-    lora_dropout: float | None = Field(default=None, ge=0, lt=1)
-    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
-    modules_to_save: tuple[str, ...] | None = Field(default=None, min_length=1)
-    use_dora: bool = False
-    use_rslora: bool = False
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    merge: bool = True
-
-    @model_validator(mode="after")
-    def _validate_bits(self) -> Self:
-        if self.load_in_4bit and self.load_in_8bit:
-            raise invalid_field("load_in_8bit", True, "give load_in_4bit or load_in_8bit, not both")
-        return self
-
     def to_arguments(self) -> dict[str, Any]:
         """Return TRL's arguments by name."""
         given = {ours: getattr(self, field) for field, ours in LORA_ARGUMENTS.items()}
         return {"use_peft": True, **{name: value for name, value in given.items() if value not in (None, False)}}
 
 
-class TRLConfig(FrameworkConfig):
+class TRLConfig(TransformersConfig):
     """Configuration of a TRL run.
 
     Each method runs TRL's script of that name under torchrun. See `FrameworkConfig` for nodes, processes and resources.
@@ -122,31 +110,14 @@ class TRLConfig(FrameworkConfig):
     framework: ClassVar[str] = "trl"
 
     method: Method
-    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    max_steps: int | None = Field(default=None, ge=1)
-    batch_size: int | None = Field(default=None, ge=1)
-    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
-    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    lr_scheduler_type: str | None = None
-    max_length: int | None = Field(default=None, ge=1)
-    packing: bool | None = None
     precision: Literal["bf16", "fp16", "fp32"] | None = None
     gradient_checkpointing: bool | None = None
-    seed: int | None = Field(default=None, ge=0)
-    eval_dataset_path: str | None = None
-    eval_strategy: Literal["steps", "epoch"] | None = None
-    eval_steps: int | None = Field(default=None, ge=1)
-    save_strategy: Literal["no", "steps", "epoch"] | None = None
-    save_steps: int | None = Field(default=None, ge=1)
     peft_config: TRLLoraConfig | None = None
     attn_implementation: str | None = None
     fsdp: bool = False
-    deepspeed: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] | None = None
     use_vllm: bool | None = None
     reward_functions: tuple[Callable[..., Any] | str, ...] = ()
     teacher_path: str | None = None
-    columns: Mapping[str, str] = Field(default_factory=dict)
-    arguments: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     trl_version: str = TRL_VERSIONS[-1]
     pip_index_url: str | None = None
     wheels_path: str | None = None
@@ -184,16 +155,6 @@ class TRLConfig(FrameworkConfig):
                 raise invalid_field("", each, f"give a function, a dotted name such as package.module.name, or {names}")
         return functions
 
-    @field_validator("columns")
-    @classmethod
-    def _validate_columns(cls, columns: Mapping[str, str]) -> Mapping[str, str]:
-        for ours, theirs in columns.items():
-            if not _COLUMN.fullmatch(ours) or not _COLUMN.fullmatch(theirs):
-                raise invalid_field(ours, theirs, "a column's name has 1 to 256 characters without control characters")
-        if repeated := [name for name in columns.values() if list(columns.values()).count(name) > 1]:
-            raise invalid_field("", repeated[0], "several names mean the same column of the dataset: give each once")
-        return columns
-
     @field_validator("trl_version")
     @classmethod
     def _validate_version(cls, version: str) -> str:
@@ -201,14 +162,10 @@ class TRLConfig(FrameworkConfig):
             raise invalid_field("", version, f"the arguments of these versions are known: {', '.join(TRL_VERSIONS)}")
         return version
 
-    @field_validator("eval_dataset_path", "teacher_path", "wheels_path")
+    @field_validator("teacher_path", "wheels_path")
     @classmethod
     def _validate_path(cls, path: str | None) -> str | None:
-        if path is None:
-            return None
-        if path.startswith("/") or ".." in path.split("/") or not path.strip("/"):
-            raise invalid_field("", path, "it must be a relative path without '..'")
-        return path.strip("/")
+        return validate_relative_path(path)
 
     @field_validator("pip_index_url")
     @classmethod
@@ -256,18 +213,7 @@ class TRLConfig(FrameworkConfig):
 
     def _find_conflicts(self) -> Iterator[Problem]:
         """Yield the fields that are not allowed together."""
-        if self.eval_strategy and not self.eval_dataset_path:
-            yield Problem("eval_strategy", repr(self.eval_strategy), "give eval_dataset_path, too")
-        if self.eval_steps and self.eval_strategy != "steps":
-            yield Problem("eval_steps", str(self.eval_steps), "give eval_strategy='steps', too")
-        if self.save_steps and self.save_strategy not in (None, "steps"):
-            yield Problem("save_steps", str(self.save_steps), "it is allowed only with save_strategy='steps'")
+        yield from find_conflicts(self)
         if self.fsdp and self.deepspeed:
             yield Problem("deepspeed", "a dict", "give fsdp or deepspeed, not both")
-        if self.arguments.get("save_total_limit") == 1:
-            rule = "give at least 2: with 1, a kill during a save would leave no complete checkpoint"
-            yield Problem("arguments.save_total_limit", "1", rule)
-        lora = self.peft_config
-        if self.arguments.get("use_cpu") is True and lora and (lora.load_in_4bit or lora.load_in_8bit):
-            name = "load_in_4bit" if lora.load_in_4bit else "load_in_8bit"
-            yield Problem(f"peft_config.{name}", "True", "it requires a GPU, but arguments has use_cpu")
+        yield from find_quantization_on_cpu(self, self.peft_config)

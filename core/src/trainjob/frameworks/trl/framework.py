@@ -14,7 +14,13 @@ from trainjob.spec.framework import Framework
 _MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
 
 # Of the program in the pod.
-_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "frameworks.transformers", "errors")
+_DEPENDENCIES = (
+    "frameworks.fine_tuning",
+    "frameworks.run_inputs",
+    "frameworks.packed_code",
+    "frameworks.transformers",
+    "errors",
+)
 
 
 class _TRLFramework:
@@ -41,8 +47,7 @@ class _TRLFramework:
 
     def can_resume(self, step: FineTune) -> bool:
         """Return whether the training saves checkpoints with the optimizer's state."""
-        config = _to_trl_config(step.config)
-        return config.save_strategy != "no" and not config.arguments.get("save_only_model")
+        return _to_trl_config(step.config).saves_checkpoints
 
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         config = _to_trl_config(step.config)

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 from trainjob.errors import INSTALLATION_FAILED, InstallationFailed, InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.checks import get_version, list_versions
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
 
 __all__ = ["provide_trl"]
@@ -35,14 +35,14 @@ def provide_trl(run: RunArguments, folder: Path) -> Path | None:
         InvalidSpec: the image contains another version of TRL.
         InstallationFailed: pip failed; the error has the last lines of its output.
     """
-    found = _get_version("trl")
+    found = get_version("trl")
     if found and found != run.trl_version:
         rule = f"the image has TRL {found}: set trl_version, or use an image with TRL {run.trl_version} or without TRL"
         raise InvalidSpec(Problem("config.trl_version", repr(run.trl_version), rule))
     if found:
-        print(f"trl: the image contains {_list_versions()}", flush=True)
+        print(f"trl: the image contains {list_versions(*_REPORTED)}", flush=True)
         return None
-    if not _get_version("torch"):
+    if not get_version("torch"):
         raise InvalidSpec(Problem("image", "the image of this pod", "it must contain torch"))
     _install(run, folder)
     sys.path.insert(0, str(folder))
@@ -79,14 +79,3 @@ def _install(run: RunArguments, folder: Path) -> None:
         )
     seconds, names = time.monotonic() - begin, sorted(path.stem for path in folder.glob("*.dist-info"))
     print(f"trl: installed {', '.join(names)} in {seconds:.0f} s", flush=True)
-
-
-def _list_versions() -> str:
-    return ", ".join(f"{name} {found}" for name in _REPORTED if (found := _get_version(name)))
-
-
-def _get_version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -6,81 +6,59 @@ It runs once in each pod. Errors of the input therefore end the pod within secon
 from __future__ import annotations
 
 import base64
-import contextlib
-import json
-import os
-import socket
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainjob.errors import InvalidSpec, Problem, TrainJobError, redact_credentials
-from trainjob.frameworks.packed_code import find_packed_code
-from trainjob.frameworks.transformers.start import SAVE_ENV
-from trainjob.frameworks.trl.pod.dataset_files import check_columns
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.checks import check_model, has_chat_template
+from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns
+from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
-from trainjob.version import check_version
 
 __all__ = ["main"]
 
 _TRAINING = "trainjob.frameworks.trl.pod.training"
 _REWARD_MODULE = "trainjob_reward"
-_ENVIRONMENT = {**SAVE_ENV, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Source: trl 1.16, docs/source/dataset_formats.md and the trainers.
+_COLUMNS: Mapping[str, Choices] = {
+    "sft": (("prompt", "completion"), ("messages",), ("text",), ("input_ids",), ("conversations",)),
+    "dpo": (("chosen", "rejected"),),
+    "kto": (("prompt", "completion", "label"), ("chosen", "rejected")),
+    "reward": (("chosen", "rejected"), ("chosen_ids", "rejected_ids")),
+    "grpo": (("prompt",),),
+    "rloo": (("prompt",),),
+    "distillation": (("prompt",),),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the training, and return an exit code only if it cannot start."""
-    try:
-        words = check_version(sys.argv[1:] if arguments is None else arguments)
-        command = prepare(parse_run_arguments(words), words)
-        os.execvp(command[0], command)  # noqa: S606 - it is our own command
-    except InvalidSpec as refusal:
-        return _fail(2, str(refusal))
-    except (TrainJobError, OSError) as failure:
-        return _fail(1, str(failure))
+    return run_program("trl", prepare, arguments)
 
 
-def prepare(run: RunArguments, words: Sequence[str]) -> list[str]:
+def prepare(words: Sequence[str]) -> list[str]:
     """Return torchrun's command, after checks of model and dataset; set its environment.
 
     Args:
-        run: the request.
-        words: the arguments that `run` was parsed from.
+        words: the program's arguments.
 
     Raises:
         InvalidSpec: model or dataset does not fit the method.
         TrainJobError: TRL cannot be installed.
         OSError: a file cannot be read or written.
     """
+    run = parse_run_arguments(words)
     check_models(run)
     scratch = Path(tempfile.mkdtemp(prefix="trl-"))
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if not os.access(Path.home(), os.W_OK):
-        os.environ.setdefault("HF_HOME", str(scratch / "huggingface"))
+    set_environment(scratch)
     installed = provide_trl(run, scratch / "packages")
     check_datasets(run)  # after the installation, because an image without TRL may lack pyarrow
     (scratch / "modules").mkdir()
     write_reward_modules(run.rewards, scratch / "modules")
-    path = [str(scratch / "modules"), *([str(installed)] if installed else []), *find_packed_code()]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))
-    if os.environ.get("PET_NNODES", "1") == "1":
-        use_free_port()
-    # Without --, torchrun would take `--run` for an abbreviation of its own options.
-    return [sys.executable, "-m", "torch.distributed.run", "-m", "--", _TRAINING, *words]
-
-
-def use_free_port() -> None:
-    """Set a free port of this machine for the processes of a training on one node.
-
-    The Trainer sets the same port for every training (Trainer 2.3: 29500). Trainings that share a network would
-    therefore refuse to start: pods with `hostNetwork`, and all pods of a laptop cluster.
-    """
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        os.environ |= {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(bound.getsockname()[1])}
+    set_module_path(scratch / "modules", *([installed] if installed else []))
+    return torchrun_command(_TRAINING, words)
 
 
 def check_models(run: RunArguments) -> None:
@@ -89,9 +67,9 @@ def check_models(run: RunArguments) -> None:
     Raises:
         InvalidSpec: a folder does not exist or has no configuration of a model.
     """
-    _check_model(run.model, "model_path")
+    check_model(run.model, "model_path")
     if run.teacher:
-        _check_model(run.teacher, "config.teacher_path")
+        check_model(run.teacher, "config.teacher_path")
 
 
 def check_datasets(run: RunArguments) -> None:
@@ -101,14 +79,25 @@ def check_datasets(run: RunArguments) -> None:
         InvalidSpec: a dataset does not exist, a column is missing, or conversations have no chat template.
     """
     text_column = _get_trl_argument(run, "dataset_text_field") or "text"
-    conversations = check_columns(run.dataset, run.method, run.columns, text_column)
+    choices = list_column_choices(run.method, text_column)
+    conversations = check_columns(run.dataset, run.method, run.columns, choices)
     if run.eval_dataset:
-        conversations |= check_columns(run.eval_dataset, run.method, run.columns, text_column)
-    if conversations and not _get_trl_argument(run, "chat_template_path") and not _has_chat_template(run.model):
+        conversations |= check_columns(run.eval_dataset, run.method, run.columns, choices)
+    if conversations and not _get_trl_argument(run, "chat_template_path") and not has_chat_template(run.model):
         rule = (
             "the rows are conversations, but its tokenizer has no chat template: give chat_template_path in arguments"
         )
         raise InvalidSpec(Problem("model_path", str(run.model), rule))
+
+
+def list_column_choices(method: str, text_column: str = "text") -> Choices:
+    """Return the sets of columns, of which a method needs one completely.
+
+    Args:
+        method: the method.
+        text_column: name of SFT's column with plain text.
+    """
+    return [tuple(text_column if name == "text" else name for name in names) for names in _COLUMNS[method]]
 
 
 def write_reward_modules(rewards: Sequence[str], folder: Path) -> None:
@@ -128,27 +117,6 @@ def reward_names(rewards: Sequence[str]) -> list[str]:
     ]
 
 
-def _check_model(folder: Path, field: str) -> None:
-    if not (folder / "config.json").is_file():
-        parent = folder if folder.is_dir() else folder.parent
-        names = ", ".join(sorted(path.name for path in parent.iterdir())[:12]) if parent.is_dir() else "nothing"
-        rule = f"it must be the folder of a model with config.json; {parent} contains {names or 'nothing'}"
-        raise InvalidSpec(Problem(field, str(folder), rule))
-
-
-def _has_chat_template(model: Path) -> bool:
-    if any((model / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
-        return True
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return bool(json.loads((model / "tokenizer_config.json").read_bytes()).get("chat_template"))
-    return False
-
-
 def _get_trl_argument(run: RunArguments, name: str) -> str:
     start = f"--{name}="
     return next((word.removeprefix(start) for word in run.trl_arguments if word.startswith(start)), "")
-
-
-def _fail(code: int, message: str) -> int:
-    print(f"trl: failed: {redact_credentials(message)}", file=sys.stderr, flush=True)
-    return code

@@ -10,6 +10,8 @@ import importlib
 import json
 import os
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
 
 import datasets
 import torch
@@ -17,13 +19,12 @@ import transformers
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.finishing import finish
+from trainjob.frameworks.fine_tuning.rows import load_rows
+from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
-from trainjob.frameworks.trl.pod.merging import save_merged_model
 from trainjob.frameworks.trl.pod.program import reward_names
-from trainjob.frameworks.trl.pod.rows import load_rows
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
-from trainjob.frameworks.trl.pod.run_files import read_record, sync_files, write_record
-from trainjob.frameworks.trl.pod.start import Start, agree_on_start
 
 __all__ = ["main"]
 
@@ -36,7 +37,7 @@ def main() -> None:
         InvalidSpec: the nodes share no workspace, or the request needs a GPU.
     """
     run = parse_run_arguments()
-    train(run, agree_on_start(run))
+    train(run, agree_on_start(run, describe(run)))
 
 
 def train(run: RunArguments, start: Start) -> None:
@@ -55,7 +56,7 @@ def train(run: RunArguments, start: Start) -> None:
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
     if int(os.environ.get("RANK", "0")) == 0:
-        finish(run, callback)
+        finish(run, "trl", callback.summary())
 
 
 def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
@@ -90,15 +91,33 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
     return words
 
 
-def finish(run: RunArguments, callback: CheckpointCallback) -> None:
-    """Save the merged model if there is one, and record that the run is complete."""
-    has_adapter = (run.output / "adapter_config.json").is_file()
-    if has_adapter and run.merge:
-        save_merged_model(run.model, run.output, run.method)
-    sync_files(run.output)
-    record = {**read_record(run.output), "complete": True, "adapter": has_adapter, **callback.summary()}
-    write_record(run.output, record)
-    print(f"trl: the training is complete: {json.dumps(callback.summary())}", flush=True)
+def describe(run: RunArguments) -> dict[str, Any]:
+    """Return framework, version and parameters for the record of the run."""
+    version, parameters = metadata.version("trl"), _parse_parameters(run.trl_arguments)
+    return {"framework": "trl", "framework_version": version, "parameters": parameters}
+
+
+def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
+    """Return TRL's arguments by name.
+
+    The items of a list follow its name as words. A name alone means true.
+    """
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            found[name] = _parse_value(value) if equals else True
+        else:
+            found[name] = [*(found[name] if isinstance(found[name], list) else []), _parse_value(word)]
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _refuse_quantization(run: RunArguments) -> None:

@@ -13,7 +13,7 @@ __all__ = ["save_merged_model"]
 MERGED_FOLDER = "merged"
 
 
-def save_merged_model(base: Path, output: Path, method: str) -> None:
+def save_merged_model(base: Path, output: Path, method: str) -> Path:
     """Merge the adapter in `output` into a copy of the base model.
 
     The copy is written to the folder `merged` below `output`. The base model is loaded again in its own data type,
@@ -23,6 +23,9 @@ def save_merged_model(base: Path, output: Path, method: str) -> None:
         base: folder of the base model.
         output: folder of the adapter and the tokenizer.
         method: the method; `reward` trains a classifier with one output.
+
+    Returns:
+        The folder `merged`.
 
     Raises:
         OSError: a folder cannot be read or written.
@@ -46,4 +49,4 @@ def save_merged_model(base: Path, output: Path, method: str) -> None:
     tokenizer.save_pretrained(written)
     shutil.rmtree(folder, ignore_errors=True)
     written.rename(folder)
-    print(f"trl: {folder} contains the merged model", flush=True)
+    return folder

@@ -1,7 +1,4 @@
-"""Columns of a dataset, read from its files before torch is loaded, and the columns that a method needs.
-
-Source of the needed columns: trl 1.16, docs/source/dataset_formats.md and the trainers.
-"""
+"""Columns of a dataset, read from its files before torch is loaded, and compared with those that a method needs."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["LOADERS", "check_columns", "is_saved_dataset", "read_columns"]
+__all__ = ["LOADERS", "Choices", "check_columns", "is_saved_dataset", "read_columns"]
 
 LOADERS = {
     ".parquet": "parquet",
@@ -27,26 +24,19 @@ LOADERS = {
     ".csv": "csv",
 }
 """Loaders of the library `datasets` by the end of a file's name."""
-_NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "sft": (("prompt", "completion"), ("messages",), ("text",), ("input_ids",), ("conversations",)),
-    "dpo": (("chosen", "rejected"),),
-    "kto": (("prompt", "completion", "label"), ("chosen", "rejected")),
-    "reward": (("chosen", "rejected"), ("chosen_ids", "rejected_ids")),
-    "grpo": (("prompt",),),
-    "rloo": (("prompt",),),
-    "distillation": (("prompt",),),
-}
+Choices = Sequence[tuple[str, ...]]
+"""Sets of columns, of which a method needs one completely."""
 _SAVED_DATASET, _SAVED_SPLITS, _FEATURES = "state.json", "dataset_dict.json", "dataset_info.json"
 
 
-def check_columns(path: Path, method: str, columns: Mapping[str, str], text_column: str = "text") -> bool:
+def check_columns(path: Path, method: str, columns: Mapping[str, str], choices: Choices) -> bool:
     """Refuse a dataset without the columns that a method needs.
 
     Args:
         path: folder or file with the rows.
         method: the method.
-        columns: names of the dataset's columns by TRL's names.
-        text_column: name of SFT's column with plain text.
+        columns: names of the dataset's columns by the method's names.
+        choices: sets of columns, of which the method needs one completely.
 
     Returns:
         Whether the rows are conversations, for which the tokenizer needs a chat template.
@@ -63,7 +53,6 @@ def check_columns(path: Path, method: str, columns: Mapping[str, str], text_colu
         )
     renamed = {theirs: ours for ours, theirs in columns.items()}
     known = {renamed.get(name, name): nested for name, nested in found.items()}
-    choices = [tuple(text_column if name == "text" else name for name in names) for names in _NEEDED[method]]
     for names in choices:
         if set(names) <= set(known):
             return any(known[name] for name in names if name not in ("input_ids", "chosen_ids", "rejected_ids"))

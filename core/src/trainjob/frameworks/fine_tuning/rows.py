@@ -7,14 +7,14 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.trl.pod.dataset_files import LOADERS, get_suffix, is_saved_dataset
-from trainjob.frameworks.trl.pod.run_arguments import RunArguments
+from trainjob.frameworks.fine_tuning.dataset_files import LOADERS, get_suffix, is_saved_dataset
+from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["load_rows"]
 
 
-def load_rows(run: RunArguments) -> DatasetDict:
-    """Return the rows with TRL's names of columns, as the splits `train` and `test`.
+def load_rows(run: TrainingRun) -> DatasetDict:
+    """Return the rows with the method's names of columns, as the splits `train` and `test`.
 
     Raises:
         InvalidSpec: a folder has no rows for training.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
+from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.run_inputs import compute_run_digest
 from trainjob.frameworks.transformers.checkpoints import remove_marks
 from trainjob.frameworks.transformers.start import agree, report_resumption
-from trainjob.frameworks.trl.pod.run_arguments import RunArguments
-from trainjob.frameworks.trl.pod.run_files import find_checkpoint_of_run, read_record, write_record
 
 __all__ = ["Start", "agree_on_start"]
 
@@ -37,18 +36,22 @@ class Start:
     nonce: str
 
 
-def agree_on_start(run: RunArguments) -> Start:
+def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     """Return the decision of rank 0, the same in all processes of a training.
+
+    Args:
+        run: the request.
+        description: framework, its version and the training's parameters, for the record of the run.
 
     Raises:
         InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace.
     """
-    start = Start(**agree(lambda: asdict(_decide(run))))
+    start = Start(**agree(lambda: asdict(_decide(run, description))))
     _check_shared_workspace(run, start)
     return start
 
 
-def _decide(run: RunArguments) -> Start:
+def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     """Return the checkpoint to resume from, and record this attempt."""
     owner = compute_run_digest(run.run, run.inputs)
     checkpoint = find_checkpoint_of_run(run.output, owner) if run.run else None
@@ -57,44 +60,12 @@ def _decide(run: RunArguments) -> Start:
     else:
         report_resumption(checkpoint)
     nonce = secrets.token_hex(8)
-    write_record(run.output, {**_describe(run), "owner": owner, "attempt": nonce, "complete": False})
+    named = {**description, "method": run.method, "model": run.model_name}
+    write_record(run.output, {**named, "owner": owner, "attempt": nonce, "complete": False})
     return Start(owner, str(checkpoint or ""), nonce)
 
 
-def _describe(run: RunArguments) -> dict[str, Any]:
-    return {
-        "framework": "trl",
-        "framework_version": metadata.version("trl"),
-        "method": run.method,
-        "model": run.model_name,
-        "parameters": _parse_parameters(run.trl_arguments),
-    }
-
-
-def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
-    """Return TRL's arguments by name.
-
-    The items of a list follow its name as words. A name alone means true.
-    """
-    found: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.removeprefix("--").partition("=")
-            found[name] = _parse_value(value) if equals else True
-        else:
-            found[name] = [*(found[name] if isinstance(found[name], list) else []), _parse_value(word)]
-    return found
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _check_shared_workspace(run: RunArguments, start: Start) -> None:
+def _check_shared_workspace(run: TrainingRun, start: Start) -> None:
     deadline = time.monotonic() + _VISIBLE_WITHIN
     while read_record(run.output).get("attempt") != start.nonce:
         if time.monotonic() > deadline:

@@ -1,0 +1,51 @@
+"""Checks of a model's folder and of installed packages, before torch is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from importlib import metadata
+from pathlib import Path
+
+from trainjob.errors import InvalidSpec, Problem
+
+__all__ = ["check_model", "get_version", "has_chat_template", "list_versions"]
+
+
+def check_model(folder: Path, field: str) -> None:
+    """Refuse a folder that contains no model.
+
+    Args:
+        folder: the folder.
+        field: field of the request that names the folder.
+
+    Raises:
+        InvalidSpec: the folder does not exist or has no configuration of a model.
+    """
+    if not (folder / "config.json").is_file():
+        parent = folder if folder.is_dir() else folder.parent
+        names = ", ".join(sorted(path.name for path in parent.iterdir())[:12]) if parent.is_dir() else "nothing"
+        rule = f"it must be the folder of a model with config.json; {parent} contains {names or 'nothing'}"
+        raise InvalidSpec(Problem(field, str(folder), rule))
+
+
+def has_chat_template(model: Path) -> bool:
+    """Return whether the tokenizer in a model's folder has a chat template."""
+    if any((model / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
+        return True
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads((model / "tokenizer_config.json").read_bytes()).get("chat_template"))
+    return False
+
+
+def get_version(package: str) -> str:
+    """Return the version of an installed package; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def list_versions(*packages: str) -> str:
+    """Return the names and versions of those packages that are installed, for the log."""
+    return ", ".join(f"{name} {found}" for name in packages if (found := get_version(name)))

@@ -1,0 +1,145 @@
+"""Configuration that the frameworks on transformers' Trainer have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from typing_extensions import Self
+
+from trainjob.errors import Problem
+from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.framework import FrameworkConfig
+
+_COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
+
+
+class PeftLoraConfig(Spec):
+    """Base class of a framework's configuration of LoRA, with the names of `peft.LoraConfig`.
+
+    Attributes:
+        r: rank of the update.
+        lora_alpha: scale of the update.
+        lora_dropout: probability of dropping an input of the update, 0-1.
+        target_modules: names of the layers that LoRA applies to, or `all-linear`.
+        modules_to_save: names of layers that are trained completely.
+        use_dora: whether to learn the magnitudes of the weights, too.
+        use_rslora: whether to scale by the square root of the rank.
+        load_in_4bit: whether to keep the base model in 4 bits.
+        load_in_8bit: whether to keep the base model in 8 bits.
+        merge: whether to save the merged model beside the adapter.
+    """
+
+    r: int | None = Field(default=None, ge=1)
+    lora_alpha: int | None = Field(default=None, ge=1)
+    lora_dropout: float | None = Field(default=None, ge=0, lt=1)
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    modules_to_save: tuple[str, ...] | None = Field(default=None, min_length=1)
+    use_dora: bool = False
+    use_rslora: bool = False
+    load_in_4bit: bool = False
+    load_in_8bit: bool = False
+    merge: bool = True
+
+    @model_validator(mode="after")
+    def _validate_bits(self) -> Self:
+        if self.load_in_4bit and self.load_in_8bit:
+            raise invalid_field("load_in_8bit", True, "give load_in_4bit or load_in_8bit, not both")
+        return self
+
+
+class TransformersConfig(FrameworkConfig):
+    """Base class of the configuration of a framework on transformers' Trainer.
+
+    Attributes:
+        epochs: passes over the dataset; may be a fraction.
+        max_steps: optimizer steps; if given, `epochs` does not count.
+        batch_size: samples that a process computes at once.
+        gradient_accumulation_steps: batches for each optimizer step.
+        learning_rate: the optimizer's learning rate at its highest.
+        lr_scheduler_type: schedule of the learning rate.
+        max_length: length in tokens to which a sample is cut.
+        packing: whether several samples share a sequence.
+        seed: random seed.
+        eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
+        eval_strategy: when to evaluate.
+        eval_steps: optimizer steps between two evaluations.
+        save_strategy: when to save a checkpoint.
+        save_steps: optimizer steps between two checkpoints.
+        deepspeed: DeepSpeed's configuration.
+        columns: names of the dataset's columns by the method's names.
+        arguments: any other argument of the framework by its name.
+    """
+
+    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_steps: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
+    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    lr_scheduler_type: str | None = None
+    max_length: int | None = Field(default=None, ge=1)
+    packing: bool | None = None
+    seed: int | None = Field(default=None, ge=0)
+    eval_dataset_path: str | None = None
+    eval_strategy: Literal["steps", "epoch"] | None = None
+    eval_steps: int | None = Field(default=None, ge=1)
+    save_strategy: Literal["no", "steps", "epoch"] | None = None
+    save_steps: int | None = Field(default=None, ge=1)
+    deepspeed: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] | None = None
+    columns: Mapping[str, str] = Field(default_factory=dict)
+    arguments: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Whether the training saves checkpoints with the optimizer's state."""
+        return self.save_strategy != "no" and not self.arguments.get("save_only_model")
+
+    @field_validator("columns")
+    @classmethod
+    def _validate_columns(cls, columns: Mapping[str, str]) -> Mapping[str, str]:
+        for ours, theirs in columns.items():
+            if not _COLUMN.fullmatch(ours) or not _COLUMN.fullmatch(theirs):
+                raise invalid_field(ours, theirs, "a column's name has 1 to 256 characters without control characters")
+        if repeated := [name for name in columns.values() if list(columns.values()).count(name) > 1]:
+            raise invalid_field("", repeated[0], "several names mean the same column of the dataset: give each once")
+        return columns
+
+    @field_validator("eval_dataset_path")
+    @classmethod
+    def _validate_eval_dataset_path(cls, path: str | None) -> str | None:
+        return validate_relative_path(path)
+
+
+def validate_relative_path(path: str | None) -> str | None:
+    """Return a path below a folder of the workspace without slashes around it.
+
+    Raises:
+        InvalidSpec: the path is absolute, empty or leads out of the folder.
+    """
+    if path is None:
+        return None
+    if path.startswith("/") or ".." in path.split("/") or not path.strip("/"):
+        raise invalid_field("", path, "it must be a relative path without '..'")
+    return path.strip("/")
+
+
+def find_conflicts(config: TransformersConfig) -> Iterator[Problem]:
+    """Yield the fields of any framework that are not allowed together."""
+    if config.eval_strategy and not config.eval_dataset_path:
+        yield Problem("eval_strategy", repr(config.eval_strategy), "give eval_dataset_path, too")
+    if config.eval_steps and config.eval_strategy != "steps":
+        yield Problem("eval_steps", str(config.eval_steps), "give eval_strategy='steps', too")
+    if config.save_steps and config.save_strategy not in (None, "steps"):
+        yield Problem("save_steps", str(config.save_steps), "it is allowed only with save_strategy='steps'")
+    if config.arguments.get("save_total_limit") == 1:
+        rule = "give at least 2: with 1, a kill during a save would leave no complete checkpoint"
+        yield Problem("arguments.save_total_limit", "1", rule)
+
+
+def find_quantization_on_cpu(config: TransformersConfig, lora: PeftLoraConfig | None) -> Iterator[Problem]:
+    """Yield the quantization of a training that is explicitly on a CPU."""
+    if config.arguments.get("use_cpu") is True and lora and (lora.load_in_4bit or lora.load_in_8bit):
+        name = "load_in_4bit" if lora.load_in_4bit else "load_in_8bit"
+        yield Problem(f"peft_config.{name}", "True", "it requires a GPU, but arguments has use_cpu")
