@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,7 +52,7 @@ flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each test 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) and kubectl from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
+e2e: $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
 	$(call IN,core)/pytest tests/e2e/demo/test_demo.py tests/e2e/demo/test_wheels.py
 	$(call IN,core)/pytest tests/e2e/docs/test_tutorials.py tests/e2e/docs/test_kubeflow_sdk_page.py
 	$(call IN,core)/pytest -n 2 tests/e2e/docs/test_page_commands.py tests/e2e/local
@@ -76,9 +76,9 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
-slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
+slow: $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
-	$(call IN,core)/pytest tests/integration/trl
+	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
@@ -89,7 +89,7 @@ slow: $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/lau
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: chromium $(LAPTOP) .venv/trl/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+system: chromium $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 INSTALL_CHROMIUM := apt-get update && apt-get install -y chromium chromium-driver
@@ -192,7 +192,7 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/llamafactory.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  case $$file in \
 	    */launcher-kfp.in) more=--no-deps;; \
 	    */airflow-3.1.in) more="--exclude-newer 2026-03-12";; \
@@ -203,8 +203,11 @@ lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, an
 	done
 
 trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
-	$(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
+	PYTHONPATH=. $(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
 	$(call IN,trl)/python tools/trl/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod
+
+llamafactory: .venv/llamafactory/.ready ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
+	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache

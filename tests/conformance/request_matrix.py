@@ -20,6 +20,7 @@ from trainjob import (
     InitializeDataset,
     InitializeModel,
     Initializer,
+    LLaMAFactoryConfig,
     LoraConfig,
     Placement,
     PreferenceTuning,
@@ -221,6 +222,22 @@ def trl_requests() -> Iterator[Request]:
         yield from _workspace_tuning_requests(label, "any/model", config)
 
 
+def llamafactory_requests() -> Iterator[Request]:
+    """Yield a LLaMA-Factory training of every method and size, with all arguments."""
+    tuned = {
+        "template": "llama3",
+        "precision": "bf16",
+        "columns": {"prompt": "a $(column)"},
+        "eval_dataset_path": "held $(out)",
+        "deepspeed": {"zero_optimization": {"stage": 3}},
+        "arguments": {"run_name": "$(x) it's", "report_to": ["wandb", "tensorboard"]},
+    }
+    for method, size, lora in product(("pt", "sft", "dpo", "kto"), SIZES, (None, {"r": 8, "modules_to_save": ["q"]})):
+        config = LLaMAFactoryConfig(method=method, peft_config=lora, **SIZES[size], **tuned)
+        label = f"{method} {size} {'lora' if lora else 'full'}"
+        yield from _workspace_tuning_requests(label, "any/model", config)
+
+
 def _workspace_tuning_requests(label: str, model: str, config: FrameworkConfig) -> Iterator[Request]:
     step = FineTune(model=model, workspace="claim", model_path="made/before", output_path="$(y)", config=config)
     yield label, lambda: step
@@ -266,6 +283,7 @@ def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterat
         "fetch": partial(InitializeModel, storage_uri="hf://organization/name", **fields),
         "torchtune": partial(FineTune, model="qwen2.5-1.5b", **fields),
         "trl": partial(FineTune, model="m", config=TRLConfig(method="sft"), **fields),
+        "llamafactory": partial(FineTune, model="m", config=LLaMAFactoryConfig(method="sft"), **fields),
         "export": partial(ExportModel, destination="s3://bucket/path", **fields),
     }
     for name, build in builders.items():

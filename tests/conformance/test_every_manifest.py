@@ -17,6 +17,7 @@ from tests.conformance.request_matrix import (
     SIZES,
     fine_tune_requests,
     initializer_requests,
+    llamafactory_requests,
     trainer_requests,
     trl_requests,
     tuning_requests,
@@ -172,6 +173,11 @@ def test_trl_trainings(client, namespace, target, record_feature):
     """A TRL training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, trl_requests, lambda words: False)
     record_feature("TRL")
+
+
+def test_llamafactory_trainings(client, namespace, target):
+    """A LLaMA-Factory training is accepted for every method and size, with LoRA and without."""
+    check_refusals(client, namespace, target, llamafactory_requests, lambda words: False)
 
 
 def test_a_pods_time_to_end(client, namespace, target):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
@@ -31,7 +31,7 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
     make_demo_hub(hub)
     with (
         HubServer(hub) as server,
-        LocalCluster(folder / "cluster", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}) as cluster,
+        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}) as cluster,
     ):
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 

@@ -8,8 +8,8 @@ from trainjob_demo.engines import ENGINES, Engine
 from trainjob_demo.tickets_hub import make_hub
 
 ROOT = Path(__file__).resolve().parents[2]
-TRL_ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("initializer", "torchtune", "trl")}
-ENVIRONMENTS = {name: TRL_ENVIRONMENTS[name] for name in ("initializer", "torchtune")}
+ALL_ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("initializer", "torchtune", "trl", "llamafactory")}
+ENVIRONMENTS = {name: ALL_ENVIRONMENTS[name] for name in ("initializer", "torchtune")}
 
 
 def make_demo_hub(folder: Path) -> None:

@@ -33,7 +33,7 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
-from trainjob.frameworks import torchtune, trl
+from trainjob.frameworks import llamafactory, torchtune, trl
 from trainjob.frameworks.fine_tuning import run_files
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
@@ -55,6 +55,11 @@ STEPS = {
     "fine-tune": FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 2, "peft_config": {"lora_rank": 4}}),
     "fine-tune with TRL": FineTune(
         model="m", workspace="w", config={"framework": "trl", "method": "sft", "epochs": 2, "peft_config": {"r": 4}}
+    ),
+    "fine-tune with LLaMA-Factory": FineTune(
+        model="m",
+        workspace="w",
+        config={"framework": "llamafactory", "method": "sft", "epochs": 2, "peft_config": {"r": 4}},
     ),
     "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
     "export of an adapter": ExportModel(destination="hf://a/b", workspace="w", adapter="keep"),
@@ -86,7 +91,10 @@ def error_names():
 
 def current_values():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
-    public = [*vars(spec).values(), *(getattr(each, name) for each in (torchtune, trl) for name in each.__all__)]
+    public = [
+        *vars(spec).values(),
+        *(getattr(each, name) for each in (torchtune, trl, llamafactory) for name in each.__all__),
+    ]
     models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
     annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}
     lines = (

@@ -14,7 +14,13 @@ from trainjob.errors import InvalidSpec
 from trainjob.version import VERSION, VERSION_OPTION, check_version
 
 MAJOR, MINOR, _ = VERSION.split(".")
-PROGRAMS = ("programs.fetch", "programs.export", "frameworks.torchtune.pod", "frameworks.trl.pod")
+PROGRAMS = (
+    "programs.fetch",
+    "programs.export",
+    "frameworks.torchtune.pod",
+    "frameworks.trl.pod",
+    "frameworks.llamafactory.pod",
+)
 # Fails for each import of a package that the images of the Trainer lack.
 NO_DEPENDENCIES = """\
 import sys

@@ -19,6 +19,7 @@ PACKAGES = {
         "trainjob",
         "trainjob.client",
         "trainjob.errors",
+        "trainjob.frameworks.llamafactory",
         "trainjob.frameworks.torchtune",
         "trainjob.frameworks.trl",
         "trainjob.lifecycle",

@@ -1,6 +1,6 @@
 """Write the table of TRL's arguments for the TRL that this interpreter has.
 
-    python tools/trl/argument_table.py FOLDER      FOLDER/vX_Y_Z.py
+    PYTHONPATH=. python tools/trl/argument_table.py FOLDER      FOLDER/vX_Y_Z.py
 
 The table is the source of the checks in trainjob.frameworks.trl.arguments. It is generated from the dataclasses that
 TRL's scripts parse (trl/scripts/*.py, make_parser).
@@ -8,22 +8,14 @@ TRL's scripts parse (trl/scripts/*.py, make_parser).
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import importlib
-import json
 import sys
-import types
-import typing
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+
+from tools.argument_types import describe_fields, format_table
 
 METHODS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation")
-# Python type -> word of the table. The first that a union contains counts: `dict | str` takes JSON, and `float | int`
-# takes both numbers. A union of numbers and texts is a `scalar`.
-WORDS = {dict: "object", list: "list", bool: "bool", float: "float", int: "int", str: "str"}
 
 
 def build_table() -> dict[str, dict[str, str]]:
@@ -31,32 +23,8 @@ def build_table() -> dict[str, dict[str, str]]:
     table = {}
     for method in METHODS:
         parser = importlib.import_module(f"trl.scripts.{method}").make_parser()
-        fields = {}
-        for dataclass in parser.dataclass_types:
-            hints = typing.get_type_hints(dataclass)
-            fields |= {
-                field.name: describe_type(hints[field.name], field.metadata.get("choices"))
-                for field in dataclasses.fields(dataclass)
-                if field.init
-            }
-        table[method] = fields
+        table[method] = {name: kind for each in parser.dataclass_types for name, kind in describe_fields(each).items()}
     return table
-
-
-def describe_type(hint: Any, choices: Iterable[Any] | None) -> str:
-    """Return the word for a type, followed by its choices if it has some."""
-    members = typing.get_args(hint) if is_union(hint) else (hint,)
-    plain = [typing.get_origin(member) or member for member in members if member is not type(None)]
-    found = [each for each in plain if isinstance(each, type) and issubclass(each, enum.Enum)]
-    values = [each.value for each in found[0]] if found else [str(value) for value in choices or ()]
-    word = next((word for kind, word in WORDS.items() if kind in plain), "str")
-    if word in ("float", "int") and str in plain:
-        return "scalar"
-    return f"{word}: {'|'.join(values)}" if values and word == "str" else word
-
-
-def is_union(hint: Any) -> bool:
-    return isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
 
 
 def write_table(folder: Path) -> Path:
@@ -79,11 +47,6 @@ def write_table(folder: Path) -> Path:
     path = folder / f"v{trl.replace('.', '_')}.py"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
-
-
-def format_table(values: dict[str, str]) -> str:
-    rows = [f"    {json.dumps(name)}: {json.dumps(kind)}," for name, kind in sorted(values.items())]
-    return "\n".join(["{", *rows, "}"])
 
 
 if __name__ == "__main__":

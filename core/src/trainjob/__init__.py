@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TrainJobError,
         WaitTimeout,
     )
+    from trainjob.frameworks.llamafactory import LLaMAFactoryConfig, LLaMAFactoryLoraConfig
     from trainjob.frameworks.torchtune import (
         DataFormat,
         DataType,
@@ -95,6 +96,8 @@ __all__ = [
     "JobDeleted",
     "JobFailed",
     "JobReference",
+    "LLaMAFactoryConfig",
+    "LLaMAFactoryLoraConfig",
     "Limits",
     "Listener",
     "LoraConfig",
@@ -138,7 +141,16 @@ __all__ = [
 ]
 
 # The packages that define these names, the cheapest to import first.
-_PACKAGES = ("errors", "spec", "frameworks.torchtune", "frameworks.trl", "status", "lifecycle", "client")
+_PACKAGES = (
+    "errors",
+    "spec",
+    "frameworks.torchtune",
+    "frameworks.trl",
+    "frameworks.llamafactory",
+    "status",
+    "lifecycle",
+    "client",
+)
 
 
 def __getattr__(name: str) -> Any:

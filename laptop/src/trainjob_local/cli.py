@@ -37,8 +37,8 @@ _STATE = typer.Option(
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
-    help="Python environment that replaces container images; NAME is initializer, torchtune, trl, runtimes, or a word "
-    "in the image's name. Default: environments that are created on first use. May be repeated.",
+    help="Python environment that replaces container images; NAME is initializer, torchtune, trl, llamafactory, "
+    "runtimes, or a word in the image's name. Default: environments that are created on first use. May be repeated.",
 )
 _POD_ENV = typer.Option(
     "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT. May be repeated."

@@ -39,7 +39,7 @@ class LocalCluster:
     Args:
         state: folder that keeps objects, claims, logs, port, token and CA across restarts; None for a temporary folder.
         environments: local environments that replace the Trainer's images, by name: `initializer` (huggingface_hub,
-            opendal), `torchtune`, `trl`, or a word in the names of other images, such as `xgboost`.
+            opendal), `torchtune`, `trl`, `llamafactory`, or a word in the names of other images, such as `xgboost`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         port: TCP port on 127.0.0.1; 0 takes the earlier port of the state folder, or a free one.
         images: descriptions of further images, which take precedence over the default ones.

@@ -7,6 +7,7 @@ runtimes have environments that are created on first use (`trainjob_local.enviro
   `pkg.initializers`, which has the Trainer's module names, environment variables and folders.
 * `torchtune` replaces `torchtune-trainer`: torch, torchtune, torchao.
 * `trl` replaces `pytorch/pytorch`: torch, transformers, TRL.
+* `llamafactory` replaces `hiyouga/llamafactory`: torch, LLaMA-Factory and an older TRL.
 * `runtimes` replaces `xgboost-runtime`, `jax` and `deepspeed-runtime`: XGBoost, JAX, an mpirun.
 
 Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
@@ -33,7 +34,7 @@ _TORCHTUNE_ENV = {
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-_TRL_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_TRAINING_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 _PLAIN_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
 
@@ -79,8 +80,8 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     """Return the replacements of the stock images and of images named by an environment.
 
     Each stock image has an environment: the given one; otherwise this interpreter's, if it has the packages; otherwise
-    one that is created on first use. The names are `initializer`, `torchtune`, `trl` and `runtimes`. If `torchtune` is
-    given and `trl` is not, `torchtune` also replaces `pytorch` images.
+    one that is created on first use. The names are `initializer`, `torchtune`, `trl`, `llamafactory` and `runtimes`. If
+    `torchtune` is given and `trl` is not, `torchtune` also replaces `pytorch` images.
 
     An environment with another name, such as `xgboost`, replaces images with that word in their name. This
     interpreter's environment replaces all other images.
@@ -92,6 +93,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     torchtune = _Source("torchtune", given.pop("torchtune", None))
     initializer = _Source("initializer", given.pop("initializer", None))
     trl = _Source("trl", given.pop("trl", None))
+    llamafactory = _Source("llamafactory", given.pop("llamafactory", None))
     runtimes = _Source("runtimes", given.pop("runtimes", None))
     python_path = (Path(__file__).parent / "image_files",)
     return (
@@ -108,8 +110,9 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
         torchtune.image(r"\btorchtune-trainer\b", ("torch", "torchtune"), env=_TORCHTUNE_ENV),
         *(Image(match=rf"\b{re.escape(name)}\b", environment=folder, env=_PLAIN_ENV) for name, folder in given.items()),
         *([torchtune.image(r"\bpytorch\b", (), env=_TORCHTUNE_ENV)] if torchtune.given and not trl.given else []),
-        trl.image(r"\bpytorch\b", ("torch",), env=_TRL_ENV),
-        trl.image(r"\btrl\b", ("torch", "trl"), env=_TRL_ENV),
+        trl.image(r"\bpytorch\b", ("torch",), env=_TRAINING_ENV),
+        trl.image(r"\btrl\b", ("torch", "trl"), env=_TRAINING_ENV),
+        llamafactory.image(r"\bllamafactory\b", ("torch", "llamafactory"), env=_TRAINING_ENV),
         runtimes.image(r"\bxgboost-runtime\b", ("xgboost",), env=_PLAIN_ENV),
         runtimes.image(r"\bjax\b", ("jax",), env=_PLAIN_ENV),
         runtimes.image(r"\bdeepspeed-runtime\b", ("mpi4py",), env=_PLAIN_ENV),

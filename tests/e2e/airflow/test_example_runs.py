@@ -106,15 +106,24 @@ def test_preference_tuning_after_a_fine_tuning(examples, evidence):
 
 
 def test_preference_tuning_of_an_adapter_with_trl(examples, evidence):
-    done = examples.run("trl_preferences")
+    check_preference_tuning(examples, "trl_preferences", "sft_model")
+    evidence("features", row="TRL", cell="Airflow example")
+    evidence("features", row="TRL", cell="real run")
+
+
+@pytest.mark.llamafactory
+def test_preference_tuning_after_an_adapter_with_llamafactory(examples):
+    check_preference_tuning(examples, "llamafactory_preferences", "merged")
+
+
+def check_preference_tuning(examples, dag, first_export):
+    done = examples.run(dag)
     assert done["state"] == "success", examples.read_log()[-6000:]
-    [sft], [sft_model], [dpo], [export] = (done["returned"][task] for task in ("sft", "sft_model", "dpo", "export"))
+    [sft], [first], [dpo], [export] = (done["returned"][task] for task in ("sft", first_export, "dpo", "export"))
     assert sft["progress"]["step"] == 43  # 340 rows in batches of 8
     assert dpo["progress"]["loss"] < 0.6  # it started at log 2, without a preference
     assert dpo["progress"]["metrics"]["rewards/accuracies"] > 0.9
-    assert export["digest"] != sft_model["digest"]
-    evidence("features", row="TRL", cell="Airflow example")
-    evidence("features", row="TRL", cell="real run")
+    assert export["digest"] != first["digest"]
 
 
 def test_rewards_of_a_function_rise_with_trl(examples, evidence):

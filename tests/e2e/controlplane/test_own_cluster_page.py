@@ -11,7 +11,7 @@ from programs import KUBECTL
 from tests.e2e.docs.page_session import PageFailure, PageSession
 from tests.e2e.docs.page_stubs import make_page_hub
 from tests.support.code_blocks import ROOT
-from tests.support.demo_chain import TRL_ENVIRONMENTS
+from tests.support.demo_chain import ALL_ENVIRONMENTS
 from tests.support.page_commands import page_steps
 from trainjob_local.demo.hub import HubServer
 
@@ -39,7 +39,7 @@ def test_the_commands_of_the_page(hub, tmp_path):
     (folders["page"] / "manifests").symlink_to(ROOT / "manifests")
     (folders["programs"] / "kubectl").symlink_to(KUBECTL.folder / "kubectl")
     (folders["programs"] / "trainjob").symlink_to(ROOT / ".venv" / "core" / "bin" / "trainjob")
-    with ControlPlane(tmp_path / "state", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}) as plane:
+    with ControlPlane(tmp_path / "state", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}) as plane:
         environment = {
             "HOME": str(folders["home"]),
             "PATH": os.pathsep.join([str(folders["programs"]), os.environ["PATH"]]),

@@ -9,7 +9,7 @@ import pytest
 
 from control_plane import ControlPlane
 from tests.e2e.controlplane.test_chain import condition
-from tests.support.demo_chain import TRL_ENVIRONMENTS, demo_engine, example_workflow, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, demo_engine, example_workflow, make_demo_hub
 from trainjob.client import Cluster, Connection
 from trainjob_demo.chain import find_export_folder, run_chain
 from trainjob_local.demo.hub import HubServer
@@ -46,7 +46,7 @@ def test_preference_tuning_after_sft(trainer, engine, hub, tmp_path, evidence):
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         plane = ControlPlane(
-            tmp_path / "state", trainer=trainer, environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}
+            tmp_path / "state", trainer=trainer, environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub}
         )
         stack.enter_context(plane)
         cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 
 __all__ = ["BUCKETS", "MODELS", "make_environments", "make_page_hub"]
 
@@ -45,7 +45,7 @@ def make_page_hub(folder: Path) -> Path:
         shutil.copytree(folder / "models" / "demo" / "tiny-llama", folder / "models" / model)
     demo, tickets = folder / "datasets" / "demo" / "tickets", folder / "datasets" / "acme" / "tickets"
     chats = folder / "datasets" / "trl-lib" / "Capybara"
-    python = TRL_ENVIRONMENTS["torchtune"] / "bin" / "python"
+    python = ALL_ENVIRONMENTS["torchtune"] / "bin" / "python"
     for file in [*demo.glob("data/*"), *demo.glob("heldout/*")]:
         copies = [dataset / file.relative_to(demo) for dataset in (tickets, chats)]
         for copy in copies:
@@ -60,7 +60,7 @@ def make_environments(folder: Path) -> dict[str, Path]:
     Args:
         folder: new folder for an environment that consists of links to `.venv/torchtune`.
     """
-    real = TRL_ENVIRONMENTS["torchtune"]
+    real = ALL_ENVIRONMENTS["torchtune"]
     (folder / "bin").mkdir(parents=True)
     for path in [*real.glob("*"), *real.glob("bin/*")]:
         if path.name not in ("bin", "tune"):
@@ -68,4 +68,4 @@ def make_environments(folder: Path) -> dict[str, Path]:
     tune = folder / "bin" / "tune"
     tune.write_text(f'#!/bin/sh\nexec "{real}/bin/python" "{TINY_TUNE}" "{real}/bin/tune" "$@"\n', "utf-8")
     tune.chmod(0o755)
-    return {**TRL_ENVIRONMENTS, "torchtune": folder}
+    return {**ALL_ENVIRONMENTS, "torchtune": folder}

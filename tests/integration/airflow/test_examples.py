@@ -16,6 +16,7 @@ DAGS = {
     "housekeeping",
     "gang",
     "jax_on_nodes",
+    "llamafactory_preferences",
     "mpi_on_nodes",
     "preference_tuning",
     "nightly_fine_tune",

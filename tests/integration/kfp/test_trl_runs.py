@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.kfp.pipeline_runner import PipelineRunner
-from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from trainjob_local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def trl_laptop(tmp_path_factory):
     """Yield a laptop cluster on which images of the name `trl` run in `.venv/trl`."""
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), environments=TRL_ENVIRONMENTS) as started:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), environments=ALL_ENVIRONMENTS) as started:
         yield started
 
 

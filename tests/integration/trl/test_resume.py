@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import filecmp
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
+from tests.support.killed_trainings import check_kills, killing_environment, resumed_steps
 from trainjob import TRLLoraConfig, wait
 from trainjob.lifecycle import Listener
 from trainjob.status import Category
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
+__all__ = ["killing_environment"]
+
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
-# Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
-# with KILL_AT.
-KILLER_PROGRAM = """
-import os, signal, sys
-
-def kill(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
-        try:
-            os.close(os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(kill)
-"""
 STEPS, SAVE_STEPS = 12, 4
 # Where a training is killed -> the step from which the next attempt resumes; 0 means from the beginning.
 KILLS = {
@@ -43,17 +29,7 @@ KILLS = {
     "OUTPUT/config.json": 12,
 }
 LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": 12}
-WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "merged/model.safetensors")
 LORA = TRLLoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "v_proj"))
-
-
-@pytest.fixture
-def killing_environment(tmp_path):
-    """Return the environment of a training that is killed once."""
-    folder = tmp_path / "killer"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(KILLER_PROGRAM)
-    return {"PYTHONPATH": str(folder), "KILLED": str(tmp_path / "killed")}
 
 
 def config_for(*, lora: bool, **fields):
@@ -62,35 +38,11 @@ def config_for(*, lora: bool, **fields):
     )
 
 
-def resumed_steps(lines: list[str]) -> list[int]:
-    return [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("resumed from step ")]
-
-
-def assert_same_weights(one: Path, other: Path) -> None:
-    """Compare bit for bit: trainings in one CPU process without dropout are deterministic."""
-    names = [name for name in WEIGHTS if (one / name).exists()]
-    assert names
-    assert filecmp.cmpfiles(one, other, names, shallow=False) == (names, [], [])
-
-
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
     run_training, workspace, killing_environment, lora, evidence
 ):
-    outputs = workspace / "output"
-    outcome, lines = run_training("unbroken", config_for(lora=lora))
-    outcome.raise_for_failure()
-    assert resumed_steps(lines) == []
-    for number, (kill_at, step) in enumerate((LORA_KILLS if lora else KILLS).items()):
-        name, killed = f"broken-{number}", Path(killing_environment["KILLED"])
-        environment = {**killing_environment, "KILL_AT": kill_at.replace("OUTPUT", name)}
-        outcome, _ = run_training(name, config_for(lora=lora), env=environment)
-        assert (outcome.phase.value, killed.exists()) == ("Failed", True), kill_at
-        outcome, lines = run_training(name, config_for(lora=lora), env=environment)
-        outcome.raise_for_failure()
-        assert resumed_steps(lines) == ([step] if step else []), kill_at
-        assert_same_weights(outputs / "unbroken", outputs / name)
-        killed.unlink()
+    check_kills(run_training, workspace, killing_environment, config_for(lora=lora), LORA_KILLS if lora else KILLS)
     evidence("features", row="resume", cell="real run")
 
 

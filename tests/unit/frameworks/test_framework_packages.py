@@ -58,7 +58,8 @@ def find_problem(config):
 def test_a_framework_that_no_package_adds(name):
     problem = find_problem({"framework": name})
     assert (problem.field, problem.value) == ("config.framework", repr(name))
-    assert problem.allowed.startswith("it must be one of torchtune, trl; for another one, install its package where")
+    known = "torchtune, trl, llamafactory"
+    assert problem.allowed.startswith(f"it must be one of {known}; for another one, install its package where")
 
 
 def test_a_name_that_is_no_text():

@@ -14,26 +14,25 @@ import pytest
 
 from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob
 from trainjob.frameworks.torchtune.models import MODELS
+from trainjob.frameworks.workspace_steps import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.packing import program_command
 from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
-FINE_TUNING = (
-    "frameworks.fine_tuning",
-    "frameworks.run_inputs",
-    "frameworks.packed_code",
-    "frameworks.transformers",
-    "errors",
-)
 PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
-    "frameworks.trl.pod": FINE_TUNING,
+    "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
+    "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
-PARENTS = ("trainjob", "trainjob/frameworks", "trainjob/frameworks/torchtune", "trainjob/frameworks/trl")
+PARENTS = (
+    "trainjob",
+    "trainjob/frameworks",
+    *(f"trainjob/frameworks/{name}" for name in ("torchtune", "trl", "llamafactory")),
+)
 
 
 @dataclass

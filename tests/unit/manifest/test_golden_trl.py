@@ -1,4 +1,4 @@
-"""TrainJobs of TRL trainings, compared with files: a change of a manifest must be intended.
+"""TrainJobs of trainings with TRL and LLaMA-Factory, compared with files: a change of a manifest must be intended.
 
 UPDATE_GOLDEN=1 pytest tests/unit/manifest/test_golden_trl.py     writes the files anew
 """
@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 import yaml
 
-from trainjob import FineTune, Placement, SecretKeyReference, TRLConfig, TRLLoraConfig
+from trainjob import (
+    FineTune,
+    LLaMAFactoryConfig,
+    LLaMAFactoryLoraConfig,
+    Placement,
+    SecretKeyReference,
+    TRLConfig,
+    TRLLoraConfig,
+)
+from trainjob.frameworks.workspace_steps import PROGRAM_DEPENDENCIES
 from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
-DEPENDENCIES = (
-    "frameworks.fine_tuning",
-    "frameworks.run_inputs",
-    "frameworks.packed_code",
-    "frameworks.transformers",
-    "errors",
-)
-PROGRAM = program_command("frameworks.trl.pod", *DEPENDENCIES)[3]
+PROGRAMS = {program_command(f"frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3] for name in ("trl", "llamafactory")}
 
 
 def concise(completions, max_words=20, **_):
@@ -96,6 +98,21 @@ STEPS = {
         ),
     ),
 }
+STEPS["llamafactory-lora"] = FineTune(
+    model="llama-8b",
+    workspace="tickets",
+    dataset_path="alpaca",
+    config=LLaMAFactoryConfig(
+        method="sft",
+        template="llama3",
+        epochs=3,
+        precision="bf16",
+        columns={"prompt": "instruction", "query": "input", "completion": "output"},
+        peft_config=LLaMAFactoryLoraConfig(r=16, target_modules=("all-linear",)),
+        resources_per_node={"gpu": 2},
+        arguments={"warmup_steps": 20},
+    ),
+)
 DIALECTS = {"sft": list(Dialect)}
 
 
@@ -108,7 +125,7 @@ def shorten_program(value: Any) -> Any:
         return [shorten_program(item) for item in value]
     if isinstance(value, dict):
         return {key: shorten_program(item) for key, item in value.items()}
-    return "PROGRAM" if value == PROGRAM else value
+    return "PROGRAM" if value in PROGRAMS else value
 
 
 @pytest.mark.parametrize(

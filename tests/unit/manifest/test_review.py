@@ -9,7 +9,7 @@ import zlib
 import pytest
 import yaml
 
-from trainjob import CustomTrainer, ExportModel, FineTune, InitializeModel, TrainJob, TRLConfig
+from trainjob import CustomTrainer, ExportModel, FineTune, InitializeModel, LLaMAFactoryConfig, TrainJob, TRLConfig
 from trainjob.cli.terminal import to_yaml
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.manifest.review import shorten_command, summarize_manifest
@@ -21,6 +21,7 @@ STEPS = {
     "programs.export": ExportModel(destination="s3://models/tickets", workspace="tickets"),
     "frameworks.torchtune.pod": FineTune(model="llama3.2-1b", workspace="tickets"),
     "frameworks.trl.pod": FineTune(model="m", workspace="tickets", config=TRLConfig(method="sft")),
+    "frameworks.llamafactory.pod": FineTune(model="m", workspace="tickets", config=LLaMAFactoryConfig(method="sft")),
 }
 
 

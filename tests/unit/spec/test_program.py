@@ -11,7 +11,6 @@ from trainjob import (
     InitializeDataset,
     InitializeModel,
     InvalidSpec,
-    TRLConfig,
 )
 from trainjob.frameworks.output_folder import find_output_folder
 from trainjob.manifest import spec_hash, to_trainjob
@@ -23,6 +22,7 @@ STEPS = {
     "model": (InitializeModel, {"storage_uri": "hf://a/b"}),
     "torchtune": (FineTune, {"model": "llama3.2-1b"}),
     "trl": (FineTune, {"model": "m", "config": {"framework": "trl", "method": "sft"}}),
+    "llamafactory": (FineTune, {"model": "m", "config": {"framework": "llamafactory", "method": "sft"}}),
     "export": (ExportModel, {"destination": "hf://a/b"}),
 }
 
@@ -61,10 +61,10 @@ def test_the_program_is_not_part_of_the_requests_identity(name):
     assert commands[0].args == commands[1].args
 
 
-def test_the_output_folder_of_a_trl_training_is_found_in_both_commands():
+@pytest.mark.parametrize("framework", ["trl", "llamafactory"])
+def test_the_output_folder_of_a_training_is_found_in_both_commands(framework):
+    config = {"framework": framework, "method": "sft"}
     for program in ("packed", "image"):
-        step = FineTune(
-            model="m", workspace="w", output_path="a", config=TRLConfig(method="sft"), image=IMAGE, program=program
-        )
+        step = FineTune(model="m", workspace="w", output_path="a", config=config, image=IMAGE, program=program)
         trainer = to_trainjob(step).trainer
         assert find_output_folder([*trainer.command, *trainer.args]) == "/workspace/output/a"

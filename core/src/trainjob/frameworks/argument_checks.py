@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainjob.errors import Problem
@@ -28,12 +28,17 @@ def find_problems(field: str, values: Mapping[str, Any], known: Mapping[str, str
             yield invalid_field(f"{field}.{name}", value, rule).problems[0]
 
 
+def describe_unknown(name: str, known: Iterable[str], rule: str) -> str:
+    """Return the rule that an unknown name breaks, with the closest known names."""
+    close = difflib.get_close_matches(name, list(known), n=_MAX_SUGGESTIONS)
+    advice = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"{rule}{advice}"
+
+
 def _find_broken_rule(name: str, value: Any, known: Mapping[str, str], program: str) -> str:
     """Return the rule that an argument breaks, or an empty string."""
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=_MAX_SUGGESTIONS)
-        advice = f"; did you mean {' or '.join(close)}?" if close else ""
-        return f"{program} has no such argument{advice}"
+        return describe_unknown(name, known, f"{program} has no such argument")
     kind, _, choices = known[name].partition(": ")
     is_valid, description = _TYPES[kind]
     if not is_valid(value):

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from trainjob.spec.volumes import WORKSPACE
 
-NAMES = "TorchTune or TRL"
+NAMES = "TorchTune, TRL or LLaMA-Factory"
 """Names of the frameworks whose output is known, for messages."""
 _BUILTIN_COMMAND = ["tune", "run"]
-_TRL_PROGRAMS, _TRL_OPTION = {"frameworks.trl.pod", "trainjob.frameworks.trl.pod"}, "--output"  # packed, or in an image
+_PACKAGES = ("frameworks.trl.pod", "frameworks.llamafactory.pod")
+_PROGRAMS = {*_PACKAGES, *(f"trainjob.{package}" for package in _PACKAGES)}  # packed, or in an image
+_OPTION = "--output"
 _TORCHTUNE_KEY = "output_dir="
 
 
@@ -23,8 +25,8 @@ def find_output_folder(words: Sequence[str]) -> str | None:
         The folder. It is empty if the runtime determines it, on a claim that belongs to the TrainJob alone. None means
         that the command is not that of a known framework.
     """
-    if _TRL_PROGRAMS.intersection(words) and _TRL_OPTION in words:
-        following = words[words.index(_TRL_OPTION) + 1 :]
+    if _PROGRAMS.intersection(words) and _OPTION in words:
+        following = words[words.index(_OPTION) + 1 :]
         return following[0] if following else None
     if "tune" not in words:
         return None

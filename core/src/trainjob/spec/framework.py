@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "torchtune": "trainjob.frameworks.torchtune.framework",
     "trl": "trainjob.frameworks.trl.framework",
+    "llamafactory": "trainjob.frameworks.llamafactory.framework",
 }
 DEFAULT_FRAMEWORK = "torchtune"
 """Framework of a configuration that names none."""

@@ -60,13 +60,16 @@ def stock_locks() -> Mapping[str, EnvironmentLock]:
     """Return the locks of the environments that replace stock images, by name.
 
     `initializer` replaces the dataset and model initializers, `torchtune` the TorchTune trainer, `trl` PyTorch's image,
-    and `runtimes` those of XGBoost, JAX and DeepSpeed's MPI.
+    `llamafactory` LLaMA-Factory's own, and `runtimes` those of XGBoost, JAX and DeepSpeed's MPI.
     """
     # Sizes: the wheels of the locks for CPython 3.11 on x86_64, November 2026. A CPU build of torch has about 200 MB.
     locks = (
         EnvironmentLock("initializer", _REQUIREMENTS / "initializer.txt", download_mb=25),
         EnvironmentLock("torchtune", _REQUIREMENTS / "torchtune.txt", download_mb=2860, cpu_download_mb=330),
         EnvironmentLock("trl", _REQUIREMENTS / "trl.txt", min_python="3.11", download_mb=2840, cpu_download_mb=310),
+        EnvironmentLock(
+            "llamafactory", _REQUIREMENTS / "llamafactory.txt", min_python="3.11", download_mb=3040, cpu_download_mb=510
+        ),
         EnvironmentLock("runtimes", _REQUIREMENTS / "runtimes.txt", download_mb=150),
     )
     return {lock.name: lock for lock in locks}

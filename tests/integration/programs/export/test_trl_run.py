@@ -85,6 +85,19 @@ def test_a_model_is_exported_without_the_files_about_the_training(place: Path) -
     }
 
 
+def test_a_run_of_llamafactory_is_exported_with_its_name(place: Path) -> None:
+    make_trl_run(place / "output", adapter=True, merged=True, framework="llamafactory", framework_version="0.9.5")
+    for name in ("trainer_log.jsonl", "training_loss.png", "all_results.json"):
+        write(place / "output" / name, "about the training")
+        write(place / "output/merged" / name, "about the training")
+    export(place)
+    assert list_exported(place) == sorted(MODEL)
+    manifest = read_json(place / "export/manifest.json")
+    assert (manifest["framework"], manifest["framework_version"]) == ("llamafactory", "0.9.5")
+    front = yaml.safe_load((place / "export/README.md").read_text().split("---\n")[1])
+    assert front["tags"] == ["llamafactory", "sft", "trainjob"]
+
+
 def test_manifest_and_card_have_the_values_of_the_record(place: Path) -> None:
     make_trl_run(place / "output", method="dpo")
     export(place, run_key="a/b")
@@ -269,7 +282,7 @@ def test_weights_that_are_cut_short_are_refused(place: Path, name: str, keep: in
 )
 def test_a_damaged_record_is_refused(place: Path, damage: dict[str, object]) -> None:
     make_trl_run(place / "output", **damage)
-    with pytest.raises(ExportError, match=r"trainjob_run\.json is not the record of a TRL run"):
+    with pytest.raises(ExportError, match=r"trainjob_run\.json is not the record of a run"):
         export(place)
 
 
@@ -277,7 +290,7 @@ def test_a_damaged_record_is_refused(place: Path, damage: dict[str, object]) -> 
 def test_a_record_that_is_not_an_object_is_refused(place: Path, content: str) -> None:
     make_trl_run(place / "output")
     (place / "output/trainjob_run.json").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(ExportError, match=r"is not the record of a TRL run"):
+    with pytest.raises(ExportError, match=r"is not the record of a run"):
         export(place)
 
 

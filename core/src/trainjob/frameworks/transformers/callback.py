@@ -40,6 +40,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         self._got_sigterm = False  # in this process
         self._ends = False  # as all processes have agreed
         self._group: Any = None
+        self._world: Any = None
         self._metrics: dict[str, float] = {}
         self._step, self._epoch = 0, 0.0
 
@@ -53,6 +54,9 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         """Prepare the agreement of all processes on a save, and handle SIGTERM."""
         if dist.is_initialized():
             self._group = dist.new_group(backend="gloo")
+            # Otherwise the model's reducer may own the last reference when it is deleted. It then waits, with the GIL,
+            # for a thread of gloo that needs the GIL, and the process never ends (seen with torch 2.13).
+            self._world = dist.group.WORLD
         if self._owner:
             signal.signal(signal.SIGTERM, self._handle_sigterm)
 

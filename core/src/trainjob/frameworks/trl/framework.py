@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from trainjob.frameworks.trl.arguments import build_program_arguments
 from trainjob.frameworks.trl.config import TRLConfig
+from trainjob.frameworks.workspace_steps import PROGRAM_DEPENDENCIES, check_model_name, check_workspace
 from trainjob.packing import program_command
 from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
 from trainjob.spec.base import invalid_field
 from trainjob.spec.framework import Framework
-
-_MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
-
-# Of the program in the pod.
-_DEPENDENCIES = (
-    "frameworks.fine_tuning",
-    "frameworks.run_inputs",
-    "frameworks.packed_code",
-    "frameworks.transformers",
-    "errors",
-)
 
 
 class _TRLFramework:
@@ -30,16 +18,11 @@ class _TRLFramework:
 
     def canonical_model_name(self, name: str) -> str:
         """Return the name unchanged: the weights are in `model_path`, and the name is metadata."""
-        if not _MODEL_NAME.fullmatch(name):
-            rule = "with TRL it is a free name of 1 to 128 letters, digits and . / : @ + - _, such as llama3.2-1b"
-            raise invalid_field("", name, rule)
-        return name
+        return check_model_name(name, "TRL")
 
     def check_step(self, step: FineTune) -> None:
         _to_trl_config(step.config)
-        if step.workspace is None:
-            rule = "TRL needs a workspace: fetch the model with InitializeModel and the dataset with InitializeDataset"
-            raise invalid_field("workspace", None, rule)
+        check_workspace(step, "TRL")
 
     def check_builtin(self, config: FrameworkConfig, model: str, field: str) -> None:  # noqa: ARG002 - the interface's
         rule = "no runtime of the Trainer contains TRL (Trainer 2.3): use FineTune with a workspace"
@@ -53,7 +36,7 @@ class _TRLFramework:
         config = _to_trl_config(step.config)
         return CustomTrainerContainer(
             image=step.image,
-            command=tuple(program_command("frameworks.trl.pod", *_DEPENDENCIES, source=step.program)),
+            command=tuple(program_command("frameworks.trl.pod", *PROGRAM_DEPENDENCIES, source=step.program)),
             args=tuple(build_program_arguments(step, config, run if step.can_resume else "")),
             num_nodes=config.num_nodes or 1,
             num_proc_per_node=config.processes_per_node,

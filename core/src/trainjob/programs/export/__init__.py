@@ -1,4 +1,4 @@
-"""Export of the final checkpoint of a TorchTune or TRL run as a loadable Hugging Face folder.
+"""Export of the final checkpoint of a training as a loadable Hugging Face folder.
 
 It runs as a separate step, by default packed into a pod's command, in the Trainer's model-initializer image. The
 modules of this package therefore use the standard library only. They import `huggingface_hub` and `opendal` only if a

@@ -37,14 +37,14 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        folder: folder of the weights: TorchTune's `epoch_N`, or TRL's output folder or its folder `merged`.
-        epoch: TorchTune: N, counted from 0. TRL: number of epochs trained, which may be a fraction.
+        folder: folder of the weights: TorchTune's `epoch_N`; of others the output folder or its folder `merged`.
+        epoch: TorchTune: N, counted from 0. Others: number of epochs trained, which may be a fraction.
         kind: `model` for full (or merged) weights, `adapter` for adapter weights alone.
         weights: the safetensors files, ordered by name.
         dtype: the weights' data type by torch's name; empty if torch's configurations have no name for it.
-        framework: `torchtune` or `trl`.
-        method: TRL's method, such as `sft`; empty for TorchTune.
-        step: TRL: number of steps trained; None for TorchTune.
+        framework: `torchtune`, `trl` or `llamafactory`.
+        method: the framework's method, such as `sft`; empty for TorchTune.
+        step: number of steps trained; None for TorchTune.
     """
 
     folder: Path

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.transformers_record import FRAMEWORKS
 
 __all__ = ["MANIFEST", "PENDING_MANIFEST", "TOKENIZER_FILES", "find_companions"]
 
@@ -47,9 +48,11 @@ _WEIGHT_SUFFIXES = tuple(
     for index in ("", ".index.json")
 )
 _CHAT_TEMPLATES = "additional_chat_templates"  # folder (transformers 5.23, utils/hub.py)
-# Files about the training that TRL's output folder contains beside the model: our record, the Trainer's state and
-# results, the configuration of an earlier TorchTune run.
-_ABOUT_THE_TRAINING = re.compile(r"trainjob_.*|trainer_state\.json|\w*_results\.json|torchtune_config\.yaml")
+# Files about the training that an output folder contains beside the model: our record, the state and the results of
+# transformers' Trainer, LLaMA-Factory's log and plots, the configuration of an earlier TorchTune run.
+_ABOUT_THE_TRAINING = re.compile(
+    r"trainjob_.*|trainer_state\.json|trainer_log\.jsonl|training_\w+\.png|\w*_results\.json|torchtune_config\.yaml"
+)
 # Files that transformers saves with every model. The base model's are not those of the result.
 _SAVED_WITH_MODEL = frozenset(["config.json", "generation_config.json"])
 
@@ -63,15 +66,15 @@ def find_companions(checkpoint: Checkpoint, model: Path) -> dict[str, Path]:
         checkpoint: the checkpoint.
         model: folder of the base model, for files that the framework does not copy. It may be missing.
     """
-    if checkpoint.framework == "trl":
-        return _find_trl_companions(checkpoint, _list_tree(model))
+    if checkpoint.framework in FRAMEWORKS:
+        return _find_transformers_companions(checkpoint, _list_tree(model))
     # TorchTune does not copy files of more than 100 MB, such as a tokenizer. Source: torchtune 0.6.1
     # `training/checkpointing/_utils.py`, copy_files.
     return {**_list_tree(model), **_list_tree(checkpoint.folder)}
 
 
-def _find_trl_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
-    """Return the files beside TRL's model, and further files of the base model.
+def _find_transformers_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
+    """Return the files beside a saved model, and further files of the base model.
 
     The latter are those that transformers does not save, such as the licence and TorchTune's tokenizer. Subfolders of
     the output folder are checkpoints, logs and other runs. The tokenizer's files come from one folder, because the run

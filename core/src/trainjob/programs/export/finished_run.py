@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.programs.export import torchtune_run, trl_run
+from trainjob.programs.export import torchtune_run, transformers_run
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.run_record import read_metrics, read_parameters
-from trainjob.programs.export.trl_record import get_record_time, read_trl_record
+from trainjob.programs.export.transformers_record import get_record_time, read_transformers_record
 
 __all__ = ["FinishedRun", "find_run"]
 
@@ -35,8 +35,8 @@ class FinishedRun:
 def find_run(output: Path, adapter: str = "merge") -> FinishedRun:
     """Return the run that last wrote to `output`.
 
-    If runs of both frameworks wrote there, the later one counts, even if it did not finish. An export then never sends
-    the model of an earlier run by mistake.
+    If runs of several frameworks wrote there, the later one counts, even if it did not finish. An export then never
+    sends the model of an earlier run by mistake.
 
     Args:
         output: folder that the run wrote to.
@@ -45,13 +45,13 @@ def find_run(output: Path, adapter: str = "merge") -> FinishedRun:
     Raises:
         ExportError: there is no complete checkpoint, or no adapter to keep.
     """
-    of_trl = get_record_time(output) > torchtune_run.get_last_save(output)
-    return (_read_trl_run if of_trl else _read_torchtune_run)(output, adapter)
+    of_transformers = get_record_time(output) > torchtune_run.get_last_save(output)
+    return (_read_transformers_run if of_transformers else _read_torchtune_run)(output, adapter)
 
 
-def _read_trl_run(output: Path, adapter: str) -> FinishedRun:
-    record = read_trl_record(output)
-    checkpoint = trl_run.find_checkpoint(output, record, adapter)
+def _read_transformers_run(output: Path, adapter: str) -> FinishedRun:
+    record = read_transformers_record(output)
+    checkpoint = transformers_run.find_checkpoint(output, record, adapter)
     unmerged = adapter == "merge" and checkpoint.kind == "adapter"
     note = "the run has no merged model, so the adapter is exported alone" if unmerged else ""
     return FinishedRun(checkpoint, record.metrics, record.metadata, note)

@@ -98,7 +98,7 @@ def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tup
 def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:
     """Return whether weights were trained on the model in a folder.
 
-    TRL's adapters name the folder of their base model, which may be the export of an earlier training. Other weights
+    An adapter of peft names the folder of its base model, which may be the export of an earlier training. Other weights
     name no folder, so the result is True.
 
     Raises:

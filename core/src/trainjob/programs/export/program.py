@@ -39,7 +39,7 @@ class Export:
     """The request of an export.
 
     Attributes:
-        output: folder that the run of TorchTune or TRL wrote to.
+        output: folder that the training wrote to.
         model: folder of the base model; it may be missing.
         destination: an address, see [trainjob.programs.export.destinations][].
         access: endpoint, region and credentials of the destination.

@@ -29,7 +29,7 @@ _EPOCH = re.compile(r"epoch_(\d+)")
 _CLOCK_SLACK = 2.0  # seconds; file systems round times
 _NO_OUTPUT = (
     "export from the workspace that the fine-tune step wrote to, after it has ended; "
-    "a run of TRL leaves a file trainjob_run.json there"
+    "a run of TRL or LLaMA-Factory leaves a file trainjob_run.json there"
 )
 
 

@@ -1,4 +1,4 @@
-"""Search for the final model of a TRL run; an incomplete one is refused.
+"""Search for the final model of a run of TRL or LLaMA-Factory; an incomplete one is refused.
 
 The run saves the model, or the adapter of LoRA, into the output folder itself. After the adapter, it saves the merged
 model into the folder `merged`, unless the user disabled this. transformers' checkpoints (`checkpoint-N`) are for
@@ -20,7 +20,7 @@ from trainjob.programs.export.checkpoint import (
     find_shards,
     list_names,
 )
-from trainjob.programs.export.trl_record import TrlRecord
+from trainjob.programs.export.transformers_record import TransformersRecord
 from trainjob.programs.export.weights import torch_dtype
 
 __all__ = ["MERGED_FOLDER", "find_checkpoint"]
@@ -31,8 +31,8 @@ _CLOCK_SLACK = 2.0  # seconds; file systems round times
 _SAVED_PARTLY = "files were removed after the training; train again"
 
 
-def find_checkpoint(output: Path, record: TrlRecord, adapter: str = "merge") -> Checkpoint:
-    """Return the final model, or the adapter, of the TRL run in `output`.
+def find_checkpoint(output: Path, record: TransformersRecord, adapter: str = "merge") -> Checkpoint:
+    """Return the final model, or the adapter, of the run in `output`.
 
     Args:
         output: folder that the run wrote to.
@@ -62,14 +62,14 @@ def find_checkpoint(output: Path, record: TrlRecord, adapter: str = "merge") -> 
     return _build(output, "adapter", weights, record)
 
 
-def _build(folder: Path, kind: str, weights: tuple[Path, ...], record: TrlRecord) -> Checkpoint:
+def _build(folder: Path, kind: str, weights: tuple[Path, ...], record: TransformersRecord) -> Checkpoint:
     return Checkpoint(
         folder,
         record.epoch,
         kind,
         weights,
         torch_dtype(weights),
-        framework="trl",
+        framework=record.framework,
         method=record.method,
         step=record.step,
     )

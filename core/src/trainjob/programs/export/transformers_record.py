@@ -1,7 +1,7 @@
-"""The file `trainjob_run.json` that a TRL run leaves in its output folder.
+"""The file `trainjob_run.json` that a run of TRL or LLaMA-Factory leaves in its output folder.
 
 The training pod writes it before the first step, with `complete: false`. After all other files are on disk, it replaces
-the file with `complete: true`. Source: `trainjob.frameworks.trl.pod`.
+the file with `complete: true`. Source: `trainjob.frameworks.fine_tuning`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,32 @@ from typing import Any
 from trainjob.errors import ExportError
 from trainjob.programs.fetch.folder import Folder
 
-__all__ = ["RECORD_FILE", "TrlRecord", "get_record_time", "read_trl_record"]
+__all__ = ["FRAMEWORKS", "RECORD_FILE", "TransformersRecord", "get_record_time", "read_transformers_record"]
 
 RECORD_FILE = "trainjob_run.json"
+FRAMEWORKS = ("trl", "llamafactory")
+"""Frameworks whose runs leave this record."""
 _SIZE_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
-class TrlRecord:
-    """The record of a TRL run.
+class TransformersRecord:
+    """The record of a run.
 
     Attributes:
+        framework: `trl` or `llamafactory`.
         complete: whether the run has finished, and all of its files are on disk.
-        method: TRL's method, such as `sft`.
-        framework_version: version of TRL.
+        method: the framework's method, such as `sft`.
+        framework_version: version of the framework.
         model: the user's name of the model; may be empty.
         adapter: whether the run trained an adapter (LoRA).
         step: number of steps trained; 0 if the run is not complete.
         epoch: number of epochs trained, which may be a fraction.
-        parameters: TRL's arguments by name, without paths in the pod.
+        parameters: the framework's arguments by name, without paths in the pod.
         metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
     """
 
+    framework: str
     complete: bool
     method: str
     framework_version: str = ""
@@ -52,7 +56,7 @@ class TrlRecord:
     def metadata(self) -> dict[str, Any]:
         """Values for the manifest: framework, method, the model's name, and the parameters."""
         known = {
-            "framework": "trl",
+            "framework": self.framework,
             "framework_version": self.framework_version,
             "method": self.method,
             "model": self.model,
@@ -69,11 +73,11 @@ def get_record_time(output: Path) -> float:
         return 0.0
 
 
-def read_trl_record(output: Path) -> TrlRecord:
-    """Return the record of the TRL run in `output`.
+def read_transformers_record(output: Path) -> TransformersRecord:
+    """Return the record of the run in `output`.
 
     Raises:
-        ExportError: the file cannot be read, is a link, or is not the record of a TRL run.
+        ExportError: the file cannot be read, is a link, or is not the record of a run.
     """
     path = output / RECORD_FILE
     try:
@@ -85,21 +89,22 @@ def read_trl_record(output: Path) -> TrlRecord:
         return _parse(json.loads(content, parse_constant=_parse_number, parse_float=_parse_number))
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ExportError(
-            f"{path} is not the record of a TRL run", hint="it was changed after the training; train again"
+            f"{path} is not the record of a run", hint="it was changed after the training; train again"
         ) from None
 
 
-def _parse(found: Mapping[str, Any]) -> TrlRecord:
+def _parse(found: Mapping[str, Any]) -> TransformersRecord:
     """Return the record of parsed JSON.
 
     Raises:
-        ValueError, LookupError, TypeError: it is not the record of a TRL run.
+        ValueError, LookupError, TypeError: it is not the record of a run.
     """
     json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which the manifest could not contain
-    if found["framework"] != "trl":
+    if found["framework"] not in FRAMEWORKS:
         raise ValueError
     complete = found["complete"] is True
-    return TrlRecord(
+    return TransformersRecord(
+        framework=found["framework"],
         complete=complete,
         method=_expect(found["method"], str),
         framework_version=_expect(found.get("framework_version", ""), str),

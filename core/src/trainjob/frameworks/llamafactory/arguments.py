@@ -1,0 +1,30 @@
+"""Conversion of a LLaMA-Factory configuration to the words of a container's command line."""
+
+from __future__ import annotations
+
+import json
+
+from trainjob.frameworks.llamafactory.config import LLaMAFactoryConfig
+from trainjob.frameworks.program_options import KEPT_CHECKPOINTS, build_column_option, build_file_options, to_words
+from trainjob.spec import FineTune
+
+
+def build_program_arguments(step: FineTune, config: LLaMAFactoryConfig, run: str) -> list[str]:
+    """Return the arguments of the program in the pod.
+
+    They are the step's files, then the method, then LLaMA-Factory's own arguments as JSON.
+
+    Args:
+        step: a step with a workspace.
+        config: the step's configuration.
+        run: identifier of the run, the same in all its attempts; empty disables resuming.
+    """
+    values = {"save_total_limit": KEPT_CHECKPOINTS, **config.to_arguments()}
+    options = {
+        **build_file_options(step, config, run),
+        **build_column_option(config),
+        "--llamafactory-version": config.llamafactory_version,
+        "--arguments": json.dumps(values, sort_keys=True),
+    }
+    merge = ["--merge"] if config.peft_config and config.peft_config.merge else []
+    return [*to_words(options), *merge, config.method]

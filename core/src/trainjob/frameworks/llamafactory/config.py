@@ -1,0 +1,188 @@
+"""Configuration of LLaMA-Factory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import field_validator, model_validator
+from typing_extensions import Self
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.argument_checks import describe_unknown, find_problems
+from trainjob.frameworks.llamafactory.argument_names import (
+    FIELD_ARGUMENTS,
+    LORA_ARGUMENTS,
+    PRECISION_ARGUMENTS,
+    find_advice,
+)
+from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS, get_arguments, get_templates
+from trainjob.frameworks.transformers_config import (
+    PeftLoraConfig,
+    TransformersConfig,
+    find_conflicts,
+    find_quantization_on_cpu,
+)
+from trainjob.spec.base import invalid_field
+from trainjob.spec.credential_checks import check_values
+
+COLUMNS = (
+    "prompt",
+    "query",
+    "completion",
+    "messages",
+    "conversations",
+    "text",
+    "chosen",
+    "rejected",
+    "label",
+    "system",
+)
+"""Names of columns that a method reads."""
+
+
+class LLaMAFactoryLoraConfig(PeftLoraConfig):
+    """Configuration of LoRA for LLaMA-Factory.
+
+    It is QLoRA with `load_in_4bit`, and DoRA with `use_dora`. The names are those of `peft.LoraConfig`. After the
+    training, the adapter is merged into a copy of the base model, so that an export can have either. None means
+    LLaMA-Factory's default.
+
+    Attributes:
+        r: rank of the update.
+        lora_alpha: scale of the update.
+        lora_dropout: probability of dropping an input of the update, 0-1.
+        target_modules: names of the layers that LoRA applies to, or `all-linear`, which is the default.
+        modules_to_save: names of layers that are trained completely.
+        use_dora: whether to learn the magnitudes of the weights, too.
+        use_rslora: whether to scale by the square root of the rank (rank-stabilized LoRA).
+        load_in_4bit: whether to keep the base model in 4 bits; requires a GPU and an image with bitsandbytes.
+        load_in_8bit: whether to keep the base model in 8 bits; requires the same.
+        merge: whether to save the merged model beside the adapter.
+    """
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Return LLaMA-Factory's arguments by name."""
+        given = {
+            "r": self.r,
+            "lora_alpha": self.lora_alpha,
+            "lora_dropout": self.lora_dropout,
+            "target_modules": _join_modules(self.target_modules),
+            "modules_to_save": _join_modules(self.modules_to_save),
+            "use_dora": self.use_dora or None,
+            "use_rslora": self.use_rslora or None,
+            "load_in_4bit": 4 if self.load_in_4bit else None,
+            "load_in_8bit": 8 if self.load_in_8bit else None,
+        }
+        return {LORA_ARGUMENTS[field]: value for field, value in given.items() if value is not None}
+
+
+class LLaMAFactoryConfig(TransformersConfig):
+    """Configuration of a LLaMA-Factory run.
+
+    Each method is a stage of `llamafactory-cli train`, which runs under torchrun. See `FrameworkConfig` for nodes,
+    processes and resources. Unless a field says otherwise, None means the default of LLaMA-Factory.
+
+    Attributes:
+        method: `pt` (continued pre-training on plain texts), `sft` (supervised fine-tuning), or `dpo` and `kto`
+            (preferences). With `dpo`, `arguments={"pref_loss": "orpo"}` selects another loss.
+        template: name of the chat template, such as `llama3` or `qwen`; None means the tokenizer's own.
+        epochs: passes over the dataset; may be a fraction.
+        max_steps: optimizer steps; if given, `epochs` does not count.
+        batch_size: samples that a process computes at once.
+        gradient_accumulation_steps: batches for each optimizer step.
+        learning_rate: the optimizer's learning rate at its highest.
+        lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
+        max_length: length in tokens to which a sample is cut.
+        packing: whether several samples share a sequence; `pt` and `sft` only.
+        precision: data type of the computations on a GPU. None means the model's own on a GPU that supports it, and
+            fp32 on a CPU.
+        seed: random seed.
+        eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
+        eval_strategy: when to evaluate; the default is `epoch` if `eval_dataset_path` is given.
+        eval_steps: optimizer steps between two evaluations, with the strategy `steps`.
+        save_strategy: when to save a checkpoint from which a later attempt can resume.
+        save_steps: optimizer steps between two checkpoints, with the strategy `steps`.
+        peft_config: configuration of LoRA; None trains all weights.
+        deepspeed: DeepSpeed's configuration; requires an image with deepspeed.
+        columns: names of the dataset's columns by the method's names, such as `{"prompt": "question"}`.
+        arguments: any other argument of `llamafactory-cli train`, by its name.
+        llamafactory_version: version of LLaMA-Factory, for the checks of this configuration and in the pod.
+    """
+
+    framework: ClassVar[str] = "llamafactory"
+
+    method: Literal["pt", "sft", "dpo", "kto"]
+    template: str | None = None
+    precision: Literal["bf16", "fp16"] | None = None
+    peft_config: LLaMAFactoryLoraConfig | None = None
+    llamafactory_version: str = LLAMAFACTORY_VERSIONS[-1]
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Return LLaMA-Factory's arguments by name, without those that depend on the step."""
+        given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
+        return {
+            "finetuning_type": "lora" if self.peft_config else "full",
+            **{name: value for name, value in given.items() if value is not None},
+            **({"eval_strategy": self.eval_strategy or "epoch"} if self.eval_dataset_path else {}),
+            **(PRECISION_ARGUMENTS[self.precision] if self.precision else {}),
+            **(self.peft_config.to_arguments() if self.peft_config else {}),
+            **self.arguments,
+        }
+
+    @field_validator("llamafactory_version")
+    @classmethod
+    def _validate_version(cls, version: str) -> str:
+        if version not in LLAMAFACTORY_VERSIONS:
+            known = ", ".join(LLAMAFACTORY_VERSIONS)
+            raise invalid_field("", version, f"the arguments of these versions are known: {known}")
+        return version
+
+    @field_validator("columns")
+    @classmethod
+    def _validate_column_names(cls, columns: Mapping[str, str]) -> Mapping[str, str]:
+        for name, theirs in columns.items():
+            if name not in COLUMNS:
+                raise invalid_field(name, theirs, f"the methods read the columns {', '.join(COLUMNS)}")
+        return columns
+
+    @model_validator(mode="after")
+    def _validate_arguments(self) -> Self:
+        if problems := [*self._find_managed_arguments(), *self._find_method_problems()]:
+            raise InvalidSpec(problems)
+        program = f"LLaMA-Factory {self.llamafactory_version}"
+        known = get_arguments(self.llamafactory_version)
+        if problems := [
+            *find_problems("arguments", self.arguments, known, program),
+            *self._find_field_problems(known, program),
+        ]:
+            raise InvalidSpec(problems)
+        check_values(self.arguments, "arguments")
+        return self
+
+    def _find_managed_arguments(self) -> Iterator[Problem]:
+        for name, value in self.arguments.items():
+            if advice := find_advice(name):
+                yield from invalid_field(f"arguments.{name}", value, advice).problems
+
+    def _find_field_problems(self, known: Mapping[str, str], program: str) -> Iterator[Problem]:
+        """Yield problems of the values that the fields give, under the fields' names."""
+        types = {field: known[name] for field, name in FIELD_ARGUMENTS.items()}
+        given = {field: value for field in types if (value := getattr(self, field)) is not None}
+        for problem in find_problems("", given, types, program):
+            yield Problem(problem.field.removeprefix("."), problem.value, problem.allowed)
+        templates = get_templates(self.llamafactory_version)
+        if self.template is not None and self.template not in templates:
+            rule = describe_unknown(self.template, templates, f"{program} has no such template")
+            yield Problem("template", repr(self.template), rule)
+
+    def _find_method_problems(self) -> Iterator[Problem]:
+        yield from find_conflicts(self)
+        yield from find_quantization_on_cpu(self, self.peft_config)
+        if self.packing and self.method not in ("pt", "sft"):
+            yield Problem("packing", "True", f"{self.method} trains on pairs of answers: only pt and sft pack samples")
+
+
+def _join_modules(names: tuple[str, ...] | None) -> str | None:
+    """Return names of layers as LLaMA-Factory's text; `all` means all linear layers."""
+    return ",".join("all" if name == "all-linear" else name for name in names) if names else None

@@ -1,0 +1,36 @@
+"""Arguments of the program in the pod, which torchrun's processes get, too."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.frameworks.fine_tuning.training_run import TrainingRun, add_options
+
+__all__ = ["RunArguments", "parse_run_arguments"]
+
+
+@dataclass(frozen=True)
+class RunArguments(TrainingRun):
+    """The request of a training with LLaMA-Factory.
+
+    Attributes:
+        llamafactory_version: version of LLaMA-Factory that the request was checked for.
+        arguments: LLaMA-Factory's arguments by name, without the paths.
+    """
+
+    llamafactory_version: str
+    arguments: dict[str, Any]
+
+
+def parse_run_arguments(arguments: Sequence[str] | None = None) -> RunArguments:
+    """Return the request from the program's arguments, by default those of this process."""
+    parser = argparse.ArgumentParser(description="Train with LLaMA-Factory, or resume the training.")
+    add_options(parser)
+    parser.add_argument("--llamafactory-version", required=True, help="version that the arguments were checked for")
+    parser.add_argument("--arguments", type=json.loads, default={}, help="JSON object: LLaMA-Factory's arguments")
+    parser.add_argument("method", help="LLaMA-Factory's stage, such as sft")
+    return RunArguments(**vars(parser.parse_args(arguments)))

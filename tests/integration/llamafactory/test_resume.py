@@ -1,0 +1,38 @@
+"""A training with LLaMA-Factory that is killed or drained resumes, and ends with the same weights."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.llamafactory.tiny_llamafactory import tiny_config
+from tests.support.killed_trainings import check_kills, killing_environment
+from trainjob import LLaMAFactoryLoraConfig
+
+__all__ = ["killing_environment"]
+
+pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
+
+STEPS, SAVE_STEPS = 12, 4
+# Where a training is killed -> the step from which the next attempt resumes; 0 means from the beginning. In the second
+# case, LLaMA-Factory itself would resume from the incomplete checkpoint-4.
+KILLS = {
+    "trainjob_run.json.new": 0,
+    "checkpoint-4/trainer_state.json": 0,
+    "checkpoint-8/trainjob_complete.new": 4,
+    "OUTPUT/config.json": 12,
+}
+LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": 12}
+LORA = LLaMAFactoryLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
+
+
+def config_for(*, lora: bool):
+    return tiny_config(
+        max_steps=STEPS, save_strategy="steps", save_steps=SAVE_STEPS, peft_config=LORA if lora else None
+    )
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
+    run_training, workspace, killing_environment, lora
+):
+    check_kills(run_training, workspace, killing_environment, config_for(lora=lora), LORA_KILLS if lora else KILLS)

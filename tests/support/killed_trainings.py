@@ -1,0 +1,84 @@
+"""Trainings that are killed once at a given file, and the comparison of their weights."""
+
+from __future__ import annotations
+
+import filecmp
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from trainjob import Outcome
+from trainjob.spec import FrameworkConfig
+
+__all__ = ["assert_same_weights", "check_kills", "killing_environment", "resumed_steps"]
+
+# Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
+# with KILL_AT.
+KILLER_PROGRAM = """
+import os, signal, sys
+
+def kill(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
+        try:
+            os.close(os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+"""
+WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "merged/model.safetensors")
+
+
+@pytest.fixture
+def killing_environment(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a training that is killed once."""
+    folder = tmp_path / "killer"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(KILLER_PROGRAM)
+    return {"PYTHONPATH": str(folder), "KILLED": str(tmp_path / "killed")}
+
+
+def resumed_steps(lines: list[str]) -> list[int]:
+    return [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("resumed from step ")]
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    """Compare bit for bit: trainings in one CPU process without dropout are deterministic."""
+    names = [name for name in WEIGHTS if (one / name).exists()]
+    assert names
+    assert filecmp.cmpfiles(one, other, names, shallow=False) == (names, [], [])
+
+
+def check_kills(
+    run_training: Callable[..., tuple[Outcome, list[str]]],
+    workspace: Path,
+    environment: Mapping[str, str],
+    config: FrameworkConfig,
+    kills: Mapping[str, int],
+) -> None:
+    """Kill a training at each given file, and compare its next attempt's weights.
+
+    Args:
+        run_training: the fixture.
+        workspace: folder of the workspace.
+        environment: the fixture `killing_environment`.
+        config: configuration of the training.
+        kills: file at which a training is killed -> step from which the next attempt resumes; 0 means from the
+            beginning. OUTPUT stands for the name of the output folder.
+    """
+    outputs, killed = workspace / "output", Path(environment["KILLED"])
+    outcome, lines = run_training("unbroken", config)
+    outcome.raise_for_failure()
+    assert resumed_steps(lines) == []
+    for number, (kill_at, step) in enumerate(kills.items()):
+        name = f"broken-{number}"
+        variables = {**environment, "KILL_AT": kill_at.replace("OUTPUT", name)}
+        outcome, _ = run_training(name, config, env=variables)
+        assert (outcome.phase.value, killed.exists()) == ("Failed", True), kill_at
+        outcome, lines = run_training(name, config, env=variables)
+        outcome.raise_for_failure()
+        assert resumed_steps(lines) == ([step] if step else []), kill_at
+        assert_same_weights(outputs / "unbroken", outputs / name)
+        killed.unlink()
