@@ -12,7 +12,7 @@ import kubernetes
 import pytest
 
 from tests.support.dag_examples import read_hub_objects
-from tests.support.demo_chain import TRL_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from trainjob.client import Cluster, Connection
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 def laptop(folder):
     with (
         HubServer(folder / "hub") as hub,
-        LocalCluster(folder / "cluster", environments=TRL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
+        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
     ):
         yield cluster
 
@@ -118,12 +118,21 @@ def test_preference_tuning_after_a_fine_tuning(laptop, finished_jobs, evidence):
 
 @pytest.mark.usefixtures("torchrun_lock")
 def test_preference_tuning_of_an_adapter_with_trl(laptop, finished_jobs, evidence):
-    receipts = parse_receipts(run_pipeline(laptop, "trl_preferences"))
+    check_preference_tuning(laptop, finished_jobs, "trl_preferences")
+    evidence("features", row="TRL", cell="KFP example")
+
+
+@pytest.mark.llamafactory
+def test_preference_tuning_after_an_adapter_with_llamafactory(laptop, finished_jobs):
+    check_preference_tuning(laptop, finished_jobs, "llamafactory_preferences")
+
+
+def check_preference_tuning(laptop, finished_jobs, pipeline):
+    receipts = parse_receipts(run_pipeline(laptop, pipeline))
     assert set(receipts) == {"sft", "export"}
     assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
     assert receipts["export"]["manifest_sha256"] != receipts["sft"]["manifest_sha256"]
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
-    evidence("features", row="TRL", cell="KFP example")
 
 
 @pytest.mark.usefixtures("torchrun_lock")

@@ -51,6 +51,7 @@ CHAIN = {
     "initialize_model": {"storage_uri": "hf://acme/llama"},
     "fine_tune": {"model": "llama3.2-1b"},
     "fine_tune_trl": {"model": "llama", "method": "sft"},
+    "fine_tune_llamafactory": {"model": "llama", "method": "sft"},
     "export_model": {"destination": "s3://models/tickets"},
 }
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.evaluation.evaluate import evaluate
     from trainjob_kfp.components.training.cleanup import cleanup
     from trainjob_kfp.components.training.fine_tune import fine_tune
+    from trainjob_kfp.components.training.fine_tune_llamafactory import fine_tune_llamafactory
     from trainjob_kfp.components.training.fine_tune_trl import fine_tune_trl
     from trainjob_kfp.components.training.train import train
     from trainjob_kfp.function_text import source as source
@@ -24,6 +25,7 @@ _MODULES = {
     "evaluate": "components.evaluation.evaluate",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
+    "fine_tune_llamafactory": "components.training.fine_tune_llamafactory",
     "fine_tune_trl": "components.training.fine_tune_trl",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
@@ -37,6 +39,7 @@ __all__ = [
     "evaluate",
     "export_model",
     "fine_tune",
+    "fine_tune_llamafactory",
     "fine_tune_trl",
     "initialize_dataset",
     "initialize_model",

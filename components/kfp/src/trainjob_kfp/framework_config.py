@@ -53,6 +53,21 @@ TRL_ARGUMENTS = FrameworkArguments(
         "arguments": "arguments",
     },
 )
+LLAMAFACTORY_ARGUMENTS = FrameworkArguments(
+    "llamafactory",
+    {
+        "method": "method",
+        "epochs": "epochs",
+        "max_steps": "max_steps",
+        "batch_size": "batch_size",
+        "learning_rate": "learning_rate",
+        "lora_rank": "peft_config.r",
+        "template": "template",
+        "columns": "columns",
+        "arguments": "arguments",
+    },
+)
+_COMPONENTS = {"trl": "fine_tune_trl", "llamafactory": "fine_tune_llamafactory"}  # for the framework of each name
 
 
 def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +95,13 @@ def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dic
 
 
 def _check_other_framework(component: FrameworkArguments, name: Any, given: Mapping[str, Any]) -> None:
-    if not component.accepts_others or name in (TORCHTUNE_ARGUMENTS.framework, TRL_ARGUMENTS.framework):
+    if not component.accepts_others or name == component.framework or name in _COMPONENTS:
         rule = f"leave it out, because this component always uses {component.framework}"
         if component.accepts_others:
+            others = " or ".join(f"the component {own} for {each}" for each, own in _COMPONENTS.items())
             rule = (
                 f"this component uses {component.framework}, or the framework of another package: leave it out, or use "
-                "the component fine_tune_trl for trl"
+                f"{others}"
             )
         raise InvalidSpec(Problem("config.framework", repr(name), rule))
     rule = f"it is an argument of {component.framework}: put the settings of {name} into config"

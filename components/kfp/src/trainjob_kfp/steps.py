@@ -27,6 +27,7 @@ from trainjob.spec import (
 )
 from trainjob_kfp import task_settings
 from trainjob_kfp.framework_config import (
+    LLAMAFACTORY_ARGUMENTS,
     TORCHTUNE_ARGUMENTS,
     TRL_ARGUMENTS,
     FrameworkArguments,
@@ -97,6 +98,14 @@ def fine_tune_trl(arguments: Mapping[str, Any], task_config: TaskConfig | None) 
     """
     rewards = parse_reward_functions(arguments.get("reward_functions", []))
     return _build_fine_tune(TRL_ARGUMENTS, {**arguments, "reward_functions": rewards}, task_config)
+
+
+def fine_tune_llamafactory(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
+    """Return the step of the component `fine_tune_llamafactory`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return _build_fine_tune(LLAMAFACTORY_ARGUMENTS, arguments, task_config)
 
 
 def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
