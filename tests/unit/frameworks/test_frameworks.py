@@ -14,7 +14,7 @@ import pytest
 
 from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob
 from trainjob.frameworks.torchtune.models import MODELS
-from trainjob.frameworks.workspace_steps import PROGRAM_DEPENDENCIES
+from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.packing import program_command
 from trainjob.spec import FrameworkConfig

@@ -21,7 +21,7 @@ from trainjob import (
     TRLConfig,
     TRLLoraConfig,
 )
-from trainjob.frameworks.workspace_steps import PROGRAM_DEPENDENCIES
+from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 

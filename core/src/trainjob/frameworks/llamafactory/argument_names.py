@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.frameworks.step_arguments import STEP_ARGUMENTS
+
 FIELD_ARGUMENTS: Mapping[str, str] = {
     "template": "template",
     "epochs": "num_train_epochs",
@@ -39,50 +41,20 @@ PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"bf16": {"bf16": True}, 
 """Arguments for each value of `precision`."""
 
 _DATASET_ARGUMENTS = ("dataset", "dataset_dir", "eval_dataset", "media_dir", "val_size")
-_HUB_ARGUMENTS = (
-    "push_to_hub",
-    "hub_always_push",
-    "hub_model_id",
-    "hub_private_repo",
-    "hub_revision",
-    "hub_strategy",
-    "hub_token",
-    "export_dir",
-    "export_hub_model_id",
-)
-_DISTRIBUTED_ARGUMENTS = ("local_rank", "master_addr", "master_port", "ray_init_kwargs", "ray_num_workers")
-_STEP_ARGUMENTS = {
+_DISTRIBUTED_ARGUMENTS = ("master_addr", "master_port", "ray_init_kwargs", "ray_num_workers")
+ADVICE: Mapping[str, str] = {
+    **STEP_ARGUMENTS,
     **dict.fromkeys(_DATASET_ARGUMENTS, "give dataset_path, and eval_dataset_path for evaluation"),
-    **dict.fromkeys(_HUB_ARGUMENTS, "use a step ExportModel with the destination hf://ORGANIZATION/NAME"),
+    **dict.fromkeys(("export_dir", "export_hub_model_id"), STEP_ARGUMENTS["push_to_hub"]),
     **dict.fromkeys(_DISTRIBUTED_ARGUMENTS, "torchrun starts the processes: give num_nodes and num_proc_per_node"),
     **dict.fromkeys(("hf_hub_token", "ms_hub_token", "om_hub_token"), "fetch model and dataset in steps before"),
     "adapter_name_or_path": "export the merged model of the earlier training, and give it as model_path",
-    "bf16": "give precision",
-    "disable_tqdm": "progress is reported as lines of the log",
     "do_predict": "use a step of its own for predictions",
     "do_train": "a fine-tune step always trains",
-    "enable_jit_checkpoint": "after SIGTERM a checkpoint is saved, unless resume=False",
     "finetuning_type": "give peft_config for LoRA; without it, all weights are trained",
-    "fp16": "give precision",
-    "model_name_or_path": "give model_path",
-    "model_revision": "give the revision to InitializeModel",
-    "output_dir": "give output_path",
     "overwrite_output_dir": "a run that does not resume overwrites its output folder",
-    "resume_from_checkpoint": "the last complete checkpoint is resumed, unless resume=False",
     "stage": "give method",
     "streaming": "the rows are files of the workspace",
     "tokenized_path": "each attempt tokenizes the rows",
 }
-
-
-def find_advice(argument: str) -> str:
-    """Return the field to use instead of an argument; empty if it is allowed."""
-    if argument in _STEP_ARGUMENTS:
-        return _STEP_ARGUMENTS[argument]
-    for field, name in FIELD_ARGUMENTS.items():
-        if name == argument:
-            return f"give {field}"
-    for field, name in LORA_ARGUMENTS.items():
-        if name == argument:
-            return f"give peft_config=LLaMAFactoryLoraConfig({field}=...)"
-    return ""
+"""What to do instead of an argument that a step sets."""

@@ -11,12 +11,13 @@ from typing_extensions import Self
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.argument_checks import describe_unknown, find_problems
 from trainjob.frameworks.llamafactory.argument_names import (
+    ADVICE,
     FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
     PRECISION_ARGUMENTS,
-    find_advice,
 )
 from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS, get_arguments, get_templates
+from trainjob.frameworks.step_arguments import find_managed_arguments
 from trainjob.frameworks.transformers_config import (
     PeftLoraConfig,
     TransformersConfig,
@@ -161,9 +162,9 @@ class LLaMAFactoryConfig(TransformersConfig):
         return self
 
     def _find_managed_arguments(self) -> Iterator[Problem]:
-        for name, value in self.arguments.items():
-            if advice := find_advice(name):
-                yield from invalid_field(f"arguments.{name}", value, advice).problems
+        return find_managed_arguments(
+            self.arguments, ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, LLaMAFactoryLoraConfig.__name__
+        )
 
     def _find_field_problems(self, known: Mapping[str, str], program: str) -> Iterator[Problem]:
         """Yield problems of the values that the fields give, under the fields' names."""

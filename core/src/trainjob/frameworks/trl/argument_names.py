@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.frameworks.step_arguments import STEP_ARGUMENTS
+
 FIELD_ARGUMENTS: Mapping[str, str] = {
     "epochs": "num_train_epochs",
     "max_steps": "max_steps",
@@ -54,45 +56,15 @@ _DATASET_ARGUMENTS = (
     "streaming",
     "test_split_size",
 )
-_HUB_ARGUMENTS = (
-    "push_to_hub",
-    "hub_always_push",
-    "hub_model_id",
-    "hub_private_repo",
-    "hub_revision",
-    "hub_strategy",
-    "hub_token",
-)
-_STEP_ARGUMENTS = {
+ADVICE: Mapping[str, str] = {
+    **STEP_ARGUMENTS,
     **dict.fromkeys(_DATASET_ARGUMENTS, "give dataset_path, and eval_dataset_path for evaluation"),
-    **dict.fromkeys(_HUB_ARGUMENTS, "use a step ExportModel with the destination hf://ORGANIZATION/NAME"),
-    "bf16": "give precision",
-    "disable_tqdm": "progress is reported as lines of the log",
-    "enable_jit_checkpoint": "after SIGTERM a checkpoint is saved, unless resume=False",
-    "fp16": "give precision",
     "fsdp": "give fsdp=True; arguments may have fsdp_config",
-    "local_rank": "torchrun sets it",
     "lora_task_type": "the method determines it",
-    "model_name_or_path": "give model_path",
-    "model_revision": "give the revision to InitializeModel",
-    "output_dir": "give output_path",
-    "resume_from_checkpoint": "the last complete checkpoint is resumed, unless resume=False",
     "reward_funcs": "give reward_functions",
     "teacher_model_name_or_path": "give teacher_path",
     "teacher_model_revision": "give the revision to InitializeModel",
     "use_peft": "give peft_config",
     "vllm_mode": "vLLM runs in the training's own processes (colocate)",
 }
-
-
-def find_advice(argument: str) -> str:
-    """Return the field to use instead of an argument; empty if it is allowed."""
-    if argument in _STEP_ARGUMENTS:
-        return _STEP_ARGUMENTS[argument]
-    for field, name in FIELD_ARGUMENTS.items():
-        if name == argument:
-            return f"give {field}"
-    for field, name in LORA_ARGUMENTS.items():
-        if name == argument:
-            return f"give peft_config=TRLLoraConfig({field}=...)"
-    return ""
+"""What to do instead of an argument that a step sets."""

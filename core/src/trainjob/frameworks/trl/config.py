@@ -10,6 +10,7 @@ from pydantic import ConfigDict, field_serializer, field_validator, model_valida
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.step_arguments import find_managed_arguments
 from trainjob.frameworks.transformers_config import (
     PeftLoraConfig,
     TransformersConfig,
@@ -17,7 +18,7 @@ from trainjob.frameworks.transformers_config import (
     find_quantization_on_cpu,
     validate_relative_path,
 )
-from trainjob.frameworks.trl.argument_names import FIELD_ARGUMENTS, LORA_ARGUMENTS, PRECISION_ARGUMENTS, find_advice
+from trainjob.frameworks.trl.argument_names import ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, PRECISION_ARGUMENTS
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS, find_problems
 from trainjob.function_source import extract_source, read_source
 from trainjob.spec.base import invalid_field
@@ -188,9 +189,7 @@ class TRLConfig(TransformersConfig):
         return self
 
     def _find_managed_arguments(self) -> Iterator[Problem]:
-        for name, value in self.arguments.items():
-            if advice := find_advice(name):
-                yield from invalid_field(f"arguments.{name}", value, advice).problems
+        return find_managed_arguments(self.arguments, ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, TRLLoraConfig.__name__)
 
     def _find_field_problems(self) -> Iterator[Problem]:
         """Yield problems of the values that the fields give, under the fields' names."""

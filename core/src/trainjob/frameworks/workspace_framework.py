@@ -1,0 +1,91 @@
+"""Implementation of `trainjob.spec.framework.Framework` for frameworks that train any model of a workspace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.frameworks.transformers_config import TransformersConfig
+from trainjob.packing import program_command
+from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
+from trainjob.spec.base import invalid_field
+
+PROGRAM_DEPENDENCIES = (
+    "frameworks.fine_tuning",
+    "frameworks.run_inputs",
+    "frameworks.packed_code",
+    "frameworks.transformers",
+    "errors",
+)
+"""Names below `trainjob` of the modules that a program in the pod imports, besides its own package."""
+_MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
+
+
+def _get_image(step: FineTune) -> str | None:
+    return step.image
+
+
+@dataclass(frozen=True)
+class WorkspaceFramework:
+    """A framework; see [trainjob.spec.framework.Framework][] for the methods.
+
+    Attributes:
+        title: name of the framework for messages.
+        config_class: class of the framework's configuration.
+        program: name below `trainjob` of the package that runs in the pod.
+        build_arguments: function that returns the program's arguments for a step, its configuration and the
+            identifier of the run.
+        find_image: function that returns the image of a step; None means the runtime's.
+    """
+
+    title: str
+    config_class: type[TransformersConfig]
+    program: str
+    build_arguments: Callable[[FineTune, Any, str], list[str]]
+    find_image: Callable[[FineTune], str | None] = _get_image
+
+    def canonical_model_name(self, name: str) -> str:
+        """Return the name unchanged: the weights are in `model_path`, and the name is metadata."""
+        if not _MODEL_NAME.fullmatch(name):
+            characters = "letters, digits and . / : @ + - _, such as llama3.2-1b"
+            raise invalid_field("", name, f"with {self.title} it is a free name of 1 to 128 {characters}")
+        return name
+
+    def check_step(self, step: FineTune) -> None:
+        """Refuse a step without a workspace."""
+        self._to_config(step.config)
+        if step.workspace is None:
+            fetch = "fetch the model with InitializeModel and the dataset with InitializeDataset"
+            raise invalid_field("workspace", None, f"{self.title} needs a workspace: {fetch}")
+
+    def check_builtin(self, config: FrameworkConfig, model: str, field: str) -> None:  # noqa: ARG002 - the interface's
+        """Refuse every configuration, because no runtime contains the framework."""
+        rule = f"no runtime of the Trainer contains {self.title} (Trainer 2.3): use FineTune with a workspace"
+        raise invalid_field(field, f"a {type(config).__name__}", rule)
+
+    def can_resume(self, step: FineTune) -> bool:
+        """Return whether the training saves checkpoints with the optimizer's state."""
+        return self._to_config(step.config).saves_checkpoints
+
+    def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
+        """Return the container of a training."""
+        config = self._to_config(step.config)
+        return CustomTrainerContainer(
+            image=self.find_image(step),
+            command=tuple(program_command(self.program, *PROGRAM_DEPENDENCIES, source=step.program)),
+            args=tuple(self.build_arguments(step, config, run if step.can_resume else "")),
+            num_nodes=config.num_nodes or 1,
+            num_proc_per_node=config.processes_per_node,
+            resources_per_node=config.resources_per_node,
+        )
+
+    def build_builtin_arguments(self, config: FrameworkConfig, dataset: str) -> list[str]:  # noqa: ARG002
+        """Raise TypeError, because no runtime contains the framework."""
+        raise TypeError(f"no runtime of the Trainer runs a {type(config).__name__}")
+
+    def _to_config(self, config: FrameworkConfig) -> TransformersConfig:
+        if not isinstance(config, self.config_class):
+            raise TypeError(f"a {type(config).__name__} is not a {self.config_class.__name__}")
+        return config
