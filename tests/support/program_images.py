@@ -19,7 +19,7 @@ def create_program_images(folder: Path) -> tuple[Image, ...]:
     """
     shutil.copytree(ROOT / "core" / "src" / "trainjob", folder / "trainjob")
     env = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "TIKTOKEN_CACHE_DIR": ""}
-    names = ("initializer", "torchtune", "trl")
+    names = ("initializer", "torchtune", "trl", "llamafactory")
     return (
         Image(match=rf"^{REGISTRY}/plain:1$", environment=ROOT / ".venv" / "initializer"),
         *(

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.llamafactory.tiny_llamafactory import tiny_config
-from tests.support.killed_trainings import check_kills, killing_environment
+from tests.support.interrupted_trainings import (
+    check_kills,
+    drain_training,
+    killing_environment,
+    resumed_steps,
+    saved_step,
+)
 from trainjob import LLaMAFactoryLoraConfig
 
-__all__ = ["killing_environment"]
+__all__ = ["drain_training", "killing_environment"]
 
 pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
@@ -36,3 +42,10 @@ def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
     run_training, workspace, killing_environment, lora
 ):
     check_kills(run_training, workspace, killing_environment, config_for(lora=lora), LORA_KILLS if lora else KILLS)
+
+
+def test_the_pod_that_replaces_a_drained_one_resumes(drain_training):
+    outcome, lines = drain_training(tiny_config(epochs=4, batch_size=4, save_strategy="epoch"), 0)
+    outcome.raise_for_failure()
+    assert resumed_steps(lines) == [saved_step(lines)]
+    assert 20 <= saved_step(lines) < 85  # before the first epoch ends, after which a checkpoint is saved anyway

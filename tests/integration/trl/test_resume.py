@@ -8,13 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
-from tests.support.killed_trainings import check_kills, killing_environment, resumed_steps
+from tests.support.interrupted_trainings import (
+    check_kills,
+    drain_training,
+    killing_environment,
+    resumed_steps,
+    saved_step,
+)
 from trainjob import TRLLoraConfig, wait
 from trainjob.lifecycle import Listener
 from trainjob.status import Category
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
-__all__ = ["killing_environment"]
+__all__ = ["drain_training", "killing_environment"]
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
@@ -44,32 +50,6 @@ def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
 ):
     check_kills(run_training, workspace, killing_environment, config_for(lora=lora), LORA_KILLS if lora else KILLS)
     evidence("features", row="resume", cell="real run")
-
-
-@pytest.fixture
-def drain_training(cluster, laptop, submit_training):
-    """Return a function that drains a node of a training.
-
-    It returns the outcome and the log of the TrainJob.
-    """
-
-    def run(config, node: int):
-        reference = submit_training("run", config)
-        lines: list[str] = []
-        has_begun = threading.Event()
-
-        def follow(line):
-            lines.append(line.text)
-            if "'step': 20," in line.text:
-                has_begun.set()
-
-        with ThreadPoolExecutor(1) as pool:
-            outcome = pool.submit(wait, cluster, reference, listener=Listener(on_log=follow))
-            assert has_begun.wait(120)
-            delete_pod(laptop, reference, node)
-            return outcome.result(240), lines
-
-    return run
 
 
 def test_the_pod_that_replaces_a_drained_one_resumes(drain_training):
@@ -118,23 +98,3 @@ def test_a_lost_node_is_an_interruption_of_all(cluster, submit_training, run_tra
     outcome.raise_for_failure()
     [step] = resumed_steps(lines)
     assert step >= 10 and step % 10 == 0
-
-
-def saved_step(lines: list[str]) -> int:
-    [saved] = [line for line in lines if line.startswith("SIGTERM: ")]
-    return int(saved.split("checkpoint-")[1].split()[0])
-
-
-def delete_pod(laptop, reference, node: int) -> None:
-    """Delete one pod of a TrainJob, as `kubectl drain` does."""
-    from kubernetes import client
-    from kubernetes import config as configuration
-
-    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
-        pods = client.CoreV1Api(api)
-        [name] = [
-            pod.metadata.name
-            for pod in pods.list_namespaced_pod(reference.namespace).items
-            if pod.metadata.name.startswith(f"{reference.name}-node-0-{node}-")
-        ]
-        pods.delete_namespaced_pod(name, reference.namespace)

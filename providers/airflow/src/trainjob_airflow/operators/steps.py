@@ -125,7 +125,7 @@ class InitializeModelOperator(_InitializeOperator):
 
 
 class FineTuneOperator(StepOperator):
-    """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune or TRL.
+    """Fine-tune `/workspace/model` on `/workspace/dataset` with a training framework.
 
     The class of `config` determines the framework. The checkpoints are written to `/workspace/output`.
     """
@@ -177,11 +177,11 @@ class FineTuneOperator(StepOperator):
 
         Args:
             model: with TorchTune, the model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or
-                `qwen2.5-1.5b`. With TRL, any name for the metadata; the trained model is the one in `model_path`.
+                `qwen2.5-1.5b`. With other frameworks, a free name; the trained model is in `model_path`.
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
-                TRL requires a workspace.
-            config: a `TorchTuneConfig` or a `TRLConfig`, or a dict of its fields, which may have templates. A dict for
-                TRL also has `"framework": "trl"`.
+                Only TorchTune works without one.
+            config: a `TorchTuneConfig`, `TRLConfig` or `LLaMAFactoryConfig`, or a dict of its fields, which may have
+                templates. A dict for another framework than TorchTune also has its name, such as `"framework": "trl"`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
             dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.
@@ -189,8 +189,8 @@ class FineTuneOperator(StepOperator):
             output_path: folder of the checkpoints below `/workspace/output`. Mapped tasks that share a workspace need
                 different folders, such as `"{{ ti.map_index }}"`.
             runtime: name of the training runtime, or a `Runtime`.
-            image: image with the framework. By default, TorchTune uses the Trainer's image, and TRL the runtime's image
-                with torch, in which each pod installs TRL.
+            image: image with the framework. By default, TorchTune uses the Trainer's image, LLaMA-Factory its own, and
+                TRL the runtime's image with torch, in which each pod installs TRL.
             program: `image` to run the code of the trainjob in `image`, or in the image of `runtime`, with readable
                 arguments; by default `packed`, which sends the code in the command of the pods. Only with a workspace.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.

@@ -1,17 +1,22 @@
-"""Trainings that are killed once at a given file, and the comparison of their weights."""
+"""Trainings that are killed at a given file or drained, and the comparison of their weights."""
 
 from __future__ import annotations
 
 import filecmp
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from trainjob import Outcome
+from trainjob import Cluster, JobReference, Outcome, wait
+from trainjob.client import LogLine
+from trainjob.lifecycle import Listener
+from trainjob.local import LocalCluster
 from trainjob.spec import FrameworkConfig
 
-__all__ = ["assert_same_weights", "check_kills", "killing_environment", "resumed_steps"]
+__all__ = ["assert_same_weights", "check_kills", "drain_training", "killing_environment", "resumed_steps", "saved_step"]
 
 # Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
 # with KILL_AT.
@@ -82,3 +87,51 @@ def check_kills(
         assert resumed_steps(lines) == ([step] if step else []), kill_at
         assert_same_weights(outputs / "unbroken", outputs / name)
         killed.unlink()
+
+
+@pytest.fixture
+def drain_training(
+    cluster: Cluster, laptop: LocalCluster, submit_training: Callable[..., JobReference]
+) -> Callable[[FrameworkConfig, int], tuple[Outcome, list[str]]]:
+    """Return a function that drains a node of a training.
+
+    It returns the outcome and the log of the TrainJob.
+    """
+
+    def run(config: FrameworkConfig, node: int) -> tuple[Outcome, list[str]]:
+        reference = submit_training("run", config)
+        lines: list[str] = []
+        has_begun = threading.Event()
+
+        def follow(line: LogLine) -> None:
+            lines.append(line.text)
+            if "'step': 20," in line.text:
+                has_begun.set()
+
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(wait, cluster, reference, listener=Listener(on_log=follow))
+            assert has_begun.wait(120)
+            delete_pod(laptop, reference, node)
+            return outcome.result(240), lines
+
+    return run
+
+
+def saved_step(lines: list[str]) -> int:
+    [saved] = [line for line in lines if line.startswith("SIGTERM: ")]
+    return int(saved.split("checkpoint-")[1].split()[0])
+
+
+def delete_pod(laptop: LocalCluster, reference: JobReference, node: int) -> None:
+    """Delete one pod of a TrainJob, as `kubectl drain` does."""
+    from kubernetes import client
+    from kubernetes import config as configuration
+
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        pods = client.CoreV1Api(api)
+        [name] = [
+            pod.metadata.name
+            for pod in pods.list_namespaced_pod(reference.namespace).items
+            if pod.metadata.name.startswith(f"{reference.name}-node-0-{node}-")
+        ]
+        pods.delete_namespaced_pod(name, reference.namespace)
