@@ -48,8 +48,10 @@ def test_a_method_trains_to_the_last_step(run_training, workspace, method):
     assert [line for line in lines if line.startswith("llamafactory: the image contains llamafactory 0.9.5, ")]
 
 
-def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace):
-    outcome, _ = run_training("run", tiny_config(epochs=1, peft_config=LORA))
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace, method):
+    fields = {"dataset_path": DATASETS[method]} if method in DATASETS else {}
+    outcome, _ = run_training("run", tiny_config(method, max_steps=STEPS, peft_config=LORA), **fields)
     outcome.raise_for_failure()
     output = workspace / "output" / "run"
     assert json.loads((output / "adapter_config.json").read_text())["r"] == 4
@@ -66,9 +68,21 @@ def test_conversations_train_with_the_templates_of_tokenizer_and_llamafactory(ru
         assert read_record(workspace, name)["parameters"].get("template") == fields.get("template")
 
 
-def test_two_processes_train_one_model(run_training, workspace):
-    """An epoch of 340 rows with batches of 8 has 43 steps on one process, 22 on two."""
-    outcome, lines = run_training("run", tiny_config(epochs=1, num_proc_per_node=2))
+def test_two_processes_train_one_model(run_training):
+    check_two_ranks(run_training, {"num_proc_per_node": 2})
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_two_nodes_train_one_model(run_training):
+    check_two_ranks(run_training, {"num_nodes": 2})
+
+
+def check_two_ranks(run_training, shape):
+    """Check that the ranks share the data.
+
+    An epoch of 340 rows with batches of 8 has 43 steps on one process, 22 on two.
+    """
+    outcome, lines = run_training("run", tiny_config(epochs=1, **shape))
     outcome.raise_for_failure()
     assert outcome.progress.total == 22
     assert len([line for line in lines if line.startswith("llamafactory: the training is complete")]) == 1

@@ -276,7 +276,7 @@ def test_additional_packages_keep_the_cpu_build(write_lock, index):
     assert installed_version(folder, "addon") == "1.0"
 
 
-@pytest.mark.parametrize("name", ["torchtune", "trl"])
+@pytest.mark.parametrize("name", ["torchtune", "trl", "llamafactory"])
 def test_stock_locks_without_torch_have_no_libraries_for_gpus(name):
     text = stock_locks()[name].requirements.read_text()
     assert require_cpu_torch(text).startswith("torch==2.")

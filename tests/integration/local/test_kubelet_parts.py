@@ -358,6 +358,7 @@ TRAINER = "ghcr.io/kubeflow/trainer"
         (f"{TRAINER}/torchtune-trainer:v2.3.0", "torchtune"),
         (TORCH_IMAGE, "trl"),
         ("huggingface/trl", "trl"),
+        ("docker.io/hiyouga/llamafactory:0.9.5", "llamafactory"),
         (f"{TRAINER}/xgboost-runtime:v2.3.0", "runtimes"),
         ("nvcr.io/nvidia/jax:25.10-py3", "runtimes"),
         (f"{TRAINER}/deepspeed-runtime:v2.3.0", "runtimes"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trl.test_resume import KILLER_PROGRAM, resumed_steps
+from tests.support.interrupted_trainings import KILLER_PROGRAM, resumed_steps
 from trainjob import CustomTrainer, RunKey, TrainJob, Workspace, submit, wait
 from trainjob.lifecycle import Listener
 
