@@ -156,6 +156,11 @@ REFUSED = {
         "requires a GPU",
     ),
     "one kept checkpoint": ({"arguments": {"save_total_limit": 1}}, "config.arguments.save_total_limit", "at least 2"),
+    "merge with another vocabulary": (
+        {"peft_config": {"r": 4}, "arguments": {"resize_vocab": True}},
+        "config.arguments.resize_vocab",
+        "merge=False",
+    ),
     "evaluation without rows": ({"eval_strategy": "steps"}, "config.eval_strategy", "eval_dataset_path"),
     "path out of the workspace": ({"eval_dataset_path": "../x"}, "config.eval_dataset_path", "without '..'"),
     "unknown column": ({"columns": {"instruction": "a"}}, "config.columns.instruction", "prompt, query, completion"),

@@ -182,6 +182,11 @@ class LLaMAFactoryConfig(TransformersConfig):
         yield from find_quantization_on_cpu(self, self.peft_config)
         if self.packing and self.method not in ("pt", "sft"):
             yield Problem("packing", "True", f"{self.method} trains on pairs of answers: only pt and sft pack samples")
+        if self.arguments.get("resize_vocab") and self.peft_config and self.peft_config.merge:
+            # It pads the vocabulary to a multiple of 64 (llamafactory 0.9.5, model/model_utils/embedding.py), so the
+            # adapter does not fit the base model with the tokenizer's size.
+            rule = "with LoRA, give peft_config with merge=False, too: the adapter cannot be merged"
+            yield Problem("arguments.resize_vocab", "True", rule)
 
 
 def _join_modules(names: tuple[str, ...] | None) -> str | None:
