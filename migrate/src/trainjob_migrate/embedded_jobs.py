@@ -6,7 +6,6 @@ A job is a part of the object, or it is in a text of the object, in YAML or JSON
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +17,11 @@ from trainjob.spec.yaml_output import dump_yaml
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob_migrate.draft import Finding
 from trainjob_migrate.field_records import Path, format_path, get_value
-from trainjob_migrate.identity import KINDS, is_job_name
+from trainjob_migrate.identity import is_job_name
+from trainjob_migrate.unreadable_texts import describe_read_error, find_job_kind
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
-_JOB_IN_TEXT = re.compile(rf"\bkind[\"']?:\s*[\"']?(?:{'|'.join(KINDS)})\b")
-_GROUP = "kubeflow.org/v"
 _CONDITIONS = "successCondition and failureCondition (a TrainJob has the conditions Complete and Failed)"
 _WORKFLOW = f"Adapt {_CONDITIONS}, and the permissions of the workflow's service account."
 _ADVICE: Mapping[str, str] = {
@@ -59,6 +57,12 @@ class Owner:
         """Name of the object, or the start of its generated name."""
         metadata = get_mapping(self.document, "metadata")
         return get_str(metadata, "name") or get_str(metadata, "generateName").rstrip("-")
+
+    @property
+    def title(self) -> str:
+        """Kind and name of the object, for messages."""
+        kind = get_str(self.document, "kind")
+        return f"{kind} {self.name}".rstrip() if kind else "an object without a kind"
 
     @property
     def namespace(self) -> str:
@@ -111,7 +115,7 @@ class EmbeddedJob:
         """Return the finding with the place of the job, and with what else has to change there."""
         return Finding(
             "embedded",
-            f"The job is a part of {self.owner.kind} {self.owner.name}, at {self.place}.",
+            f"The job is a part of {self.owner.title}, at {self.place}.",
             "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
             "containers or conditions.",
             f"`convert` writes the object with the TrainJob in this place. {_ADVICE.get(self.owner.kind, 'Check it.')}",
@@ -157,7 +161,7 @@ def _iterate_candidates(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _iterate_candidates(inner, (*path, number))
-    elif isinstance(value, str) and _GROUP in value and _JOB_IN_TEXT.search(value):
+    elif isinstance(value, str) and find_job_kind(value):
         yield path, value
 
 
@@ -166,7 +170,8 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
         try:
             content = parse_yaml(document, first_line=line)
         except InvalidSpec as error:
-            found.unreadable[format_path(path)] = f"the text in it {error.problems[0].allowed}"
+            reason = describe_read_error(document, error, first_line=line)
+            found.unreadable[format_path(path)] = f"in {owner.title}, {reason}; the lines are those of the text"
             continue
         if is_v1_job(content):
             found.jobs.append(EmbeddedJob(owner, path, number, content))

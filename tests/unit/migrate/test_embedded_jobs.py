@@ -142,8 +142,16 @@ def test_a_text_that_cannot_be_read_is_reported():
     report = convert_text(workflow("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{ x }}: y\n"))
     [error] = report.read_errors
     assert error.origin == "f:1 spec.templates[0].resource.manifest"
-    assert "it must be YAML or JSON" in error.reason
+    assert error.reason.startswith("in Workflow owner, it seems to be a template of kind PyTorchJob, with placeholders")
+    assert error.reason.endswith("(no YAML in line 3, column 12); the lines are those of the text")
     assert report.skipped == {}
+
+
+def test_a_job_in_an_object_without_a_kind_is_reported():
+    text = yaml.safe_dump([{"name": "train", "manifest": yaml.safe_dump(JOB)}])
+    [job] = read_jobs(text, "f").jobs
+    finding = job.embedded.to_finding()
+    assert finding.what == "The job is a part of an object without a kind, at manifest document 1."
 
 
 @pytest.mark.parametrize(
