@@ -5,6 +5,7 @@ A job is a part of the object, or it is in a text of the object, in YAML or JSON
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +17,16 @@ from trainjob.spec.yaml_documents import parse_yaml, split_documents
 from trainjob.spec.yaml_output import dump_yaml
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob_migrate.draft import Finding
-from trainjob_migrate.field_records import Path, format_path, get_value
+from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.identity import is_job_name
 from trainjob_migrate.unreadable_texts import describe_read_error, find_job_kind
+from trainjob_migrate.v1_behavior import describe_references
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
 _CONDITIONS = "successCondition and failureCondition (a TrainJob has the conditions Complete and Failed)"
 _WORKFLOW = f"Adapt {_CONDITIONS}, and the permissions of the workflow's service account."
 _ADVICE: Mapping[str, str] = {
-    "AppWrapper": "Adapt podSets: the pods belong to the JobSet of the TrainJob.",
     "ConfigMap": "Adapt the program that reads the text.",
     "CronWorkflow": _WORKFLOW,
     "ClusterWorkflowTemplate": _WORKFLOW,
@@ -35,6 +36,12 @@ _ADVICE: Mapping[str, str] = {
     "WorkflowTemplate": _WORKFLOW,
 }
 """What a user has to change in an object beside its job, by kind."""
+# AppWrapper 1.2, internal/webhook/appwrapper_webhook.go, rule 6: components need a pod template.
+_REFUSALS: Mapping[str, str] = {
+    "AppWrapper": "an AppWrapper refuses a TrainJob, because it has no pod template; move the job out of it, "
+    "and give the job the label kueue.x-k8s.io/queue-name, because Kueue queues TrainJobs itself",
+}
+"""Reason why an object cannot contain a TrainJob, by kind."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,19 @@ class Owner:
         """Namespace of the object; empty if it names none."""
         return get_str(self.document, "metadata", "namespace")
 
+    @functools.cached_property
+    def references(self) -> list[Finding]:
+        """Findings about texts of the object that refer to v1 jobs, beside its jobs."""
+        jobs = {path for path, _ in _iterate_candidates(self.document, ())}
+        skipped = {("metadata",), *_SKIPPED, *jobs}
+        found = []
+        for leaf in iterate_leaves(self.document):
+            is_name = leaf[-1:] in (("name",), ("template",))
+            text = get_value(self.document, leaf)
+            if isinstance(text, str) and not is_name and not any(leaf[: n + 1] in skipped for n in range(len(leaf))):
+                found += describe_references(leaf, text)
+        return found
+
 
 @dataclass(frozen=True)
 class EmbeddedJob:
@@ -79,12 +99,14 @@ class EmbeddedJob:
         path: path of the job, or of the text that contains it.
         number: index of the job's document in the text; None if the job is not in a text.
         job: the job as written.
+        text: the document of the text that is the job; empty if the job is not in a text.
     """
 
     owner: Owner
     path: Path
     number: int | None
     job: Mapping[str, Any]
+    text: str = ""
 
     @property
     def place(self) -> str:
@@ -111,15 +133,41 @@ class EmbeddedJob:
         other = {key: value for key, value in train_job.items() if key not in ("metadata", "spec")}
         return {**other, **({"metadata": metadata} if metadata else {}), "spec": train_job["spec"]}
 
-    def to_finding(self) -> Finding:
-        """Return the finding with the place of the job, and with what else has to change there."""
+    @property
+    def refusal(self) -> str:
+        """Reason why a TrainJob cannot be in the place of the job; empty if it can."""
+        return _REFUSALS.get(self.owner.kind, "")
+
+    def list_findings(self) -> list[Finding]:
+        """Return the findings with the place of the job, and with what else has to change there."""
+        return [self._describe_place(), *self._describe_comments(), *self.owner.references]
+
+    def _describe_place(self) -> Finding:
+        place = "`convert` writes the object with the TrainJob in this place."
         return Finding(
             "embedded",
             f"The job is a part of {self.owner.title}, at {self.place}.",
             "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
             "containers or conditions.",
-            f"`convert` writes the object with the TrainJob in this place. {_ADVICE.get(self.owner.kind, 'Check it.')}",
+            "Nothing is written." if self.refusal else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
         )
+
+    def _describe_comments(self) -> Iterator[Finding]:
+        """Yield a finding if comments of the text are lost; lines of scripts do not count."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        values = [value for leaf in iterate_leaves(self.job) if isinstance(value := get_value(self.job, leaf), str)]
+        comments = [
+            number
+            for number, line in enumerate(lines, start=1)
+            if line.startswith("#") and not any(line in value for value in values)
+        ]
+        if comments:
+            yield Finding(
+                "comments",
+                f"The text of the job at {self.place} has a comment in its line {comments[0]}.",
+                "A program that replaces a comment by fields would change nothing in the TrainJob.",
+                "The TrainJob is written without comments.",
+            )
 
 
 @dataclass
@@ -174,7 +222,7 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
             found.unreadable[format_path(path)] = f"in {owner.title}, {reason}; the lines are those of the text"
             continue
         if is_v1_job(content):
-            found.jobs.append(EmbeddedJob(owner, path, number, content))
+            found.jobs.append(EmbeddedJob(owner, path, number, content, document))
 
 
 def replace_jobs(owner: Owner, replacements: Sequence[tuple[EmbeddedJob, Mapping[str, Any]]]) -> dict[str, Any]:

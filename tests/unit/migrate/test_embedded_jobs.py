@@ -40,10 +40,6 @@ OWNERS = {
         owner("Experiment", "kubeflow.org/v1beta1", spec={"trialTemplate": {"trialSpec": UNNAMED}}),
         "spec.trialTemplate.trialSpec",
     ),
-    "AppWrapper": (
-        owner("AppWrapper", "workload.codeflare.dev/v1beta2", spec={"components": [{"template": JOB}]}),
-        "spec.components[0].template",
-    ),
     "ConfigMap": (config_map(yaml.safe_dump(JOB)), 'data["job.yaml"] document 1'),
     "ConfigMap in JSON": (config_map(json.dumps(JOB)), 'data["job.yaml"] document 1'),
     "Workflow": (workflow(yaml.safe_dump(JOB)), "spec.templates[0].resource.manifest document 1"),
@@ -116,13 +112,65 @@ def test_the_other_documents_of_a_text_are_kept():
 
 
 def test_a_generated_runtime_is_written_before_the_object():
-    [(_, [runtime, converted])] = convert_text(
-        OWNERS["AppWrapper"][0] | {"spec": {"x": NEEDS_RUNTIME}}
-    ).convert_owners()
+    [(_, [runtime, converted])] = convert_text(owner("Whatever", "v1", spec={"x": NEEDS_RUNTIME})).convert_owners()
     reference = converted["spec"]["x"]["spec"]["runtimeRef"]
     assert (runtime["kind"], runtime["metadata"]["name"]) == (reference["kind"], reference["name"])
     assert runtime["metadata"]["namespace"] == "ml"
     assert "namespace" not in converted["spec"]["x"]["metadata"]
+
+
+def test_a_job_in_an_appwrapper_is_refused_because_it_accepts_only_pod_templates():
+    components = [{"template": JOB}, {"template": NEEDS_RUNTIME}]
+    report = convert_text(owner("AppWrapper", "workload.codeflare.dev/v1beta2", spec={"components": components}))
+    assert report.convert_owners() == []
+    for job in report.jobs:
+        assert (job.conversion.train_job, job.conversion.runtime) == (None, None)
+        [blocker] = job.conversion.blockers
+        assert blocker.path == "kind"
+        assert blocker.reason.startswith(
+            "an AppWrapper refuses a TrainJob, because it has no pod template; move the job"
+        )
+        [finding] = [one for one in job.conversion.findings if one.topic == "embedded"]
+        assert finding.done == "Nothing is written."
+
+
+def waiting_workflow(**step):
+    job_step = {"name": "pytorchjob", "resource": {"manifest": yaml.safe_dump(JOB)}}
+    return owner("Workflow", "argoproj.io/v1alpha1", spec={"templates": [job_step, {"name": "wait", **step}]})
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"container": {"args": ["kubectl wait --for=condition=Succeeded pytorchjob/mnist -n ml"]}},
+        {"script": {"source": 'api.get_namespaced_custom_object("kubeflow.org", "v1", ns, "pytorchjobs", name)'}},
+        {"resource": {"successCondition": "status.replicaStatuses.Master.succeeded == 1"}},
+        {"container": {"args": ["kubectl logs -l training.kubeflow.org/job-role=master"]}},
+    ],
+)
+def test_other_texts_of_the_object_that_refer_to_the_job_are_reported(step):
+    [job] = convert_text(waiting_workflow(**step)).jobs
+    [finding] = [one for one in job.conversion.findings if one.topic in ("api", "labels")]
+    assert finding.what.startswith("spec.templates[1].")
+
+
+@pytest.mark.parametrize("step", [{}, {"template": "mpijob"}, {"container": {"args": ["submit-pytorchjob"]}}])
+def test_names_and_the_job_itself_are_no_references(step):
+    document = waiting_workflow(**step) | {"status": {"stored": "pytorchjob/mnist"}}
+    [job] = convert_text(document).jobs
+    assert not [one for one in job.conversion.findings if one.topic in ("api", "labels")]
+
+
+def test_the_loss_of_comments_in_a_text_is_reported():
+    text = yaml.safe_dump(pytorch_job(command=["sh", "-c", "SCRIPT"]))
+    [line] = [line for line in text.splitlines() if line.endswith("- SCRIPT")]
+    indent = " " * (line.index("-") + 2)
+    script = f"{line.removesuffix('SCRIPT')}|\n{indent}# a script's own comment\n{indent}torchrun t.py"
+    text = text.replace(line, script)
+    [kept, lost] = convert_text(config_map(text), config_map(f"# PLACEHOLDER\n{text}")).jobs
+    assert [one.topic for one in kept.conversion.findings].count("comments") == 0
+    [finding] = [one for one in lost.conversion.findings if one.topic == "comments"]
+    assert 'data["job.yaml"] document 1 has a comment in its line 1.' in finding.what
 
 
 def test_an_object_with_a_refused_job_is_not_written():
@@ -150,7 +198,7 @@ def test_a_text_that_cannot_be_read_is_reported():
 def test_a_job_in_an_object_without_a_kind_is_reported():
     text = yaml.safe_dump([{"name": "train", "manifest": yaml.safe_dump(JOB)}])
     [job] = read_jobs(text, "f").jobs
-    finding = job.embedded.to_finding()
+    [finding] = job.embedded.list_findings()
     assert finding.what == "The job is a part of an object without a kind, at manifest document 1."
 
 
