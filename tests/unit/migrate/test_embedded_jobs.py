@@ -163,7 +163,7 @@ def test_names_and_the_job_itself_are_no_references(step):
 
 def test_the_loss_of_comments_in_a_text_is_reported():
     text = yaml.safe_dump(pytorch_job(command=["sh", "-c", "SCRIPT"]))
-    [line] = [line for line in text.splitlines() if line.endswith("- SCRIPT")]
+    [line] = {line for line in text.splitlines() if line.endswith("- SCRIPT")}  # of Master and Worker
     indent = " " * (line.index("-") + 2)
     script = f"{line.removesuffix('SCRIPT')}|\n{indent}# a script's own comment\n{indent}torchrun t.py"
     text = text.replace(line, script)
