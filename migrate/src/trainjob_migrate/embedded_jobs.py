@@ -202,7 +202,8 @@ def _iterate_candidates(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         return
     if isinstance(value, Mapping):
         if path and is_v1_job(value):
-            yield path, value
+            if any(isinstance(inner, Mapping) for inner in value.values()):  # no reference, such as ownerReferences
+                yield path, value
             return
         for key, inner in value.items():
             yield from _iterate_candidates(inner, (*path, key))
@@ -223,6 +224,11 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
             continue
         if is_v1_job(content):
             found.jobs.append(EmbeddedJob(owner, path, number, content, document))
+        elif inner := next(_iterate_candidates(content, ()), None):
+            found.unreadable[format_path(path)] = (
+                f"in {owner.title}, the text has a v1 job inside another object, at {format_path(inner[0])}: "
+                "convert this object in a file of its own"
+            )
 
 
 def replace_jobs(owner: Owner, replacements: Sequence[tuple[EmbeddedJob, Mapping[str, Any]]]) -> dict[str, Any]:

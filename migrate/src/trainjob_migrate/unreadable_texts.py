@@ -11,7 +11,8 @@ from trainjob.errors import InvalidSpec
 from trainjob_migrate.identity import KINDS
 
 _GROUP = "kubeflow.org/v"
-_KIND = re.compile(rf"\bkind[\"']?:\s*[\"']?({'|'.join(KINDS)})\b")
+# Also in a text of JSON or YAML that is a quoted value of another one, with \n and \".
+_KIND = re.compile(rf"(?:\b|\\n)kind(?:\\?[\"'])?:\s*(?:\\?[\"'])?({'|'.join(KINDS)})\b")
 _PLACEHOLDER = re.compile(r"\{\{|\{%")
 _HELM = re.compile(r"\{\{[^\n]*?(?:\.Values\b|\.Release\b|\.Chart\b|\binclude\b)")
 _POSITION = re.compile(r"(?:at the end, )?in line \d+(?:, column \d+)?$")

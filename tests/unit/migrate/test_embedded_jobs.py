@@ -18,6 +18,7 @@ from trainjob_migrate.sources import read_jobs
 
 JOB = pytorch_job(command=["torchrun", "t.py"], args=["--lr=${trialParameters.lr}"])
 UNNAMED = {key: value for key, value in JOB.items() if key != "metadata"}
+REFERENCE = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "mnist", "uid": "1"}
 NEEDS_RUNTIME = pytorch_job(command=["torchrun", "t.py"], workingDir="/src")
 
 
@@ -195,6 +196,23 @@ def test_a_text_that_cannot_be_read_is_reported():
     assert report.skipped == {}
 
 
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        (workflow(yaml.safe_dump(JOB)), "spec.templates[0].resource.manifest"),
+        (workflow(json.dumps(JOB)), "spec.templates[0].resource.manifest"),
+        ({"kind": "List", "items": [JOB]}, "items[0]"),
+        (OWNERS["Experiment"][0], "spec.trialTemplate.trialSpec"),
+    ],
+)
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
+def test_a_job_inside_an_object_in_a_text_is_reported(dump, document, place):
+    report = convert_text(config_map(dump(document)))
+    [error] = report.read_errors
+    assert error.origin == 'f:1 data["job.yaml"]'
+    assert f"in ConfigMap owner, the text has a v1 job inside another object, at {place}: convert" in error.reason
+
+
 def test_a_job_in_an_object_without_a_kind_is_reported():
     text = yaml.safe_dump([{"name": "train", "manifest": yaml.safe_dump(JOB)}])
     [job] = read_jobs(text, "f").jobs
@@ -206,6 +224,8 @@ def test_a_job_in_an_object_without_a_kind_is_reported():
     "document",
     [
         config_map("kind: Deployment"),
+        {**owner("Pod", "v1"), "metadata": {"ownerReferences": [REFERENCE]}},
+        owner("HorizontalPodAutoscaler", "autoscaling/v2", spec={"scaleTargetRef": REFERENCE}),
         config_map("we had a PyTorchJob of kubeflow.org/v1 here"),
         owner("Workflow", "argoproj.io/v1alpha1", spec={}, status={"stored": JOB}),
         {
