@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec
@@ -100,6 +100,7 @@ class EmbeddedJob:
         number: index of the job's document in the text; None if the job is not in a text.
         job: the job as written.
         text: the document of the text that is the job; empty if the job is not in a text.
+        ordinal: number of the job among those of its owner, from 1 on.
     """
 
     owner: Owner
@@ -107,6 +108,7 @@ class EmbeddedJob:
     number: int | None
     job: Mapping[str, Any]
     text: str = ""
+    ordinal: int = 1
 
     @property
     def place(self) -> str:
@@ -116,10 +118,12 @@ class EmbeddedJob:
     def to_named_job(self) -> dict[str, Any]:
         """Return the job with a name and a namespace, which may be those of its owner.
 
-        Katib and Argo name the jobs themselves, or the name contains a placeholder.
+        Katib and Argo name the jobs themselves, or the name contains a placeholder. Unnamed jobs of one owner get
+        different names, because their runtimes have these names.
         """
         metadata = get_mapping(self.job, "metadata")
-        candidates = (get_str(metadata, "name"), self.owner.name, "job")
+        suffix = f"-{self.ordinal}" if self.ordinal > 1 else ""
+        candidates = (get_str(metadata, "name"), f"{self.owner.name}{suffix}", f"job{suffix}")
         rest = {key: value for key, value in metadata.items() if key not in ("name", "generateName")}
         namespace = {"namespace": self.owner.namespace} if self.owner.namespace else {}
         return {**self.job, "metadata": {**namespace, **rest, "name": next(filter(is_job_name, candidates))}}
@@ -193,6 +197,7 @@ def find_embedded_jobs(document: Any) -> EmbeddedJobs:
                 _find_in_text(found, owner, path, value)
             else:
                 found.jobs.append(EmbeddedJob(owner, path, None, value))
+    found.jobs = [replace(job, ordinal=number) for number, job in enumerate(found.jobs, start=1)]
     return found
 
 

@@ -174,6 +174,14 @@ def test_the_loss_of_comments_in_a_text_is_reported():
     assert 'data["job.yaml"] document 1 has a comment in its line 1.' in finding.what
 
 
+def test_unnamed_jobs_of_an_object_have_runtimes_of_different_names():
+    jobs = [{key: value for key, value in NEEDS_RUNTIME.items() if key != "metadata"} for _ in range(3)]
+    [(_, [*runtimes, converted])] = convert_text(owner("Whatever", "v1", spec={"jobs": jobs})).convert_owners()
+    names = [one["metadata"]["name"] for one in runtimes]
+    assert names == ["owner", "owner-2", "owner-3"]
+    assert [one["spec"]["runtimeRef"]["name"] for one in converted["spec"]["jobs"]] == names
+
+
 def test_an_object_with_a_refused_job_is_not_written():
     refused = pytorch_job(hostAliases="x")
     report = convert_text(owner("Whatever", "v1", spec={"a": JOB, "b": refused}))
