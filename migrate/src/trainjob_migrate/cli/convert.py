@@ -106,7 +106,7 @@ def _separate_duplicates(report: MigrationReport) -> tuple[list[ConvertedJob], l
 
 
 def _identify(job: ConvertedJob) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the names of a job's objects, each with a value that no other object may change."""
+    """Yield the key of each object of a job, with the value that all jobs with this key share."""
     if job.conversion.train_job and not job.embedded:
         yield ("TrainJob", *_get_key(job.conversion.train_job)), id(job)
     if job.conversion.runtime:
