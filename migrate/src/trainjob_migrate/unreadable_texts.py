@@ -14,7 +14,7 @@ _GROUP = "kubeflow.org/v"
 # Also in a text of JSON or YAML that is a quoted value of another one, with \n and \".
 _KIND = re.compile(rf"(?:\b|\\n)kind(?:\\?[\"'])?:\s*(?:\\?[\"'])?({'|'.join(KINDS)})\b")
 _PLACEHOLDER = re.compile(r"\{\{|\{%")
-_HELM = re.compile(r"\{\{[^\n]*?(?:\.Values\b|\.Release\b|\.Chart\b|\binclude\b)")
+_HELM = re.compile(r"\{\{[^\n{}]{0,200}?(?:\.Values\b|\.Release\b|\.Chart\b|\binclude\b)")
 _POSITION = re.compile(r"(?:at the end, )?in line \d+(?:, column \d+)?$")
 _RENDER_CHART = "render the chart first, `helm template . | trainjob migrate report -`"
 _REPLACE = "replace its placeholders with values before the conversion"
