@@ -224,7 +224,7 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
         try:
             content = parse_yaml(document, first_line=line)
         except InvalidSpec as error:
-            reason = describe_read_error(document, error, first_line=line)
+            reason = describe_read_error(document, error, first_line=line, source=text)
             found.unreadable[format_path(path)] = f"in {owner.title}, {reason}; the lines are those of the text"
             continue
         if is_v1_job(content):

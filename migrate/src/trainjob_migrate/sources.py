@@ -90,7 +90,8 @@ def read_jobs(text: str, origin: str) -> Sources:
         try:
             content = parse_yaml(document, first_line=line, max_length=_MAX_LENGTH)
         except InvalidSpec as error:
-            sources.read_errors.append(ReadError(where, describe_read_error(document, error, first_line=line)))
+            reason = describe_read_error(document, error, first_line=line, source=text)
+            sources.read_errors.append(ReadError(where, reason))
             continue
         for inner, place, thing in _objects(content, where):
             if is_v1_job(thing):

@@ -26,19 +26,20 @@ def find_job_kind(text: str) -> str:
     return found[1] if found else ""
 
 
-def describe_read_error(text: str, error: InvalidSpec, *, first_line: int = 1) -> str:
+def describe_read_error(text: str, error: InvalidSpec, *, first_line: int, source: str) -> str:
     """Return the reason why a text cannot be read, with the kind of the job in it.
 
     Args:
         text: the text that cannot be read.
         error: the error of its reader.
         first_line: number of the text's first line.
+        source: the complete source of the text, which may have further documents.
     """
     reason, kind = error.problems[0].allowed, find_job_kind(text)
     position, placeholder = _POSITION.search(reason), _PLACEHOLDER.search(text)
     if not (position and placeholder):
         return f"{reason}; it seems to contain a job of kind {kind}" if kind else reason
-    is_chart = _HELM.search(text) is not None
+    is_chart = _HELM.search(source) is not None
     name = f"{'Helm ' if is_chart else ''}template{f' of kind {kind}' if kind else ''}"
     line = first_line + text.count("\n", 0, placeholder.start())
     return (

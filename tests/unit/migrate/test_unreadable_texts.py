@@ -62,6 +62,12 @@ def test_a_template_is_reported_in_the_document_that_has_it():
     assert f"of kind JAXJob, with placeholders from line {line} on" in error.reason
 
 
+def test_each_document_of_a_chart_is_named_a_helm_template():
+    first, second = read_jobs("a: {{ .Values.a }}\n---\n{{- end }}\nb: 1\n", "f.yaml").read_errors
+    assert first.reason.startswith(f"{HELM}, with placeholders from line 1")
+    assert second.reason.startswith(f"{HELM}, with placeholders from line 3")
+
+
 @given(st.lists(st.sampled_from(["{{", "}}", ".Values", "kind: MPIJob", "kubeflow.org/v1", ":", "\n", "- ", "a"])))
 def test_the_reason_never_has_the_text_itself(parts):
     secret = "hunter2"
