@@ -129,9 +129,14 @@ class EmbeddedJob:
         return {**self.job, "metadata": {**namespace, **rest, "name": next(filter(is_job_name, candidates))}}
 
     def restore_name(self, train_job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a TrainJob with the job's own name and namespace, or without them."""
+        """Return a TrainJob with the job's own name and namespace, or without them.
+
+        A name without a placeholder is that of the TrainJob, because the conversion shortens long names.
+        """
         own = get_mapping(self.job, "metadata")
         names = {key: own[key] for key in ("name", "generateName", "namespace") if key in own}
+        if is_job_name(get_str(own, "name")):
+            names["name"] = train_job["metadata"]["name"]
         rest = {key: value for key, value in train_job["metadata"].items() if key not in ("name", "namespace")}
         metadata = {**names, **rest}
         other = {key: value for key, value in train_job.items() if key not in ("metadata", "spec")}

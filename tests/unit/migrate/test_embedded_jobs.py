@@ -195,6 +195,15 @@ def test_a_name_with_a_placeholder_stays_in_the_object(name):
     assert read_place(converted, OWNERS["Workflow"][1])["metadata"]["name"] == name
 
 
+def test_a_name_that_is_too_long_is_shortened_in_the_object():
+    job = {**JOB, "metadata": {"name": "a" * 60}}
+    report = convert_text(workflow(yaml.safe_dump(job)))
+    [(_, [converted])] = report.convert_owners()
+    new = read_place(converted, OWNERS["Workflow"][1])["metadata"]["name"]
+    assert new == report.jobs[0].conversion.train_job["metadata"]["name"]
+    assert len(new) <= 44
+
+
 def test_a_text_that_cannot_be_read_is_reported():
     report = convert_text(workflow("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{ x }}: y\n"))
     [error] = report.read_errors
