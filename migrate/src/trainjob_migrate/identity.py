@@ -12,7 +12,14 @@ from trainjob.spec.base import invalid_field
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import FieldRecorder, Path
 
-KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", "PaddleJob", "MXJob")
+UNSUPPORTED_KINDS: Mapping[str, str] = {
+    "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
+    "Operator for this job, or port the training to another framework",
+    "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for this job",
+    "MXJob": "the Trainer has no runtime for MXNet, which is a retired project",
+}
+"""Kinds for which the Trainer has no runtime, in any version of their API, with the reason of their refusal."""
+KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", *UNSUPPORTED_KINDS)
 """Kinds of the Training Operator; `MXJob` until 1.7."""
 OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 """Prefix of the labels that the Training Operator sets on its pods.
@@ -58,7 +65,8 @@ def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
     kind, version, metadata = job.get("kind"), job.get("apiVersion"), job.get("metadata")
     if kind not in KINDS:
         raise invalid_field("kind", kind, f"it must be a kind of the Training Operator: {', '.join(KINDS)}")
-    if version not in _VERSIONS:
+    is_old = kind in UNSUPPORTED_KINDS and isinstance(version, str) and version.startswith("kubeflow.org/")
+    if version not in _VERSIONS and not is_old:
         raise invalid_field("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):

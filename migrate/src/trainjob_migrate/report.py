@@ -12,7 +12,7 @@ from trainjob.manifest import Dialect
 from trainjob.spec.yaml_documents import SourceDocument
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
 from trainjob_migrate.embedded_jobs import EmbeddedJob, Owner, replace_jobs
-from trainjob_migrate.field_records import FieldRecord
+from trainjob_migrate.field_records import FieldRecord, FieldResult
 from trainjob_migrate.sources import ReadError, Sources
 
 __all__ = ["ConvertedJob", "MigrationReport", "convert_all", "format_markdown"]
@@ -131,14 +131,27 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
         try:
             conversion = convert(found.job, dialect=dialect, launch=launch)
             if found.embedded:
-                findings = (found.embedded.to_finding(), *conversion.findings)
-                conversion = replace(conversion, findings=findings)
+                conversion = _apply_place(conversion, found.embedded)
             jobs.append(ConvertedJob(found.origin, conversion, found.embedded, found.document))
         except InvalidSpec as error:
             fields = [problem.field for problem in error.problems]
             origin = found.document.locate(*fields) if found.document else found.origin
             read_errors.append(ReadError(origin, error.message))
     return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
+
+
+def _apply_place(conversion: Conversion, embedded: EmbeddedJob) -> Conversion:
+    """Add what the place of a job inside another object means for its conversion."""
+    conversion = replace(conversion, findings=(*embedded.list_findings(), *conversion.findings))
+    if not embedded.refusal:
+        return conversion
+    fields = tuple(
+        replace(record, result=FieldResult.REFUSED, target="", reason=embedded.refusal)
+        if record.path == "kind"
+        else record
+        for record in conversion.fields
+    )
+    return replace(conversion, fields=fields, train_job=None, runtime=None)
 
 
 def _group_jobs(pairs: Iterable[tuple[str, ConvertedJob]]) -> list[tuple[str, list[str]]]:

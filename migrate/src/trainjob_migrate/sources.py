@@ -13,7 +13,10 @@ from typing import Any
 from trainjob.errors import InvalidSpec
 from trainjob.manifest.request_parser import is_v1_job
 from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
+from trainjob.status.nested_fields import get_str
 from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
+from trainjob_migrate.identity import KINDS
+from trainjob_migrate.unreadable_texts import describe_read_error
 
 __all__ = ["FoundJob", "ReadError", "Sources", "read_jobs"]
 
@@ -57,7 +60,8 @@ class Sources:
     Attributes:
         jobs: the jobs, in their order.
         read_errors: the documents and files that could not be read.
-        skipped: number of skipped objects of other kinds, by kind.
+        skipped: number of skipped objects of other kinds, by kind; the kinds of the Training Operator in another API
+            group are named with their group.
     """
 
     jobs: list[FoundJob] = field(default_factory=list)
@@ -86,7 +90,8 @@ def read_jobs(text: str, origin: str) -> Sources:
         try:
             content = parse_yaml(document, first_line=line, max_length=_MAX_LENGTH)
         except InvalidSpec as error:
-            sources.read_errors.append(ReadError(where, error.problems[0].allowed))
+            reason = describe_read_error(document, error, first_line=line, source=text)
+            sources.read_errors.append(ReadError(where, reason))
             continue
         for inner, place, thing in _objects(content, where):
             if is_v1_job(thing):
@@ -119,5 +124,9 @@ def _objects(content: Any, where: str) -> Iterable[tuple[str, str, Any]]:
 
 
 def _kind(document: Any) -> str:
-    kind = document.get("kind") if isinstance(document, Mapping) else None
-    return kind if isinstance(kind, str) and kind else "no Kubernetes object"
+    """Return the kind of an object, with its API group if kubeflow.org has the same kind."""
+    kind = get_str(document, "kind")
+    if not kind:
+        return "no Kubernetes object"
+    group, _, _ = get_str(document, "apiVersion").rpartition("/")
+    return f"{kind} of the API group {group or 'core'}, not kubeflow.org" if kind in KINDS else kind

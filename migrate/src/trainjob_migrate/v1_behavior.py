@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.spec.redaction import redact
-from trainjob_migrate.draft import Draft
+from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.hosts import EXPANDED_FIELDS
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
@@ -88,13 +88,28 @@ _TEXT_RULES = (
     _TextRule(
         "api",
         re.compile(
-            r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b"
+            r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b|"
+            r"\breplicaStatuses\b"
         ),
         "refers to v1 jobs in the Kubernetes API",
         "After the migration, the job is a TrainJob, with other fields and conditions.",
         "Nothing. Change the program, or remove this reference.",
     ),
 )
+
+
+def describe_references(path: Path, text: str) -> list[Finding]:
+    """Return findings about a text outside a job that refers to v1 jobs or their labels.
+
+    Args:
+        path: path of the text in its object.
+        text: the text.
+    """
+    return [
+        Finding(rule.topic, f"{format_path(path)} {rule.what}: {found[0]}", rule.why, rule.done)
+        for rule in _TEXT_RULES
+        if rule.topic in ("api", "labels") and (found := rule.pattern.search(text))
+    ]
 
 
 def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, main: str, role: str) -> None:

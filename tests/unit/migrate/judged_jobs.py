@@ -130,6 +130,7 @@ def _contains(texts: list[str], part: str) -> bool:
 def _reasons(report: MigrationReport) -> Iterator[str]:
     """Yield everything that the report says beside the converted fields."""
     for job in report.jobs:
+        yield job.conversion.kind
         yield from (" ".join(finding.to_dict().values()) for finding in job.conversion.findings)
         for record in job.conversion.fields:
             if record.reason:

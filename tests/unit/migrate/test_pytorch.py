@@ -205,6 +205,8 @@ NO_JOBS = {
     "no mapping": [],
     "another kind": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}},
     "another group": {**pytorch_job(), "apiVersion": "example.com/v1"},
+    "another group of a refused kind": {**pytorch_job(), "kind": "TFJob", "apiVersion": "example.com/v1"},
+    "an old version": {**pytorch_job(), "apiVersion": "kubeflow.org/v1beta2"},
     "no name": {**pytorch_job(), "metadata": {}},
     "no metadata": {**pytorch_job(), "metadata": None},
     "a name that is none": {**pytorch_job(), "metadata": {"name": 7}},
@@ -219,8 +221,9 @@ def test_other_documents_are_errors(name):
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
-def test_unsupported_kinds_are_refused_with_a_reason(kind):
-    found = convert({**pytorch_job(), "kind": kind})
+@pytest.mark.parametrize("version", ["v1", "v1alpha1", "v1beta2"])
+def test_unsupported_kinds_are_refused_with_a_reason_in_every_version(kind, version):
+    found = convert({**pytorch_job(), "kind": kind, "apiVersion": f"kubeflow.org/{version}"})
     assert found.train_job is None
     assert {record.path for record in found.blockers} == {"spec"}
     assert "the Trainer has no runtime" in found.blockers[0].reason

@@ -41,6 +41,16 @@ def test_jobs_of_every_kind_are_found_and_other_objects_are_counted():
     assert not found.read_errors
 
 
+@pytest.mark.parametrize(
+    ("version", "group"),
+    [("batch.example.org/v1", "batch.example.org"), ("xgboostjob.kubeflow.org/v1alpha1", "xgboostjob.kubeflow.org")],
+)
+def test_a_kind_of_the_operator_in_another_group_is_counted_with_its_group(version, group):
+    found = read_jobs(yaml.safe_dump(job("a", "MPIJob", version)), "jobs.yaml")
+    assert not found.jobs
+    assert found.skipped == {f"MPIJob of the API group {group}, not kubeflow.org": 1}
+
+
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps, lambda value: json.dumps(value, indent="\t")])
 @pytest.mark.parametrize("kind", ["List", "PyTorchJobList"])
 def test_the_items_of_a_list_are_found(dump, kind):
