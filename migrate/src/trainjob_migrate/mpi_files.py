@@ -113,7 +113,7 @@ def _copy_keys(draft: Draft, pod: MpiPod, folder: str) -> None:
         **{field: pod.container[field] for field in ("imagePullPolicy",) if field in pod.container},
         "command": ["sh", "-c", _COPY, _KEYS_FOLDER, folder],
         **_find_resources(pod.container),
-        "volumeMounts": [{"name": _KEYS_VOLUME, "mountPath": _KEYS_FOLDER}, mount],
+        "volumeMounts": [{"name": _KEYS_VOLUME, "mountPath": _KEYS_FOLDER}, dict(mount)],
     }
     context = pod.container.get("securityContext")
     if isinstance(context, Mapping) and "runAsUser" in context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from tests.unit.migrate.test_mpi_jobs import V1, V2, mpi_job, pod_specs
 from trainjob_migrate import convert
@@ -45,6 +46,7 @@ def test_root_gets_copies_of_the_keys_that_only_root_can_read(version):
         assert copy["image"] == "weather:1"
     assert pod_specs(found)["launcher"]["initContainers"][0]["imagePullPolicy"] == "Never"
     assert "ssh-keys" in topics(found)
+    assert "&" not in yaml.safe_dump(found.runtime["spec"]["template"]).replace("&&", "")
 
 
 def test_the_copies_use_the_memory_of_their_container():
