@@ -218,6 +218,13 @@ def test_host_names_of_workers_are_replaced():
     )
 
 
+def test_the_job_ends_with_its_launcher():
+    found = convert(mpi_job(runPolicy={"cleanPodPolicy": "None"}))
+    [record] = (one for one in found.fields if one.path == "spec.runPolicy.cleanPodPolicy")
+    assert record.reason.endswith("which is complete when the launcher is")
+    assert found.runtime["spec"]["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["launcher"]
+
+
 def test_a_priority_class_applies_to_launcher_and_nodes():
     found = pod_specs(convert(mpi_job(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})))
     assert [pod["priorityClassName"] for pod in found.values()] == ["high", "high"]
