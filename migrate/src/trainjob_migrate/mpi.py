@@ -54,7 +54,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     also_trains = _has_gpu(launcher) if by_kubectl else spec.get("runLauncherAsWorker") is True
     folder = get_str(spec, "sshAuthMountPath") or "/root/.ssh"
     draft.shape = _shape(folder, launcher_trains=also_trains)
-    set_host_functions(draft, {"worker": 0})
+    set_host_functions(draft, {"worker": 0}, has_launcher=True)
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
@@ -191,7 +191,9 @@ def _worker(draft: Draft, pod: MpiPod, template: Mapping[str, Any], *, uses_kube
         reason = "the launcher reaches the nodes by ssh: the command must be /usr/sbin/sshd -De"
         draft.fields.mark_refused((*where, "command" if container.get("command") else "args"), reason)
     draft.reserved = {}
-    if not uses_kubectl:
+    if uses_kubectl:
+        _report_variables(draft, container)
+    else:
         draft.reserved["K_MPI_JOB_ROLE"] = "the old operator sets it itself"
         pod.add_operator_default(draft, ("container", "env"), [{"name": "K_MPI_JOB_ROLE", "value": "worker"}])
     is_replaced = uses_kubectl and is_idle
@@ -207,6 +209,20 @@ def _convert_pod(draft: Draft, pod: MpiPod, template: Mapping[str, Any], *, uses
     if not uses_kubectl and get_mapping(template, "spec").get("hostNetwork") is True:
         # Without it, pods in the network of their host can't look up the hosts of the hostfile.
         pod.add_operator_default(draft, ("pod", "spec", "dnsPolicy"), "ClusterFirstWithHostNet")
+
+
+def _report_variables(draft: Draft, container: Mapping[str, Any]) -> None:
+    """Report variables of the workers, which a process has by kubectl exec, but not by ssh."""
+    names = [get_str(variable, "name") for variable in get_list(container, "env")]
+    names += ["those of envFrom"] if container.get("envFrom") else []
+    if names:
+        draft.add_finding(
+            "environment",
+            f"The workers' container has variables: {', '.join(names)}.",
+            "The launcher starts the processes of the nodes by ssh, which does not pass the container's variables.",
+            "They stay in the nodes' container. Set them also in the launcher's container, and add -x NAME to mpirun "
+            "for each variable that the program reads.",
+        )
 
 
 def _without_program(template: Mapping[str, Any], place: int) -> Mapping[str, Any]:
@@ -229,9 +245,11 @@ def _add_findings(draft: Draft, *, uses_kubectl: bool, launcher_trains: bool) ->
         draft.add_finding(
             "ssh",
             "The launcher reaches the workers by kubectl exec.",
-            "The Trainer's launcher reaches them by ssh, with keys that the Trainer creates for each job.",
+            "The Trainer's launcher reaches them by ssh, with keys that the Trainer creates for each job. A process "
+            "that ssh starts does not have the variables of the node's container and image.",
             "The nodes run /usr/sbin/sshd -De. The image must have an ssh server and client, the client must accept "
-            "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh.",
+            "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh. Pass "
+            "the variables that the program needs by mpirun -x, also PATH and LD_LIBRARY_PATH.",
         )
     if launcher_trains:
         draft.add_finding(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
 from trainjob_migrate.replicas import Replicas
@@ -107,6 +108,11 @@ def _find_user(pod: MpiPod, folder: str) -> int | None:
 
 def _copy_keys(draft: Draft, pod: MpiPod, folder: str) -> None:
     mount = {"name": _COPIES, "mountPath": folder}
+    place, _ = find_container(pod.replicas.template, get_str(pod.container, "name"))
+    for number, given in enumerate(get_list(pod.container, "volumeMounts")):
+        if get_str(given, "mountPath").rstrip("/") == folder.rstrip("/"):
+            reason = "the ssh keys of the Trainer are in this folder: remove the mount"
+            draft.fields.mark_refused((*pod.path, "spec", "containers", place, "volumeMounts", number), reason)
     container = {
         "name": _COPIES,
         "image": pod.container.get("image"),

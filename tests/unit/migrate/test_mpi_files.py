@@ -144,6 +144,14 @@ def test_a_volume_with_a_name_of_the_trainer_is_refused(name):
     assert blocker.path == "spec.mpiReplicaSpecs.Worker.template.spec.volumes[0].name"
 
 
+def test_a_mount_of_the_job_in_the_folder_of_the_keys_is_refused():
+    """The API server accepts one mount at a path."""
+    pod = {"volumes": [{"name": "own", "secret": {"secretName": "keys"}}]}
+    job = mpi_job(V1, worker={"volumeMounts": [mount("own", "/data"), mount("own", "/root/.ssh/")]}, worker_pod=pod)
+    [blocker] = convert(job).blockers
+    assert blocker.path == "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].volumeMounts[1]"
+
+
 def test_the_folder_of_the_keys_is_recorded_where_the_copies_are():
     for folder, target in ((ROOT_FOLDER, "pod.spec.initContainers"), (USER_FOLDER, "mlPolicy.mpi.sshAuthMountPath")):
         [record] = (

@@ -218,6 +218,30 @@ def test_host_names_of_workers_are_replaced():
     )
 
 
+def test_the_host_of_the_launcher_is_replaced():
+    env = [{"name": "SERVER", "value": "http://weather-launcher.weather.default.svc:8080"}]
+    found = convert(mpi_job(worker={"env": env}))
+    [container] = pod_specs(found)["node"]["containers"]
+    assert container["env"][-1]["value"] == "http://$(JOBSET_NAME)-launcher-0-0.$(JOBSET_NAME).default.svc:8080"
+    assert "hosts" in [finding.topic for finding in found.findings]
+
+
+@pytest.mark.parametrize("name", ["weather-launcher", "weather-worker"])
+def test_a_name_that_may_be_a_host_is_a_finding(name):
+    found = convert(mpi_job(launcher={"command": ["sh", "-c", f"nslookup {name} && mpirun /weather"]}))
+    assert name in found.train_job["spec"]["trainer"]["command"][2]
+    [finding] = (one for one in found.findings if one.topic == "hosts")
+    assert finding.what.startswith(name)
+
+
+def test_variables_of_v1_workers_are_a_finding_because_ssh_does_not_pass_them():
+    worker = {"env": [{"name": "REGION", "value": "north"}], "envFrom": [{"secretRef": {"name": "s"}}]}
+    [finding] = (one for one in convert(mpi_job(V1, worker=worker)).findings if one.topic == "environment")
+    assert "REGION, those of envFrom" in finding.what
+    assert "environment" not in [one.topic for one in convert(mpi_job(V2, worker=worker)).findings]
+    assert "environment" not in [one.topic for one in convert(mpi_job(V1)).findings]
+
+
 def test_the_job_ends_with_its_launcher():
     found = convert(mpi_job(runPolicy={"cleanPodPolicy": "None"}))
     [record] = (one for one in found.fields if one.path == "spec.runPolicy.cleanPodPolicy")
