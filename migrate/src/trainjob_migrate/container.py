@@ -20,7 +20,7 @@ from trainjob_migrate.hosts import (
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
-_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "mpijob-port", "master")
+_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "master")
 _RUNTIME_FIELDS: Mapping[str, type] = {
     "envFrom": list,
     "imagePullPolicy": str,

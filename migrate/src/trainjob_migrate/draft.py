@@ -115,6 +115,7 @@ class Draft:
         rename_hosts: function that replaces the old host names by the new ones in any value.
         host_pattern: pattern of the old host names; by default it matches nothing.
         has_host_network: whether pods have the host name of their machine.
+        added_volumes: names of the volumes that the Trainer or the conversion adds to the pod that is converted.
     """
 
     fields: FieldRecorder
@@ -134,6 +135,7 @@ class Draft:
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
     host_pattern: re.Pattern[str] = re.compile("(?!)")
     has_host_network: bool = False
+    added_volumes: frozenset[str] = frozenset()
 
     @property
     def can_patch(self) -> bool:

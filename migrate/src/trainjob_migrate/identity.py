@@ -31,7 +31,7 @@ _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
 # -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_SERVER_FIELDS = (
+SERVER_FIELDS = (
     "uid",
     "resourceVersion",
     "generation",
@@ -41,8 +41,9 @@ _SERVER_FIELDS = (
     "selfLink",
     "managedFields",
 )
+"""Fields of the metadata of any object that only the API server sets."""
 _DROPPED = {
-    **dict.fromkeys(_SERVER_FIELDS, "the API server sets it"),
+    **dict.fromkeys(SERVER_FIELDS, "the API server sets it"),
     "ownerReferences": "deleting the owner would delete the TrainJob; let the owner create TrainJobs",
     "finalizers": "the controller that set it waits for the end of the old job",
 }

@@ -16,6 +16,7 @@ from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.hosts import EXPANDED_FIELDS
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
+from trainjob_migrate.mpi_files import HOSTFILE_VOLUME
 
 _PROGRAM_FIELDS = ("command", "args", "env", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _POD_NAMES = (
@@ -125,16 +126,21 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
-    volumes = {one.get("name") for one in _list_mappings(spec.get("volumes"))}
+    volumes = {one.get("name") for one in _list_mappings(spec.get("volumes"))} | draft.added_volumes
     for field in ("containers", "initContainers"):
         for number, container in enumerate(_list_mappings(spec.get(field))):
             if container:
                 where = (*path, "spec", field, number)
                 _refuse_missing_volumes(draft, where, container, volumes)
                 is_launcher = role == "launcher" and field == "containers" and container.get("name") == main
-                _check_texts(draft, where, container, has_hostfile=is_launcher)
+                _check_texts(draft, where, container, has_hostfile=is_launcher or _mounts_hostfile(container))
                 _report_name_variables(draft, where, container)
     _check_field_references(draft, (*path, "spec"), spec, main)
+
+
+def _mounts_hostfile(container: Mapping[str, Any]) -> bool:
+    mounts = _list_mappings(container.get("volumeMounts"))
+    return any((one.get("name"), one.get("mountPath")) == (HOSTFILE_VOLUME, "/etc/mpi") for one in mounts)
 
 
 def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: set[Any]) -> None:

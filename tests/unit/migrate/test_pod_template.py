@@ -239,3 +239,24 @@ def test_a_plain_text_credential_is_a_finding_and_is_not_shown():
     assert [finding.topic for finding in found.findings].count("credential") == 1
     assert found.train_job["spec"]["trainer"]["env"][0]["value"] == "s3cret"
     assert "s3cret" not in json.dumps(found.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "path"),
+    [({"app": "mnist"}, "app"), ({"sidecar.istio.io/inject": "false"}, '["sidecar.istio.io/inject"]')],
+)
+def test_metadata_that_no_pod_has_is_refused(metadata, path):
+    """kubectl refuses it, too; it was probably meant as a label or annotation."""
+    job = pytorch_job()
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = metadata
+    blockers = convert(job).blockers
+    assert [blocker.path.endswith(path) for blocker in blockers] == [True] * len(blockers) != []
+
+
+@pytest.mark.parametrize("metadata", [{"name": "worker"}, {"creationTimestamp": None}, {"namespace": "team"}])
+def test_other_metadata_of_pods_is_dropped(metadata):
+    job = pytorch_job()
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = metadata
+    assert convert(job).blockers == ()

@@ -221,15 +221,19 @@ def test_the_launcher_may_read_its_hostfile_but_its_init_containers_may_not():
     assert convert(mpi_job(launcher_pod=init)).blockers
 
 
-@pytest.mark.parametrize("volume", ["mpi-job-config", "mpi-job-kubectl", "ssh-auth"])
-def test_mounts_of_the_operators_volumes_are_refused(volume):
+@pytest.mark.parametrize(
+    ("replica", "volume"),
+    [("launcher", "mpi-job-kubectl"), ("worker", "mpi-job-kubectl"), ("worker", "mpi-job-config")],
+)
+def test_mounts_of_the_operators_volumes_that_the_trainer_lacks_are_refused(replica, volume):
     mounts = [{"name": volume, "mountPath": "/x"}]
     init = {"initContainers": [{"name": "wait", "image": "b:1", "volumeMounts": mounts}]}
-    [blocker] = convert(mpi_job(launcher_pod=init)).blockers
-    assert blocker.path == "spec.mpiReplicaSpecs.Launcher.template.spec.initContainers[0].volumeMounts[0]"
+    [blocker] = convert(mpi_job(**{f"{replica}_pod": init})).blockers
+    replicas = replica.capitalize()
+    assert blocker.path == f"spec.mpiReplicaSpecs.{replicas}.template.spec.initContainers[0].volumeMounts[0]"
     assert f"the volume {volume} of the old operator" in blocker.reason
     own = {"volumes": [{"name": volume, "emptyDir": {}}], **init}
-    assert not convert(mpi_job(launcher_pod=own)).blockers
+    assert not convert(mpi_job(**{f"{replica}_pod": own})).blockers
 
 
 def test_a_mount_without_a_volume_is_refused():
