@@ -25,6 +25,7 @@ from tests.support.trainjobs import is_finished, list_pods
 
 NAME = "old"
 SECONDS = 200
+CONVERTED_EARLIER = Path(__file__).with_name("converted_by_25c88c2.yaml")
 SELECTOR = "trainer.kubeflow.org/framework"
 DAG = """
 from airflow.sdk import DAG
@@ -142,11 +143,31 @@ def apply_runtime_alone(kubectl, file):
     return job
 
 
-def test_kubectl_apply(client, kubectl, converted):
-    kubectl("apply", "-f", converted, "-l", SELECTOR)
+def apply(kubectl, file):
+    kubectl("apply", "-f", file, "-l", SELECTOR)
     wait_until(lambda: "old" in kubectl("get", "trainingruntimes", "-o", "name"), SECONDS)
-    kubectl("apply", "-f", converted)
+    kubectl("apply", "-f", file)
+
+
+def test_kubectl_apply(client, kubectl, converted):
+    apply(kubectl, converted)
     check_training(client, renamed=False)
+
+
+def test_kubectl_apply_of_a_file_of_the_previous_version(client, kubectl, script, tmp_path):
+    file = tmp_path / "converted.yaml"
+    file.write_text(CONVERTED_EARLIER.read_text().replace("/scripts/train.py", str(script)))
+    apply(kubectl, file)
+    check_training(client, renamed=False)
+
+
+def test_trainjob_submit_refuses_hosts_of_the_previous_version(client, plane):
+    command = [sys.executable, "-m", "trainjob", "submit", str(CONVERTED_EARLIER)]
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode != 0
+    assert "'old-node-0-1.old' is not allowed" in " ".join(done.stderr.split())
+    assert client.list("TrainJob", "default") == client.list("TrainingRuntime", "default") == []
 
 
 def test_trainjob_run(client, run, converted):

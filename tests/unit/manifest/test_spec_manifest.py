@@ -90,6 +90,28 @@ def test_a_manifest_that_is_not_a_trainjob_is_refused(manifest, words):
         assert word in str(raised.value)
 
 
+def job_with_env(value):
+    trainer = {"env": [{"name": "PEER", "value": value}]}
+    return {**API, "metadata": {"name": "tune"}, "spec": {"runtimeRef": {"name": "r"}, "trainer": trainer}}
+
+
+def test_a_host_with_the_name_in_the_manifest_is_refused():
+    """The file of an earlier `trainjob migrate convert` has such hosts, with which training would wait forever."""
+    with pytest.raises(InvalidSpec) as raised:
+        TrainJobManifest(manifest=job_with_env("tcp://tune-node-0-1.tune:29500"))
+    [problem] = raised.value.problems
+    assert (problem.field, problem.value) == ("manifest.spec.trainer.env[0].value", "'tune-node-0-1.tune'")
+    assert "write $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)" in problem.allowed
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["$(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)", "data-tune-node-0-1.tune", "tune-node-0-1.tuned", "tune-node.tune"],
+)
+def test_other_hosts_are_accepted(value):
+    assert TrainJobManifest(manifest=job_with_env(value)).name == "tune"
+
+
 @pytest.mark.parametrize(
     "job",
     [TrainJobManifest(manifest=WRITTEN), TrainJob(trainer=CustomTrainerContainer(image="i", env={"A": "1"}))],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -23,7 +24,8 @@ class TrainJobManifest(Spec):
     """A complete TrainJob manifest, as for kubectl.
 
     The API server validates its spec strictly. Its name is the start of the TrainJob's name, because every attempt has
-    its own name. Its labels and annotations are retained.
+    its own name. Hosts of its pods that contain the name in the manifest are refused. Its labels and annotations are
+    retained.
 
     Attributes:
         manifest: the TrainJob as a dict, or as YAML or JSON text.
@@ -56,6 +58,7 @@ class TrainJobManifest(Spec):
         _check_spec(content.get("spec"))
         plain = to_json_value(content)
         check_document(plain)
+        _check_hosts((plain.get("metadata") or {}).get("name") or "", plain["spec"])
         return plain
 
     @model_validator(mode="after")
@@ -160,3 +163,36 @@ def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...
     ]
     if problems:
         raise InvalidSpec(problems)
+
+
+def _check_hosts(name: str, spec: Any) -> None:
+    """Refuse hosts of the TrainJob's own pods, which contain the name in the manifest.
+
+    A pod of a JobSet has the host `JOBSET-JOB-INDEX-INDEX.JOBSET`, and the JobSet has the TrainJob's final name.
+
+    Raises:
+        InvalidSpec: a text of the spec contains such a host.
+    """
+    quoted = re.escape(name)
+    host = re.compile(rf"(?<![\w.-]){quoted}(-[a-z0-9-]+-\d+-\d+)\.{quoted}(?![\w-])")
+    for field, text in _iterate_texts("spec", spec):
+        if name and (found := host.search(text)):
+            rule = (
+                "no pod will have this host, because every attempt has a name of its own: write "
+                f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME), and before it in env the variable JOBSET_NAME with "
+                "valueFrom: {fieldRef: {fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']}}; "
+                "`trainjob migrate convert` writes hosts so"
+            )
+            raise invalid_field(field, found[0], rule)
+
+
+def _iterate_texts(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield all texts below a field, with their paths."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _iterate_texts(f"{field}.{key}", inner)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _iterate_texts(f"{field}[{number}]", inner)
