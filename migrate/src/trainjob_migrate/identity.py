@@ -11,6 +11,8 @@ from trainjob.manifest import Dialect
 from trainjob.spec.base import invalid_field
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import FieldRecorder, Path
+from trainjob_migrate.templates import describe_placeholder
+from trainjob_migrate.value_checks import report_placeholders
 
 KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", "PaddleJob", "MXJob")
 """Kinds of the Training Operator; `MXJob` until 1.7."""
@@ -78,6 +80,8 @@ def convert_identity(recorder: FieldRecorder, metadata: Mapping[str, Any], diale
     source_name = metadata.get("name") or metadata.get("generateName")
     draft = Draft(recorder, str(source_name), _shorten_name(str(source_name)), _namespace(recorder, metadata), dialect)
     _convert_name(draft, metadata)
+    kept = {key: metadata[key] for key in ("namespace", "labels") if key in metadata}
+    report_placeholders(draft, ("metadata",), kept)
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     _convert_string_map(
         draft,
@@ -111,7 +115,8 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
     path: Path = ("metadata", key)
     if not _NAME.fullmatch(draft.name):
         rule = "lower case letters, digits and -, and starts with a letter"
-        draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later)")
+        placeholder = describe_placeholder(metadata[key])
+        draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later){placeholder}")
         return
     fixed = "" if key == "name" else "used as a fixed name; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"

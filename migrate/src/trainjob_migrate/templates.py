@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# ${NAME} and $NAME of shells and envsubst, {{ NAME }} of Helm and Jinja, <NAME>.
-_PLACEHOLDER = re.compile(r"\$\{[\w.]+\}|\{\{.*\}\}|\$\w+|<[\w -]+>")
+# ${NAME} and $NAME of shells and envsubst, {{ NAME }} of Helm and Jinja, <text> of examples.
+_PLACEHOLDER = re.compile(r"\$\{[\w.]+\}|\{\{.*\}\}|\$\w+|<[^<>\n]+>")
+
+
+def find_placeholder(value: Any) -> str:
+    """Return the first placeholder in a value; empty if it contains none."""
+    found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
+    return found[0] if found else ""
 
 
 def describe_placeholder(value: Any) -> str:
@@ -14,5 +20,5 @@ def describe_placeholder(value: Any) -> str:
 
     The result is empty if the value contains no placeholder.
     """
-    found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
-    return f"; {found[0]} seems to be a placeholder: replace it before the conversion" if found else ""
+    found = find_placeholder(value)
+    return f"; {found} seems to be a placeholder: replace it before the conversion" if found else ""
