@@ -115,6 +115,7 @@ class Draft:
         rename_hosts: function that replaces the old host names by the new ones in any value.
         host_pattern: pattern of the old host names; by default it matches nothing.
         has_host_network: whether pods have the host name of their machine.
+        has_one_kind: whether the replicas of v1 have the same indexes as the TrainJob's nodes.
     """
 
     fields: FieldRecorder
@@ -134,6 +135,7 @@ class Draft:
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
     host_pattern: re.Pattern[str] = re.compile("(?!)")
     has_host_network: bool = False
+    has_one_kind: bool = False
 
     @property
     def can_patch(self) -> bool:

@@ -9,13 +9,14 @@ train N times without an error. This module sets the variables again, or starts 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import host_reference
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
@@ -29,6 +30,8 @@ Source: Trainer 2.3 pkg/constants/constants.go.
 """
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 """Source of a pod's rank, as the `valueFrom` of a variable."""
+# Labels of the Training Operator whose values the pods of a TrainJob have, too.
+_LABEL_SOURCE = re.compile(r"metadata\.labels\[['\"]training\.kubeflow\.org/(job-name|replica-index)['\"]\]")
 _VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
@@ -147,6 +150,23 @@ def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
         {"name": "WORLD_SIZE", "value": str(world_size)},
         {"name": "RANK", "valueFrom": RANK},
     ]
+
+
+def convert_label_source(draft: Draft, source: Any) -> tuple[Mapping[str, Any], str] | None:
+    """Return the TrainJob's source of a variable that a label of v1 fills.
+
+    Returns:
+        The new `valueFrom` and the reason; None if pods of a TrainJob have no such value. The index of a Worker is its
+        rank only if the job has no Master.
+    """
+    reference = source.get("fieldRef") if isinstance(source, Mapping) else None
+    path = reference.get("fieldPath") if isinstance(reference, Mapping) else None
+    found = _LABEL_SOURCE.fullmatch(path) if isinstance(path, str) else None
+    if found and found[1] == "job-name":
+        return NAME_VARIABLE["valueFrom"], "read from jobset-name, the label with the TrainJob's name"
+    if found and draft.has_one_kind:
+        return RANK, "read from job-completion-index, which has the same value"
+    return None
 
 
 def rendezvous_endpoint(host: str | None = None, port: object = None) -> str:

@@ -100,6 +100,7 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
         draft: the draft.
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
     """
+    draft.has_one_kind = set(first_ranks.values()) == {0}
     kinds = "|".join(first_ranks)
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
     subdomain = rf"(?:\.{re.escape(draft.source_name)}(?:-worker)?(?![\w-]))?"

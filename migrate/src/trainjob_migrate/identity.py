@@ -44,6 +44,10 @@ _DROPPED = {
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+# Prefixes of labels and annotations that mean the same on any object, or that are documented for TrainJobs.
+_COMMON_PREFIXES = re.compile(r"(?:.*\.)?(?:kubernetes\.io|k8s\.io|x-k8s\.io|argoproj\.io|helm\.sh)")
+
+
 def is_job_name(name: str) -> bool:
     """Return whether a name contains only what the name of a TrainJob may contain."""
     return bool(_NAME.fullmatch(name))
@@ -136,6 +140,7 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
 def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: str, reason: str) -> None:
     if not isinstance(values, Mapping):
         return
+    _report_other_controllers(draft, field, values)
     kept = {}
     for key, value in values.items():
         path = ("metadata", field, key)
@@ -146,3 +151,15 @@ def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: s
             kept[key] = value
     if kept:
         draft.metadata[field] = kept
+
+
+def _report_other_controllers(draft: Draft, field: str, values: Mapping[str, Any]) -> None:
+    prefixes = {key: key.rpartition("/")[0] for key in values if not key.startswith(OPERATOR_LABEL_PREFIX)}
+    keys = [key for key, prefix in prefixes.items() if prefix and not _COMMON_PREFIXES.fullmatch(prefix)]
+    if keys:
+        draft.add_finding(
+            "metadata",
+            f"The job has the {field} {', '.join(keys)}.",
+            "A program that reads them from v1 jobs may not read them from TrainJobs.",
+            f"The TrainJob has the same {field}. Check the program's documentation.",
+        )

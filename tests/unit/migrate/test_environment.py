@@ -189,3 +189,38 @@ def test_a_program_is_read_without_trusting_it():
     assert not Program(("bash",), ()).is_torchrun
     assert not Program(("python",), ("-m",)).is_torchrun
     assert Program(("python",), ()).with_torchrun().command == ("torchrun", "--no-python", "python")
+
+
+def label_variable(label):
+    return {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+def test_the_index_label_of_workers_is_the_completion_index():
+    env = [label_variable("training.kubeflow.org/replica-index")]
+    found = convert(pytorch_job(master=False, workers=2, command=["torchrun", "t.py"], env=env))
+    assert variables(found)["LABEL"] == V1_VARIABLES["RANK"]
+    [record] = [one for one in found.fields if one.path.endswith("env[0]")]
+    assert "job-completion-index" in record.reason
+
+
+def test_the_index_label_of_a_master_and_workers_is_refused():
+    """The Master is 0, and so is the first Worker, but a TrainJob has one template for both."""
+    env = [label_variable("training.kubeflow.org/replica-index")]
+    [blocker] = convert(pytorch_job(command=["python", "t.py"], env=env)).blockers
+    assert blocker.reason.endswith("; read RANK")
+    [blocker] = convert(pytorch_job(command=["torchrun", "t.py"], env=env)).blockers
+    assert blocker.reason.endswith("; read JOB_COMPLETION_INDEX")
+
+
+def test_the_name_label_is_the_name_of_the_jobset():
+    env = [label_variable("training.kubeflow.org/job-name")]
+    found = convert(pytorch_job(command=["torchrun", "t.py"], env=env))
+    assert variables(found)["LABEL"] == {
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}
+    }
+
+
+def test_other_labels_of_the_operator_are_refused():
+    env = [label_variable("training.kubeflow.org/replica-type")]
+    [blocker] = convert(pytorch_job(master=False, command=["torchrun", "t.py"], env=env)).blockers
+    assert "read JOB_COMPLETION_INDEX" in blocker.reason

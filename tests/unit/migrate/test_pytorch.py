@@ -178,6 +178,18 @@ def test_metadata_is_copied_without_the_fields_of_the_server():
     assert {"status", "metadata.uid", "metadata.ownerReferences", "metadata.finalizers"} <= dropped
 
 
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_metadata_of_other_controllers_has_a_finding(field):
+    job = pytorch_job(command=["torchrun", "t.py"])
+    keys = ["cloud.example.com/auto-resume", "cloud.example.com/retries", "kai.scheduler/queue"]
+    harmless = ["team", "app.kubernetes.io/name", "kueue.x-k8s.io/queue-name", "argocd.argoproj.io/hook", "helm.sh/a"]
+    job["metadata"][field] = dict.fromkeys([*keys, *harmless], "a")
+    found = convert(job)
+    assert found.train_job["metadata"][field] == dict.fromkeys([*keys, *harmless], "a")
+    [finding] = [one for one in found.findings if one.topic == "metadata"]
+    assert finding.what == f"The job has the {field} {', '.join(keys)}."
+
+
 def test_a_long_name_is_shortened_and_stays_unique():
     names = [
         convert(pytorch_job(name=f"{'long-name-' * 5}{number}")).train_job["metadata"]["name"] for number in (1, 2)
