@@ -16,6 +16,7 @@ from trainjob_migrate.hosts import (
     convert_container_hosts,
     refuse_hosts,
     refuse_name_variable,
+    rename_hosts_of_program,
     rename_hosts_of_variable,
 )
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
@@ -126,11 +127,12 @@ def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) 
     if not isinstance(value, _TRAINER[field]):
         return
     reason = draft.field_reasons.get(field, "")
+    renamed = value if field == "image" else rename_hosts_of_program(draft, value)
     if role != draft.shape.trainer:
-        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role, reason=reason)
+        draft.add_part(path, ("container", field), renamed, patchable=False, role=role, reason=reason)
         return
     draft.fields.mark_converted(path, f"spec.trainer.{field}", reason)
-    draft.trainer.setdefault(field, draft.rename_hosts(value))
+    draft.trainer.setdefault(field, renamed)
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:

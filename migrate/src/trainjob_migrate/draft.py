@@ -115,6 +115,7 @@ class Draft:
         rename_hosts: function that replaces the old host names by the new ones in any value.
         host_pattern: pattern of the old host names; by default it matches nothing.
         has_host_network: whether pods have the host name of their machine.
+        name_variables: variables of the current template's training container that hold the pod's name.
         has_one_kind: whether the replicas of v1 have the same indexes as the TrainJob's nodes.
     """
 
@@ -136,6 +137,7 @@ class Draft:
     host_pattern: re.Pattern[str] = re.compile("(?!)")
     has_host_network: bool = False
     has_one_kind: bool = False
+    name_variables: frozenset[str] = frozenset()
 
     @property
     def can_patch(self) -> bool:

@@ -57,13 +57,15 @@ def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> No
         if limit == nodes:
             draft.fields.mark_converted((*path, field), "spec.trainer.numNodes")
         elif isinstance(limit, int):
-            draft.fields.mark_dropped((*path, field), f"a TrainJob has a fixed number of nodes: {nodes}")
-    if any(limit != nodes for limit in limits.values()) or policy.get("metrics"):
+            draft.fields.mark_dropped((*path, field), "a TrainJob has a fixed number of nodes, the sum of all replicas")
+    if any(limit != nodes for limit in limits.values()) or (policy.get("metrics") and len(limits) < 2):
+        has_restarts = isinstance(policy.get("maxRestarts"), int) and policy["maxRestarts"] > 0
+        restarts = "; torchrun still restarts its processes if one fails, up to maxRestarts times"
         draft.add_finding(
             "elastic",
             f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
             "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes and gets no others later.",
-            f"It runs on {nodes} nodes; torchrun still restarts its processes if one fails, up to maxRestarts times.",
+            f"The number of nodes is the sum of all replicas{restarts if has_restarts else ''}.",
         )
 
 

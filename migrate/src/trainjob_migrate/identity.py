@@ -21,7 +21,8 @@ OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
-_VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
+_VERSIONS = {"MPIJob": ("kubeflow.org/v1", "kubeflow.org/v2beta1")}
+_VERSION = "kubeflow.org/v1"
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
 # -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
@@ -64,8 +65,11 @@ def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
     kind, version, metadata = job.get("kind"), job.get("apiVersion"), job.get("metadata")
     if kind not in KINDS:
         raise invalid_field("kind", kind, f"it must be a kind of the Training Operator: {', '.join(KINDS)}")
-    if version not in _VERSIONS:
-        raise invalid_field("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
+    versions = _VERSIONS.get(kind, (_VERSION,))
+    if version not in versions:
+        raise invalid_field(
+            "apiVersion", version, f"it must be {' or '.join(versions)}; other versions are those of older operators"
+        )
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):
         raise invalid_field(

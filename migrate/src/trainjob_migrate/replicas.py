@@ -41,6 +41,12 @@ class Replicas:
         count = self.spec.get("replicas")
         return int(count) if count is not None and _is_count(count) else 1
 
+    @property
+    def has_valid_count(self) -> bool:
+        """Return whether the number of replicas is a number, or not set."""
+        count = self.spec.get("replicas")
+        return count is None or _is_count(count)
+
 
 def find_replicas(specs: Any, path: Path, role: str) -> Replicas | None:
     """Return the replicas of a kind, or None.

@@ -137,6 +137,7 @@ def test_where_torchrun_would_change_what_it_does_it_gets_them(name):
 def test_one_node_gets_them_too():
     found = convert(pytorch_job(workers=0, command=["python", "train.py"]))
     assert variables(found) == UNBUFFERED | V1_VARIABLES | {"WORLD_SIZE": {"value": "1"}}
+    assert "separate trainings" not in find_finding(found).why
 
 
 def test_without_a_master_there_were_none():

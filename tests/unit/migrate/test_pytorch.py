@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 
@@ -152,6 +153,30 @@ def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
         "PYTHONUNBUFFERED": {"value": "1"},
     }
     assert record_at(found, "spec.elasticPolicy.maxReplicas").result is FieldResult.DROPPED
+    assert "restarts" in find_finding(found, "elastic").done
+    policy = {"minReplicas": 1, "maxReplicas": 2}
+    without_restarts = convert(with_spec(pytorch_job(master=False, workers=2), elasticPolicy=policy))
+    assert "restarts" not in find_finding(without_restarts, "elastic").done
+
+
+def test_equal_bounds_leave_an_autoscaler_no_choice():
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]
+    policy = {"minReplicas": 2, "maxReplicas": 2, "metrics": metrics}
+    job = pytorch_job(master=False, workers=2, command=TORCHRUN)
+    found = convert(with_spec(job, elasticPolicy=policy))
+    assert find_finding(found, "elastic") is None
+    assert record_at(found, "spec.elasticPolicy.metrics").result is FieldResult.DROPPED
+    del policy["maxReplicas"]
+    assert find_finding(convert(with_spec(job, elasticPolicy=policy)), "elastic")
+
+
+@pytest.mark.parametrize("master", [True, False])
+def test_findings_of_an_invalid_number_of_replicas_have_no_number(master):
+    job = pytorch_job(master=master, command=["python", "t.py"])
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "${WORKERS}"
+    found = convert(with_spec(job, elasticPolicy={"minReplicas": 3, "maxReplicas": 8}))
+    texts = " ".join(text for one in found.findings for text in (one.what, one.why, one.done))
+    assert re.findall(r"[^ ]* \d+ (?:nodes|separate)|WORLD_SIZE is \d+", texts) == ["to 8 nodes"]
 
 
 def test_an_elastic_job_of_fixed_size_has_its_rendezvous_on_rank_0():
@@ -217,6 +242,8 @@ NO_JOBS = {
     "no mapping": [],
     "another kind": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}},
     "another group": {**pytorch_job(), "apiVersion": "example.com/v1"},
+    "an older version": {**pytorch_job(), "apiVersion": "kubeflow.org/v1beta2"},
+    "the version of another kind": {**pytorch_job(), "apiVersion": "kubeflow.org/v2beta1"},
     "no name": {**pytorch_job(), "metadata": {}},
     "no metadata": {**pytorch_job(), "metadata": None},
     "a name that is none": {**pytorch_job(), "metadata": {"name": 7}},
