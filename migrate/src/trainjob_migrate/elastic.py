@@ -17,10 +17,11 @@ from trainjob_migrate.field_records import Path
 _ENV = "spec.trainer.env"
 
 
-def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
+def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int | None) -> None:
     """Add an elastic policy to the draft.
 
-    Besides the number of nodes, its options become variables that torchrun reads and a TrainJob may set.
+    Besides the number of nodes, its options become variables that torchrun reads and a TrainJob may set. `nodes` is
+    None if the number of replicas is refused.
     """
     if not isinstance(policy, Mapping):
         return
@@ -51,7 +52,7 @@ def _convert_option(draft: Draft, path: Path, policy: Mapping[str, Any], field: 
     return value
 
 
-def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> None:
+def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int | None) -> None:
     limits = {field: policy[field] for field in ("minReplicas", "maxReplicas") if policy.get(field) is not None}
     for field, limit in limits.items():
         if limit == nodes:
@@ -65,7 +66,7 @@ def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> No
             "elastic",
             f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
             "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes and gets no others later.",
-            f"The number of nodes is the sum of all replicas{restarts if has_restarts else ''}.",
+            f"It runs on {nodes or 'a fixed number of'} nodes{restarts if has_restarts else ''}.",
         )
 
 

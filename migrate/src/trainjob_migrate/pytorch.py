@@ -59,14 +59,15 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     draft.name_variables = find_name_variables(container)
     processes = _processes(draft, spec, container)
     has_valid_size = all(one.has_valid_count for one in (master, worker) if one)
-    convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), nodes)
+    known_nodes = nodes if has_valid_size else None
+    convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), known_nodes)
     _restarts(draft, spec, [replicas for replicas in (worker, master) if replicas])
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     draft.reserved |= dict.fromkeys(RESERVED, "reserved: the Trainer sets it and rejects other values")
     draft.reserved["PYTHONUNBUFFERED"] = "the Training Operator and the TrainJob set it to 1"
     draft.environment.append(UNBUFFERED)
     if master:
-        _convert_environment(draft, container, nodes if has_valid_size else None, processes, launch, spec)
+        _convert_environment(draft, container, known_nodes, processes, launch, spec)
     convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
     if master and kept is not master:
         record_unused_template(draft, master, kept)

@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 # ${NAME} and $NAME of shells and envsubst, {{ NAME }} of Helm and Jinja, <text> of examples.
-_PLACEHOLDER = re.compile(r"\$\{[\w.]+\}|\{\{.*\}\}|\$\w+|<[^<>\n]+>")
+_PLACEHOLDER = re.compile(r"\$\{[\w.]+\}|\{\{.*?\}\}|\$\w+|<[^<>\n]+>")
 
 
-def find_placeholder(value: Any) -> str:
-    """Return the first placeholder in a value; empty if it contains none."""
-    found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
-    return found[0] if found else ""
+def find_placeholders(value: Any) -> list[str]:
+    """Return the placeholders in a value."""
+    return _PLACEHOLDER.findall(value) if isinstance(value, str) else []
 
 
 def describe_placeholder(value: Any) -> str:
@@ -20,5 +19,5 @@ def describe_placeholder(value: Any) -> str:
 
     The result is empty if the value contains no placeholder.
     """
-    found = find_placeholder(value)
-    return f"; {found} seems to be a placeholder: replace it before the conversion" if found else ""
+    found = find_placeholders(value)
+    return f"; {found[0]} seems to be a placeholder: replace it before the conversion" if found else ""

@@ -93,6 +93,18 @@ _TEXT_RULES = (
         "of your own in template.metadata.labels.",
     ),
     _TextRule(
+        "address",
+        re.compile(
+            r"(?:\btcp://|--(?:master|rdzv)[-_](?:addr|endpoint)[= ]\s*['\"]?|\bMASTER_ADDR=['\"]?)"
+            r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}\b"
+        ),
+        "meets the other nodes at a fixed address",
+        "A Master of its own can be bound to a machine. A TrainJob's nodes have one template, so the pod with rank 0 "
+        "can be on another machine than this address.",
+        "Nothing. Replace the address by $(JOBSET_NAME)-node-0-0.$(JOBSET_NAME), or bind all pods to this machine. "
+        f"{_NAME_SOURCE}",
+    ),
+    _TextRule(
         "api",
         re.compile(
             r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b"

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
-from trainjob_migrate.templates import describe_placeholder, find_placeholder
+from trainjob_migrate.templates import describe_placeholder, find_placeholders
 
 _STRING = "it must be a string: put it in quotes"
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -52,13 +52,14 @@ def report_placeholders(draft: Draft, path: Path, value: Any) -> None:
     Resources are left out, because a placeholder is no quantity and is refused.
     """
     for leaf in iterate_leaves(value):
-        found = find_placeholder(get_value(value, leaf))
+        found = find_placeholders(get_value(value, leaf))
         if found and not _is_program(leaf) and "resources" not in leaf:
+            noun = "seems to be a placeholder" if len(found) == 1 else "seem to be placeholders"
             draft.add_finding(
                 "placeholder",
-                f"{format_path((*path, *leaf))} contains {found}, which seems to be a placeholder.",
-                "Neither Kubernetes nor the Trainer replaces it, and no image or object has such a name.",
-                "It is copied unchanged. Replace it in the job or in the converted file.",
+                f"{format_path((*path, *leaf))} contains {', '.join(found)}, which {noun}.",
+                "Neither Kubernetes nor the Trainer replaces placeholders, and no image or object has such a name.",
+                "The value is copied unchanged. Replace the placeholder in the job or in the converted file.",
             )
 
 

@@ -36,6 +36,10 @@ PATTERNS = {
     "echo $MNIST_MASTER_0_SERVICE_HOST": "hosts",
     "kubectl get pods -l training.kubeflow.org/job-name=mnist": "labels",
     "kubectl get pods -l pytorch-job-name=mnist": "labels",
+    "train --dist-url=tcp://192.0.2.48:22222": "address",
+    "torchrun --master_addr 192.0.2.48 t.py": "address",
+    "torchrun --rdzv-endpoint='192.0.2.48:29400' t.py": "address",
+    "export MASTER_ADDR=192.0.2.48": "address",
     "kubectl delete pytorchjob mnist": "api",
     "curl $API/apis/kubeflow.org/v1/x": "api",
     "TrainingClient().wait_for_job_conditions()": "api",
@@ -49,6 +53,9 @@ HARMLESS = [
     "nvidia.com/gpu",
     "worker-0",
     "kubernetes.io/hostname",
+    "--master_addr=127.0.0.1",
+    "torchrun --master-addr 0.0.0.0",
+    "--store http://192.0.2.48:9000",
 ]
 
 
@@ -104,7 +111,7 @@ def test_a_pattern_within_a_script_has_its_finding(text, place, before):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_program_that_does_not_rely_on_v1_has_no_such_finding(text, place):
-    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal"}
+    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal", "address"}
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -232,12 +232,13 @@ def test_a_placeholder_in_an_image_or_a_reference_has_a_finding():
     job = pytorch_job(command=["torchrun", "t.py"], image="example.com/${PROJECT}/a:1", env=[secret])
     job["metadata"] |= {"namespace": "$NAMESPACE", "labels": {"kueue.x-k8s.io/queue-name": "${QUEUE}"}}
     found = placeholders(job)
-    assert [what.rpartition(" contains ")[2].partition(",")[0] for what in found] == [
-        "$NAMESPACE",
-        "${QUEUE}",
-        "${PROJECT}",
-        "${SECRET}",
-    ]
+    texts = [what.rpartition(" contains ")[2].partition(",")[0] for what in found]
+    assert texts == ["$NAMESPACE", "${QUEUE}", "${PROJECT}", "${SECRET}"]
+
+
+def test_all_placeholders_of_a_value_are_named():
+    [found] = placeholders(pytorch_job(command=["torchrun", "t.py"], image="${REGISTRY}${NAME}:$TAG"))
+    assert found.endswith("contains ${REGISTRY}, ${NAME}, $TAG, which seem to be placeholders.")
 
 
 def test_variables_of_a_program_are_no_placeholders():
