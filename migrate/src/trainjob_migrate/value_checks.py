@@ -14,6 +14,10 @@ from trainjob_migrate.templates import describe_placeholder, find_placeholders
 _STRING = "it must be a string: put it in quotes"
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _NAME_RULE = "it must have only lower case letters, digits and -, at most 63, and a letter or digit at both ends"
+_PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
+_PORT_NAME_RULE = (
+    "it must have at most 15 lower case letters, digits and -, with a letter, and no - at an end or beside -"
+)
 # Kubernetes 1.36, k8s.io/apimachinery/pkg/api/resource/quantity.go.
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _FACTORS = {
@@ -42,6 +46,7 @@ def check_values(draft: Draft, path: Path, template: Mapping[str, Any]) -> None:
             if isinstance(container, Mapping):
                 where = (*path, "spec", field, number)
                 _check_words(draft, where, container)
+                _check_each_name(draft, (*where, "ports"), container.get("ports"), _PORT_NAME, _PORT_NAME_RULE)
                 _check_variables(draft, (*where, "env"), container.get("env"))
                 _check_quantities(draft, (*where, "resources"), container.get("resources"))
 
@@ -71,11 +76,14 @@ def _is_program(leaf: Path) -> bool:
 def _check_names(draft: Draft, path: Path, spec: Any) -> None:
     for field in ("volumes", "containers", "initContainers"):
         named = spec.get(field) if isinstance(spec, Mapping) else None
-        for number, one in enumerate(named if isinstance(named, list) else []):
-            name = one.get("name") if isinstance(one, Mapping) else None
-            if isinstance(name, str) and name and not _NAME.fullmatch(name):
-                reason = f"{_NAME_RULE}{describe_placeholder(name)}"
-                draft.fields.mark_refused((*path, field, number, "name"), reason)
+        _check_each_name(draft, (*path, field), named, _NAME, _NAME_RULE)
+
+
+def _check_each_name(draft: Draft, path: Path, named: Any, pattern: re.Pattern[str], rule: str) -> None:
+    for number, one in enumerate(named if isinstance(named, list) else []):
+        name = one.get("name") if isinstance(one, Mapping) else None
+        if isinstance(name, str) and name and not pattern.fullmatch(name):
+            draft.fields.mark_refused((*path, number, "name"), f"{rule}{describe_placeholder(name)}")
 
 
 def _check_words(draft: Draft, path: Path, container: Mapping[str, Any]) -> None:

@@ -161,6 +161,20 @@ def test_a_volume_name_may_have_digits_at_both_ends():
     assert not blockers(pytorch_job(command=["torchrun", "t.py"], pod=pod))
 
 
+@pytest.mark.parametrize("name", ["a" * 16, "my_port", "-a", "a-", "a--b", "80", "Web"])
+def test_a_wrong_name_of_a_port_is_refused_with_its_rule(name):
+    [(path, reason)] = blockers(
+        pytorch_job(command=["torchrun", "t.py"], ports=[{"name": name, "containerPort": 1}])
+    ).items()
+    assert path == f"{CONTAINER}.ports[0].name"
+    assert reason.startswith("it must have at most 15 lower case letters, digits and -")
+
+
+@pytest.mark.parametrize("name", ["a" * 15, "8-a", "http", "pytorchjob-port"])
+def test_a_name_of_a_port_is_accepted(name):
+    assert not blockers(pytorch_job(command=["torchrun", "t.py"], ports=[{"name": name, "containerPort": 1}]))
+
+
 def resources(requests, limits=None):
     return pytorch_job(resources={"requests": requests, **({"limits": limits} if limits else {})})
 
