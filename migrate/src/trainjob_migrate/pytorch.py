@@ -68,9 +68,9 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     draft.environment.append(UNBUFFERED)
     if master:
         _convert_environment(draft, container, known_nodes, processes, launch, spec)
-    convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
     if master and kept is not master:
-        record_unused_template(draft, master, kept)
+        record_unused_template(draft, master, kept, main=_CONTAINER)
+    convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:
