@@ -161,6 +161,25 @@ def test_a_field_that_only_the_worker_has_is_refused(field):
     assert found.train_job is None
 
 
+IGNORED = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
+TEMPLATE_LEAVES = [
+    leaf
+    for leaf in iterate_leaves(every_field()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
+    if not set(leaf) & set(IGNORED)
+]
+
+
+@pytest.mark.parametrize("role", ["Master", "Worker"])
+@pytest.mark.parametrize("leaf", TEMPLATE_LEAVES, ids=lambda leaf: ".".join(map(str, leaf)))
+def test_a_value_that_one_template_lacks_is_refused(leaf, role):
+    job = every_field()
+    parent = get_value(job["spec"]["pytorchReplicaSpecs"][role]["template"], leaf[:-1])
+    del parent[leaf[-1]]
+    found = convert(job)
+    assert found.blockers
+    assert found.train_job is None
+
+
 def test_the_command_of_the_worker_alone_is_refused():
     job = pytorch_job()
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["python", "w.py"]
