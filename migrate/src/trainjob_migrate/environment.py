@@ -16,6 +16,7 @@ from posixpath import basename
 from typing import Any
 
 from trainjob_migrate.draft import Draft
+from trainjob_migrate.field_records import get_value, iterate_leaves
 from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
@@ -35,7 +36,10 @@ _LABEL_SOURCE = re.compile(r"metadata\.labels\[['\"]training\.kubeflow\.org/(job
 _VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
-_VARIABLE_REFERENCE = re.compile(rf"\$[({{]?(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+_VARIABLE_REFERENCE = re.compile(rf"(?:\$[({{]?|\bprintenv\s+)(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+# Commands of a shell that read variables which the line does not show.
+_INDIRECT_READERS = ("source", ".", "eval", "envsubst")
+_HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _TORCHRUN = re.compile(rf"\btorchrun(?=\s)|-m\s+(?:{'|'.join(map(re.escape, _MODULES))})(?=\s)")
 # argparse accepts any unambiguous beginning of an option, and torchrun both spellings (PyTorch 2.9).
@@ -89,8 +93,15 @@ class Program:
 
     @property
     def reads_operator_variables(self) -> bool:
-        """Return whether an old variable occurs, as `$RANK`, `${RANK}` or `$(RANK)`."""
+        """Return whether an old variable occurs, as `$RANK`, `$(RANK)` or `printenv RANK`."""
         return any(_VARIABLE_REFERENCE.search(word) for word in self.words)
+
+    @property
+    def runs_unknown_commands(self) -> bool:
+        """Return whether the shell runs commands that its line does not show: `source a.sh`."""
+        line = _shell_line(self.words) if self.command else None
+        starts = [_strip_shell_prefixes(piece.split()) for piece in _COMMANDS.split(line or "")]
+        return any(words[0] in _INDIRECT_READERS for words in starts if words)
 
     @property
     def is_expanded_by_kubernetes(self) -> bool:
@@ -136,6 +147,13 @@ class Program:
             return Program((*self.command[:place], *run, *self.command[place:]), self.args)
         place -= len(self.command)
         return Program(self.command, (*self.args[:place], *run, *self.args[place:]))
+
+
+def hooks_read_operator_variables(container: Mapping[str, Any]) -> bool:
+    """Return whether a lifecycle hook or a probe of a container reads an old variable."""
+    hooks = {field: container[field] for field in _HOOKS if field in container}
+    texts = (get_value(hooks, leaf) for leaf in iterate_leaves(hooks))
+    return any(isinstance(text, str) and _VARIABLE_REFERENCE.search(text) for text in texts)
 
 
 def build_operator_variables(world_size: int) -> list[dict[str, Any]]:

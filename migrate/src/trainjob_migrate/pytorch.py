@@ -21,6 +21,7 @@ from trainjob_migrate.environment import (
     Launch,
     Program,
     build_operator_variables,
+    hooks_read_operator_variables,
 )
 from trainjob_migrate.field_records import Path
 from trainjob_migrate.hosts import rename_hosts_of_program, set_host_functions
@@ -153,7 +154,8 @@ def _convert_environment(
     replicas is refused.
     """
     program = Program(_texts(container.get("command")), _texts(container.get("args")))
-    if program.is_torchrun and not program.reads_operator_variables:
+    reads_indirectly = program.runs_unknown_commands or hooks_read_operator_variables(container)
+    if program.is_torchrun and not program.reads_operator_variables and not reads_indirectly:
         reason = "the Training Operator sets it itself, and torchrun sets it for its processes"
         draft.reserved |= dict.fromkeys(OPERATOR_VARIABLES, reason)
         return
@@ -196,8 +198,10 @@ def _describe_program(program: Program) -> str:
         return "The image's entrypoint runs; the job does not show which variables it reads."
     command = " ".join(" ".join(redact(list(program.words))).split())
     short = command if len(command) <= 80 else f"{command[:79]}…"
-    if program.is_torchrun:
+    if program.is_torchrun and program.reads_operator_variables:
         return f"torchrun runs, and its command contains variables of the Training Operator: {short}"
+    if program.is_torchrun:
+        return f"torchrun runs, and a script, hook or probe can read variables of the Training Operator: {short}"
     return f"The program is started without torchrun: {short}"
 
 

@@ -46,6 +46,11 @@ PLAIN = {
 READING_COMMANDS = {
     "by the shell": ["sh", "-c", "torchrun --node_rank=$RANK --master_addr=${MASTER_ADDR} train.py"],
     "by Kubernetes": ["torchrun", "--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "train.py"],
+    "by printenv": ["sh", "-c", "torchrun --node_rank `printenv RANK` train.py"],
+    "by a script": ["bash", "-c", "source ./env.sh && torchrun train.py"],
+    "by a script with a dot": ["sh", "-c", ". /src/env.sh; exec torchrun train.py"],
+    "by eval": ["sh", "-c", 'eval "$PREPARE"; torchrun train.py'],
+    "by envsubst": ["sh", "-c", "envsubst < a > b && torchrun train.py"],
     "with a default": ["sh", "-c", "python -m torch.distributed.run --master_port ${MASTER_PORT:-23456} train.py"],
 }
 ENVIRONMENT = "environment"
@@ -75,6 +80,15 @@ def test_what_may_read_them_gets_the_variables(command):
     assert variables(found) == UNBUFFERED | V1_VARIABLES
     assert found.train_job["spec"]["trainer"]["command"] == command
     assert "2 separate trainings" in find_finding(found).why
+
+
+@pytest.mark.parametrize("field", ["lifecycle", "livenessProbe"])
+def test_a_hook_or_probe_that_reads_them_gets_the_variables(field):
+    hook = {"exec": {"command": ["sh", "-c", 'test "$RANK" != 0 || touch /saved']}}
+    value = {"preStop": hook} if field == "lifecycle" else hook
+    found = convert(pytorch_job(command=["torchrun", "train.py"], **{field: value}))
+    assert variables(found) == UNBUFFERED | V1_VARIABLES
+    assert "hook or probe" in find_finding(found).what
 
 
 def test_an_entrypoint_is_not_known_and_gets_them():
