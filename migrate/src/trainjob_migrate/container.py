@@ -113,7 +113,7 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
         elif field == "resources":
             _resources(draft, where, value, role)
         elif field == "volumeMounts" and _are_mappings(value):
-            once = len({mount.get("name") for mount in value}) == len(value)
+            once = len({str(mount.get("name")) for mount in value}) == len(value)
             reason = "" if once else "a patch mounts each volume once"
             patchable = draft.can_patch and once
             draft.add_part(where, ("container", field), value, patchable=patchable, role=role, reason=reason)

@@ -128,9 +128,10 @@ def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Difference]:
 
     Lists of named objects are compared by name, in any order.
     """
-    if path[-1:] == ("env",):
-        mine, theirs = ({} if env is _ABSENT or env == [] else env for env in (mine, theirs))
     mine, theirs = _by_name(mine), _by_name(theirs)
+    if path[-1:] == ("env",) and isinstance(mine, Mapping) != isinstance(theirs, Mapping):
+        # A container without variables lacks each variable of the other.
+        mine, theirs = ({} if env is _ABSENT or env == [] else env for env in (mine, theirs))
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         for key in {**mine, **theirs}:
             yield from _differences(mine.get(key, _ABSENT), theirs.get(key, _ABSENT), (*path, key))

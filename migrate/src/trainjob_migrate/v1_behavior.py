@@ -129,7 +129,7 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
-    volumes = {one.get("name") for one in _list_mappings(spec.get("volumes"))}
+    volumes = [one.get("name") for one in _list_mappings(spec.get("volumes"))]
     for field in ("containers", "initContainers"):
         for number, container in enumerate(_list_mappings(spec.get(field))):
             if container:
@@ -173,7 +173,7 @@ def _report_missing_labels(draft: Draft, path: Path, container: Mapping[str, Any
             )
 
 
-def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: set[Any]) -> None:
+def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: list[Any]) -> None:
     for field, noun in (("volumeMounts", "mounts"), ("volumeDevices", "uses")):
         for number, mount in enumerate(_list_mappings(container.get(field))):
             name = mount.get("name")

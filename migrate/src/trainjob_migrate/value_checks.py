@@ -76,6 +76,9 @@ def _is_program(leaf: Path) -> bool:
 def _check_names(draft: Draft, path: Path, spec: Any) -> None:
     for field in ("volumes", "containers", "initContainers"):
         named = spec.get(field) if isinstance(spec, Mapping) else None
+        for number, one in enumerate(named if isinstance(named, list) else []):
+            if isinstance(one, Mapping) and not (isinstance(one.get("name"), str) and one["name"]):
+                draft.fields.mark_refused((*path, field, number, "name"), "it must be a string, and is required")
         _check_each_name(draft, (*path, field), named, _NAME, _NAME_RULE)
 
 

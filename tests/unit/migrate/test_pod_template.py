@@ -180,6 +180,21 @@ def test_a_value_that_one_template_lacks_is_refused(leaf, role):
     assert found.train_job is None
 
 
+@pytest.mark.parametrize("env", ["A=1", {"A": "1"}, [None], ["A"], 1])
+@pytest.mark.parametrize("role", ["Master", "Worker"])
+def test_variables_of_the_wrong_type_in_one_template_are_refused(env, role):
+    job = pytorch_job(command=["python", "t.py"])
+    job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0]["env"] = env
+    assert [".env" in blocker.path for blocker in convert(job).blockers] == [True]
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": "b"}, None, 1])
+def test_a_volume_whose_name_is_no_string_is_refused(name):
+    mounts = [{"name": name, "mountPath": "/a"}]
+    pod = {"volumes": [{"name": name, "emptyDir": {}}]}
+    assert convert(pytorch_job(command=["torchrun", "t.py"], volumeMounts=mounts, pod=pod)).blockers
+
+
 def test_the_command_of_the_worker_alone_is_refused():
     job = pytorch_job()
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["python", "w.py"]
