@@ -144,35 +144,6 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     _check_field_references(draft, (*path, "spec"), spec, main)
 
 
-def find_name_variables(container: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of a container's variables that hold the name of the pod."""
-    return frozenset(
-        str(variable.get("name"))
-        for variable in _list_mappings(container.get("env"))
-        if _get_field_path(variable.get("valueFrom")) == "metadata.name"
-    )
-
-
-def _report_missing_labels(draft: Draft, path: Path, container: Mapping[str, Any], template: Mapping[str, Any]) -> None:
-    """Report variables from labels that a TrainJob's pods do not have.
-
-    They would be empty. Labels with the prefix of the Training Operator are converted or refused.
-    """
-    own = get_mapping(template, "metadata", "labels")
-    for number, variable in enumerate(_list_mappings(container.get("env"))):
-        found = _LABEL.fullmatch(str(_get_field_path(variable.get("valueFrom"))))
-        label = found[1] if found else ""
-        if label and label not in own and not label.startswith((*_TRAINJOB_LABELS, OPERATOR_LABEL_PREFIX)):
-            draft.add_finding(
-                "labels",
-                f"The variable {variable.get('name')} ({format_path((*path, 'env', number))}) reads the label {label}, "
-                "which the pod template does not have.",
-                "If the old operator sets this label, the variable is empty in pods of a TrainJob.",
-                "Nothing. The index of a pod is in batch.kubernetes.io/job-completion-index, the name of the TrainJob "
-                "in jobset.sigs.k8s.io/jobset-name.",
-            )
-
-
 def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: list[Any]) -> None:
     for field, noun in (("volumeMounts", "mounts"), ("volumeDevices", "uses")):
         for number, mount in enumerate(_list_mappings(container.get(field))):
@@ -246,6 +217,35 @@ def _check_field_references(draft: Draft, path: Path, spec: Mapping[str, Any], m
         elif OPERATOR_LABEL_PREFIX in value and leaf[0] == "containers" and _name_at(spec, leaf) != main:
             reason = f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read JOB_COMPLETION_INDEX"
             draft.fields.mark_refused((*path, *leaf), reason)
+
+
+def find_name_variables(container: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of a container's variables that hold the name of the pod."""
+    return frozenset(
+        str(variable.get("name"))
+        for variable in _list_mappings(container.get("env"))
+        if _get_field_path(variable.get("valueFrom")) == "metadata.name"
+    )
+
+
+def _report_missing_labels(draft: Draft, path: Path, container: Mapping[str, Any], template: Mapping[str, Any]) -> None:
+    """Report variables from labels that a TrainJob's pods do not have.
+
+    They would be empty. Labels with the prefix of the Training Operator are converted or refused.
+    """
+    own = get_mapping(template, "metadata", "labels")
+    for number, variable in enumerate(_list_mappings(container.get("env"))):
+        found = _LABEL.fullmatch(str(_get_field_path(variable.get("valueFrom"))))
+        label = found[1] if found else ""
+        if label and label not in own and not label.startswith((*_TRAINJOB_LABELS, OPERATOR_LABEL_PREFIX)):
+            draft.add_finding(
+                "labels",
+                f"The variable {variable.get('name')} ({format_path((*path, 'env', number))}) reads the label {label}, "
+                "which the pod template does not have.",
+                "If the old operator sets this label, the variable is empty in pods of a TrainJob.",
+                "Nothing. The index of a pod is in batch.kubernetes.io/job-completion-index, the name of the TrainJob "
+                "in jobset.sigs.k8s.io/jobset-name.",
+            )
 
 
 def _name_at(spec: Mapping[str, Any], leaf: Path) -> Any:

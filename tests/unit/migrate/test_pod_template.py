@@ -257,6 +257,25 @@ def test_irrelevant_differences_use_the_values_of_the_worker():
     assert [path.rpartition(".")[2] for path in dropped] == ["ports", "imagePullPolicy"]
 
 
+def ports_findings(job):
+    return [finding for finding in convert(job).findings if finding.topic == "ports"]
+
+
+def test_ports_beside_the_rendezvous_have_a_finding():
+    ports = [{"containerPort": 23456, "name": "pytorchjob-port"}, {"containerPort": 5001, "name": "manager"}]
+    more = [{"containerPort": 5002}]
+    [finding] = ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports + more))
+    assert "5001 (manager), 5002" in finding.what
+    assert "mnist-master-0" in finding.why
+    assert "mnist-node-0-INDEX.mnist" in finding.done
+
+
+@pytest.mark.parametrize(("name", "number"), [("pytorchjob-port", 7), ("a", 23456)])
+def test_the_port_of_the_rendezvous_has_no_finding(name, number):
+    ports = [{"name": name, "containerPort": number}]
+    assert not ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports))
+
+
 def test_too_many_variables_move_to_a_runtime():
     env = [{"name": f"V{number}", "value": str(number)} for number in range(125)]
     found = convert(pytorch_job(command=["python", "t.py"], env=env))
@@ -344,22 +363,3 @@ def test_a_plain_text_credential_is_a_finding_and_is_not_shown():
     assert [finding.topic for finding in found.findings].count("credential") == 1
     assert found.train_job["spec"]["trainer"]["env"][0]["value"] == "s3cret"
     assert "s3cret" not in json.dumps(found.to_dict())
-
-
-def ports_findings(job):
-    return [finding for finding in convert(job).findings if finding.topic == "ports"]
-
-
-def test_ports_beside_the_rendezvous_have_a_finding():
-    ports = [{"containerPort": 23456, "name": "pytorchjob-port"}, {"containerPort": 5001, "name": "manager"}]
-    more = [{"containerPort": 5002}]
-    [finding] = ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports + more))
-    assert "5001 (manager), 5002" in finding.what
-    assert "mnist-master-0" in finding.why
-    assert "mnist-node-0-INDEX.mnist" in finding.done
-
-
-@pytest.mark.parametrize(("name", "number"), [("pytorchjob-port", 7), ("a", 23456)])
-def test_the_port_of_the_rendezvous_has_no_finding(name, number):
-    ports = [{"name": name, "containerPort": number}]
-    assert not ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports))
