@@ -129,7 +129,7 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
-    volumes = [one.get("name") for one in _list_mappings(spec.get("volumes"))]
+    volumes = {str(one.get("name")) for one in _list_mappings(spec.get("volumes"))}
     for field in ("containers", "initContainers"):
         for number, container in enumerate(_list_mappings(spec.get(field))):
             if container:
@@ -144,10 +144,10 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     _check_field_references(draft, (*path, "spec"), spec, main)
 
 
-def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: list[Any]) -> None:
+def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: set[Any]) -> None:
     for field, noun in (("volumeMounts", "mounts"), ("volumeDevices", "uses")):
         for number, mount in enumerate(_list_mappings(container.get(field))):
-            name = mount.get("name")
+            name = str(mount.get("name"))
             if name in _OPERATOR_VOLUMES and name not in volumes:
                 reason = f"it {noun} the volume {name} of the old operator, which a TrainJob does not have: remove it"
                 draft.fields.mark_refused((*path, field, number), reason)
