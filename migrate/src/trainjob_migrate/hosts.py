@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.ordinals import replace_ordinals
+from trainjob_migrate.ordinals import replace_ordinals, replace_own_addresses
 
 _NAME = "JOBSET_NAME"
 _REFERENCE = f"$({_NAME})"
@@ -69,11 +69,17 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
         if field == "env" and isinstance(value, list):
             renamed[field] = [rename_hosts_of_variable(draft, one) for one in value]
         elif field in EXPANDED_FIELDS:
-            renamed[field] = draft.rename_hosts(value)
+            renamed[field] = rename_hosts_of_program(draft, value)
         else:
             refuse_hosts(draft, (*path, field), value)
             renamed[field] = value
     return add_name_variable(renamed)
+
+
+def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
+    """Return a command or args with the hosts of the TrainJob, also for the pod's own address."""
+    words = words if isinstance(words, list) else []
+    return draft.rename_hosts([replace_own_addresses(draft, word) for word in words])
 
 
 def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
@@ -102,6 +108,7 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
         has_launcher: whether the job also has a host NAME-launcher, as MPI jobs do.
     """
+    draft.has_one_kind = set(first_ranks.values()) == {0}
     source_name = re.escape(draft.source_name)
     host = rf"(?<![\w.-]){source_name}-(?:({'|'.join(first_ranks)})-(\d+)(?![\w-])"
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
