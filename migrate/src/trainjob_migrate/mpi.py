@@ -21,7 +21,7 @@ from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import Path
 from trainjob_migrate.hosts import set_host_functions
-from trainjob_migrate.mpi_files import MpiPod, provide_keys, use_trainer_volumes
+from trainjob_migrate.mpi_files import MpiPod, provide_keys, refuse_operator_objects, use_trainer_volumes
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
 from trainjob_migrate.run_policy import convert_run_policy
@@ -66,6 +66,8 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
         MpiPod(role, replicas, find_container(replicas.template, main or _first_container_name(replicas))[1])
         for role, replicas in (("launcher", launcher), ("node", worker))
     )
+    for pod in pods:
+        refuse_operator_objects(draft, pod)
     copied = provide_keys(draft, pods, folder)
     _options(draft, spec, () if by_kubectl else _FIELDS, keys_are_copied=copied)
     if by_kubectl:

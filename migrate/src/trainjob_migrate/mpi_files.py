@@ -13,7 +13,7 @@ from typing import Any
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.field_records import Path
+from trainjob_migrate.field_records import Path, get_value, iterate_leaves
 from trainjob_migrate.replicas import Replicas
 
 HOSTFILE_VOLUME = "mpi-hostfile"
@@ -25,6 +25,18 @@ _COPY = 'cp -L "$0"/* "$1"/ && chmod 600 "$1"/* && chmod 700 "$1"'
 _OLD_HOSTFILE_VOLUME, _OLD_KEYS_VOLUME = "mpi-job-config", "ssh-auth"
 # A pod has the quality of service Guaranteed only if all its containers have limits, and quotas demand them.
 _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+_KEYS_ADVICE = "the ssh keys are in the folder of sshAuthMountPath: remove the reference"
+_OPERATOR_OBJECTS: Mapping[tuple[str, str], str] = {
+    ("Secret", "-ssh"): f"the MPI Operator created this Secret for the job, and the Trainer does not; {_KEYS_ADVICE}",
+    ("ConfigMap", "-config"): "the old operator created this ConfigMap for the job, and the Trainer does not; "
+    "the hostfile is /etc/mpi/hostfile of the launcher: remove the reference",
+}
+"""Reason for the refusal of a reference, by the kind of the object and the end of its name after that of the job."""
+_REFERENCES: Mapping[str, str] = {
+    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "Secret"),
+    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), "ConfigMap"),
+}
+"""Kind of the object, by the field that contains a reference to it."""
 _ANY_GROUP = 1000  # each container of a pod is a member of its fsGroup
 
 
@@ -186,3 +198,16 @@ def _use_trainer_volumes(draft: Draft, container: Any, names: Mapping[str, str])
             f"It mounts {names[old]} instead. Check which files its program reads.",
         )
     return {**container, "volumeMounts": found}
+
+
+def refuse_operator_objects(draft: Draft, pod: MpiPod) -> None:
+    """Refuse references of a pod to objects that the old operator creates for the job.
+
+    A pod whose volume or variable refers to a missing object waits forever.
+    """
+    spec = get_mapping(pod.replicas.template, "spec")
+    for leaf in iterate_leaves(spec):
+        kind = _REFERENCES.get(str(leaf[-2])) if len(leaf) > 1 and leaf[-1] in ("name", "secretName") else None
+        for (wanted, suffix), reason in _OPERATOR_OBJECTS.items():
+            if kind == wanted and get_value(spec, leaf) == f"{draft.source_name}{suffix}":
+                draft.fields.mark_refused((*pod.path, "spec", *leaf), reason)

@@ -69,6 +69,8 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     draft.environment.append(UNBUFFERED)
     if master:
         _convert_environment(draft, container, known_nodes, processes, launch, spec)
+    elif not spec.get("elasticPolicy"):
+        _report_missing_master(draft)
     if master and kept is not master:
         record_unused_template(draft, master, kept, main=_CONTAINER)
     convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
@@ -183,6 +185,21 @@ def _convert_environment(
     size = f"WORLD_SIZE is {world}, " if nodes else ""
     done = f"They are set in spec.trainer.env: {size}RANK is the index of the pod.{obstacle_note}"
     draft.add_finding("environment", what, why, done)
+
+
+def _report_missing_master(draft: Draft) -> None:
+    """Report that the pods of v1 do not find each other.
+
+    Source: training-operator 1.9 pkg/controller.v1/pytorch/envvar.go.
+    """
+    draft.add_finding(
+        "environment",
+        "The job has neither a Master nor an elasticPolicy.",
+        "For such a job, the Training Operator sets no RANK, WORLD_SIZE and MASTER_ADDR, and nothing that torchrun "
+        "reads: each pod trains alone, or fails because a variable is missing.",
+        "In the TrainJob, torchrun joins all nodes to one training. A program without torchrun finds no variables, as "
+        "in v1; add a Master, and `convert` sets them.",
+    )
 
 
 def _describe_copy(nodes: int | None) -> str:

@@ -46,6 +46,7 @@ class Judgment:
         findings: words of which each must be in a finding, in a record of a field, or in a read error.
         refused: beginnings of the paths of refused fields.
         pod: texts that must be in the new objects, written as YAML.
+        differs: why the converter's result differs from the judgment on purpose; empty if it must not.
     """
 
     verdict: Verdict
@@ -54,6 +55,7 @@ class Judgment:
     findings: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     pod: tuple[str, ...] = ()
+    differs: str = ""
 
 
 class Outcome(str, Enum):

@@ -239,3 +239,13 @@ def test_other_labels_of_the_operator_are_refused():
     env = [label_variable("training.kubeflow.org/replica-type")]
     [blocker] = convert(pytorch_job(master=False, command=["torchrun", "t.py"], env=env)).blockers
     assert "read JOB_COMPLETION_INDEX" in blocker.reason
+
+
+@pytest.mark.parametrize("command", [["python", "train.py"], ["torchrun", "train.py"]])
+def test_a_job_of_workers_without_a_rendezvous_has_a_finding(command):
+    """The Training Operator sets nothing in it, so that each pod trains alone."""
+    job = pytorch_job(master=False, workers=2, command=command)
+    what = "The job has neither a Master nor an elasticPolicy."
+    assert what in [finding.what for finding in convert(job).findings]
+    elastic = with_spec(job, elasticPolicy={"minReplicas": 2, "maxReplicas": 2})
+    assert what not in [finding.what for finding in convert(elastic).findings]

@@ -158,3 +158,31 @@ def test_the_folder_of_the_keys_is_recorded_where_the_copies_are():
             one for one in convert(mpi_job(sshAuthMountPath=folder)).fields if one.path == "spec.sshAuthMountPath"
         )
         assert record.target == f"TrainingRuntime {target}"
+
+
+@pytest.mark.parametrize(
+    ("pod", "place"),
+    [
+        ({"volumes": [{"name": "keys", "secret": {"secretName": "weather-ssh"}}]}, "volumes[0].secret.secretName"),
+        (
+            {"volumes": [{"name": "all", "projected": {"sources": [{"configMap": {"name": "weather-config"}}]}}]},
+            "volumes[0].projected.sources[0].configMap.name",
+        ),
+        (
+            init_container(envFrom=[{"secretRef": {"name": "weather-ssh"}}]),
+            "initContainers[0].envFrom[0].secretRef.name",
+        ),
+    ],
+)
+def test_a_reference_to_an_object_of_the_old_operator_is_refused(pod, place):
+    """The pod would wait forever for the object."""
+    [blocker] = convert(mpi_job(launcher_pod=pod)).blockers
+    assert blocker.path == f"spec.mpiReplicaSpecs.Launcher.template.spec.{place}"
+    assert "created this" in blocker.reason
+
+
+def test_references_to_other_objects_are_kept():
+    pod = {
+        "volumes": [{"name": "a", "secret": {"secretName": "weather-config"}}, {"name": "weather-ssh", "emptyDir": {}}]
+    }
+    assert convert(mpi_job(launcher_pod=pod)).blockers == ()

@@ -10,6 +10,9 @@ from tests.unit.migrate.judged_jobs import JOBS, Outcome, load, measure
 @pytest.mark.parametrize("name", JOBS)
 def test_a_public_job_has_the_result_of_its_judgment(name):
     found = measure(name)
+    if load(name)[0].differs:  # a documented rule, which refuses more than necessary
+        assert found.outcome is Outcome.REFUSED_WRONGLY
+        return
     assert found.differences == []
     assert found.outcome in (Outcome.RIGHT, Outcome.REFUSED_RIGHTLY)
 
