@@ -235,3 +235,19 @@ def test_the_file_creates_a_deleted_runtime_again(client, namespace, command):
     client.delete("TrainingRuntime", namespace, "own")
     assert submit_suspended(command, torch_runtime(), make_job()) == names
     assert client.find("TrainingRuntime", namespace, "own")
+
+
+def test_the_printed_job_is_checked_against_the_files_runtime(client, namespace, command):
+    """`-o yaml` needs no runtime in the cluster if the file has it; the TrainJob must fit that of the file."""
+    done = command("submit", torch_runtime(), make_job(), options=["-o", "yaml"])
+    assert done.returncode == 0, done.stderr
+    runtime, job = yaml.safe_load_all(done.stdout)
+    assert (runtime["kind"], job["spec"]["runtimeRef"]["name"]) == ("TrainingRuntime", "own")
+    assert (list_jobs(client, namespace), client.find("TrainingRuntime", namespace, "own")) == ([], None)
+    client.create(torch_runtime(), namespace)
+    other = torch_runtime()
+    [job] = other["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "main"
+    refused = command("submit", other, make_job(), options=["-o", "yaml"])
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "and a container node, so image, command would have no effect" in refused.stderr

@@ -43,6 +43,7 @@ class Runtimes:
         """
         self._request, self._clock = request, clock
         self._cache: dict[tuple[str, str, str], tuple[float, RuntimeDescription | None]] = {}
+        self._assumed: dict[tuple[str, str, str], RuntimeDescription] = {}
 
     def find(self, name: str, kind: str, namespace: str, *, fresh: bool = False) -> RuntimeDescription | None:
         """Return one runtime, up to an hour old, or None if reading it is forbidden.
@@ -57,12 +58,23 @@ class Runtimes:
             NotFound: the runtime does not exist; this result is not cached.
             ClusterError: the request failed.
         """
+        if assumed := self._assumed.get((kind, namespace if _RESOURCES[kind].namespaced else "", name)):
+            return assumed
         key = (kind, namespace, name)
         expires_at, runtime = self._cache.get(key, (0.0, None))
         if fresh or self._clock() >= expires_at:
             runtime = self._read(name, kind, namespace)
             self._cache[key] = (self._clock() + _CACHE_SECONDS, runtime)
         return runtime
+
+    def assume(self, runtime: Mapping[str, Any]) -> None:
+        """Let `find` return a runtime that is not created yet, instead of the cluster's.
+
+        Args:
+            runtime: a TrainingRuntime with its namespace, or a ClusterTrainingRuntime.
+        """
+        kind, metadata = runtime["kind"], runtime["metadata"]
+        self._assumed[kind, metadata.get("namespace", ""), metadata["name"]] = describe_runtime(runtime, kind)
 
     def _read(self, name: str, kind: str, namespace: str) -> RuntimeDescription | None:
         resource = _RESOURCES[kind]
