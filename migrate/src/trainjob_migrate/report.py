@@ -26,13 +26,22 @@ class ConvertedJob:
         origin: where the job was found.
         conversion: the result of its conversion.
         embedded: the place of the job inside another object; None if the job is an object of its own.
-        document: the document of a file that has the job; None if the job is from a cluster.
+        document: the document of a file that has the job; None if the job is from a cluster, or in a text.
     """
 
     origin: str
     conversion: Conversion
     embedded: EmbeddedJob | None = None
     document: SourceDocument | None = None
+
+    def locate(self, field: str) -> str:
+        """Return the file and line of a field, or where the job was found if that is not known."""
+        return self.document.locate(field) if self.document else self.origin
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conversion as JSON values, with origin and locations of blockers."""
+        blockers = [{**record.to_dict(), "location": self.locate(record.path)} for record in self.conversion.blockers]
+        return {"origin": self.origin, **self.conversion.to_dict(), "blockers": blockers}
 
     def __str__(self) -> str:
         return f"{self.conversion.kind} {'/'.join(filter(None, (self.conversion.namespace, self.conversion.name)))}"
@@ -101,7 +110,8 @@ class MigrationReport:
 
         `summary` has the numbers `jobs`, `classes`, `refused` and `read_errors`, the number of `skipped` objects by
         kind, and `blockers` and `findings`. Each blocker has `reason` and `jobs`, each finding `topic` and `jobs`.
-        `jobs` has the conversion and the `origin` of each job. Each of `read_errors` has `origin` and `reason`.
+        `jobs` has the conversion and the `origin` of each job, and the `location` of each blocker. Each of
+        `read_errors` has `origin` and `reason`.
         """
         return {
             "summary": {
@@ -113,7 +123,7 @@ class MigrationReport:
                 "blockers": [{"reason": reason, "jobs": names} for reason, names in self.group_blockers()],
                 "findings": [{"topic": topic, "jobs": names} for topic, names in self.group_findings()],
             },
-            "jobs": [{"origin": job.origin, **job.conversion.to_dict()} for job in self.jobs],
+            "jobs": [job.to_dict() for job in self.jobs],
             "read_errors": [{"origin": one.origin, "reason": one.reason} for one in self.read_errors],
         }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec
@@ -31,7 +31,7 @@ class FoundJob:
         origin: where the job was found: a file and the line of its document, or a cluster.
         job: the object as written.
         embedded: the place of the job inside another object; None if the job is an object of its own.
-        document: the document of a file that has the job; None if the job is from a cluster.
+        document: the document of a file that has the job; None if the job is from a cluster, or in a text.
     """
 
     origin: str
@@ -98,14 +98,18 @@ def read_jobs(text: str, origin: str) -> Sources:
                 source = SourceDocument(origin, line, document, place)
                 sources.jobs.append(FoundJob(inner, thing, document=source))
             elif thing is not None:
-                _add_embedded_jobs(sources, inner, thing)
+                _add_embedded_jobs(sources, inner, thing, SourceDocument(origin, line, document, place))
     return sources
 
 
-def _add_embedded_jobs(sources: Sources, where: str, thing: Any) -> None:
+def _add_embedded_jobs(sources: Sources, where: str, thing: Any, document: SourceDocument) -> None:
     """Add the jobs inside an object of another kind; an object without jobs is counted."""
     found = find_embedded_jobs(thing)
-    sources.jobs += [FoundJob(f"{where} {one.place}", one.to_named_job(), one) for one in found.jobs]
+    for one in found.jobs:
+        # The lines of a job in a text are not known: how the text is written decides.
+        path = f"{document.place}.{one.place}".strip(".")
+        source = replace(document, place=path) if one.number is None else None
+        sources.jobs.append(FoundJob(f"{where} {one.place}", one.to_named_job(), one, source))
     sources.read_errors += [ReadError(f"{where} {place}", reason) for place, reason in found.unreadable.items()]
     if not found.jobs and not found.unreadable:
         sources.skipped[_kind(thing)] += 1

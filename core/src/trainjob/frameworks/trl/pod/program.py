@@ -9,7 +9,6 @@ import base64
 import contextlib
 import json
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -66,21 +65,8 @@ def prepare(run: RunArguments, words: Sequence[str]) -> list[str]:
     write_reward_modules(run.rewards, scratch / "modules")
     path = [str(scratch / "modules"), *([str(installed)] if installed else []), *find_packed_code()]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))
-    if os.environ.get("PET_NNODES", "1") == "1":
-        use_free_port()
     # Without --, torchrun would take `--run` for an abbreviation of its own options.
     return [sys.executable, "-m", "torch.distributed.run", "-m", "--", _TRAINING, *words]
-
-
-def use_free_port() -> None:
-    """Set a free port of this machine for the processes of a training on one node.
-
-    The Trainer sets the same port for every training (Trainer 2.3: 29500). Trainings that share a network would
-    therefore refuse to start: pods with `hostNetwork`, and all pods of a laptop cluster.
-    """
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        os.environ |= {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(bound.getsockname()[1])}
 
 
 def check_models(run: RunArguments) -> None:
