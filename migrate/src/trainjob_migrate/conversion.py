@@ -108,6 +108,7 @@ def convert(
         _CONVERTERS[kind](draft, job, launch)
     else:
         recorder.mark_refused(("spec",), UNSUPPORTED_KINDS[kind])
+        draft.findings.clear()  # they are about a TrainJob
     train_job, runtime = build_objects(draft)
     records = recorder.to_records()
     is_refused = any(record.result is FieldResult.REFUSED for record in records)

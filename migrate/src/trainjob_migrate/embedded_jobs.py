@@ -147,18 +147,24 @@ class EmbeddedJob:
         """Reason why a TrainJob cannot be in the place of the job; empty if it can."""
         return _REFUSALS.get(self.owner.kind, "")
 
-    def list_findings(self) -> list[Finding]:
-        """Return the findings with the place of the job, and with what else has to change there."""
-        return [self._describe_place(), *self._describe_comments(), *self.owner.references]
+    def list_findings(self, *, is_refused: bool) -> list[Finding]:
+        """Return the findings with the place of the job, and with what else has to change there.
 
-    def _describe_place(self) -> Finding:
+        Args:
+            is_refused: whether the job is refused, so that nothing changes in its place.
+        """
+        if is_refused:
+            return [self._describe_place(is_refused=True)]
+        return [self._describe_place(is_refused=False), *self._describe_comments(), *self.owner.references]
+
+    def _describe_place(self, *, is_refused: bool) -> Finding:
         place = "`convert` writes the object with the TrainJob in this place."
         return Finding(
             "embedded",
             f"The job is a part of {self.owner.title}, at {self.place}.",
             "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
             "containers or conditions.",
-            "Nothing is written." if self.refusal else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
+            "Nothing is written." if is_refused else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
         )
 
     def _describe_comments(self) -> Iterator[Finding]:

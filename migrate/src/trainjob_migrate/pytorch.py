@@ -195,8 +195,8 @@ def _report_missing_master(draft: Draft) -> None:
     draft.add_finding(
         "environment",
         "The job has neither a Master nor an elasticPolicy.",
-        "For such a job, the Training Operator sets no RANK, WORLD_SIZE and MASTER_ADDR, and nothing that torchrun "
-        "reads: each pod trains alone, or fails because a variable is missing.",
+        "For such a job, the Training Operator sets no RANK, WORLD_SIZE and MASTER_ADDR, so the pods do not find each "
+        "other.",
         "In the TrainJob, torchrun joins all nodes to one training. A program without torchrun finds no variables, as "
         "in v1; add a Master, and `convert` sets them.",
     )

@@ -243,7 +243,7 @@ def test_other_labels_of_the_operator_are_refused():
 
 @pytest.mark.parametrize("command", [["python", "train.py"], ["torchrun", "train.py"]])
 def test_a_job_of_workers_without_a_rendezvous_has_a_finding(command):
-    """The Training Operator sets nothing in it, so that each pod trains alone."""
+    """The Training Operator sets no address in it, so that the pods do not find each other."""
     job = pytorch_job(master=False, workers=2, command=command)
     what = "The job has neither a Master nor an elasticPolicy."
     assert what in [finding.what for finding in convert(job).findings]

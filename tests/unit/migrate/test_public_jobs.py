@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.migrate.judged_jobs import JOBS, Outcome, load, measure
+from tools.evidence.migration import PAGE, render_page
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -19,3 +20,7 @@ def test_a_public_job_has_the_result_of_its_judgment(name):
 
 def test_every_judgment_gives_its_reason():
     assert [name for name in JOBS if not load(name)[0].why] == []
+
+
+def test_the_page_has_the_present_results():
+    assert PAGE.read_text("utf-8") == render_page(), "run `make migration`"
