@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -108,6 +108,9 @@ kfp-terminations: .venv/core/.ready .venv/kfp/.ready ## terminate 100 pipeline r
 	rm -rf $(EVIDENCE)
 	$(call IN,core)/pytest -s tests/chaos/kfp_terminations --evidence $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
+
+migration: .venv/core/.ready ## write docs/evidence/migration.md: the results of converting public v1 jobs
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
 
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours

@@ -83,7 +83,7 @@ def unique():
 def torchrun_lock():
     """Hold a lock, so that only one test at a time runs torchrun on this machine.
 
-    Every torchrun of a laptop cluster listens on the Trainer's port, 29500.
+    Torch uses every core, so trainings at the same time would exceed the time limits of their tests.
     """
     with (Path(tempfile.gettempdir()) / "trainjob-torchrun.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.kubernetes_client import path_of
@@ -141,7 +143,9 @@ def test_environment_of_converted_jobs(client, namespace, target, kind):
     # Here pods are processes, and all hosts are this machine.
     hosts = [line.replace("old-node-0-0.old", "127.0.0.1").replace("old-node-0-1.old", "127.0.0.1") for line in lines]
     peers = " with 127.0.0.1" if kind == "XGBoostJob" else ""
-    assert hosts == [f"rank {rank} of 2 at 127.0.0.1:29500{peers}" for rank in (0, 1)]
+    port = re.findall(r":(\d+)", hosts[0])[0]  # the kubelet gives each JobSet a port of its own
+    assert hosts == [f"rank {rank} of 2 at 127.0.0.1:{port}{peers}" for rank in (0, 1)]
+    assert int(port) >= 29500
 
 
 @pytest.mark.since("2.0")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import IMAGE, shell, torch_runtime
 
 pytestmark = [pytest.mark.timeout(300)]
+MANAGED = {"trainer.kubeflow.org/framework": "torch", "app.kubernetes.io/managed-by": "trainjob"}
 
 
 @pytest.fixture
@@ -116,3 +119,135 @@ def test_a_runtime_that_the_api_server_refuses(client, namespace, command):
     refused = command("submit", runtime, make_job())
     assert (refused.returncode, list_jobs(client, namespace)) == (2, [])
     assert "spec.policy" in refused.stderr
+
+
+@pytest.fixture
+def trainjob(target, namespace):
+    """Return a function that runs a command without a file."""
+
+    def run(*words, kubeconfig=target.kubeconfig):
+        return subprocess.run(
+            [sys.executable, "-m", "trainjob", *words, "-n", namespace],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "300"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+def submit_suspended(command, *documents):
+    """Submit suspended jobs, and return their names."""
+    jobs = [{**one, "spec": {**one["spec"], "suspend": True}} for one in documents if one["kind"] == "TrainJob"]
+    done = command("submit", *[one for one in documents if one["kind"] != "TrainJob"], *jobs)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_runtime_is_deleted_with_its_last_job(client, namespace, command, trainjob):
+    """`trainjob cancel --runtimes` deletes a created TrainingRuntime when no TrainJob uses it any more."""
+    other = {**make_job(), "metadata": {"name": "other"}}
+    names = submit_suspended(command, torch_runtime(), make_job(), other)
+    first = trainjob("cancel", names[0], "--runtimes")
+    assert first.returncode == 0, first.stderr
+    assert f"TrainingRuntime {namespace}/own: unchanged: TrainJob {names[1]} uses it" in first.stdout
+    assert client.find("TrainingRuntime", namespace, "own")
+    last = trainjob("cancel", names[1], "--runtimes", "--json")
+    assert last.returncode == 0, last.stderr
+    found = [(one["kind"], one["name"], one["done"], one["reason"]) for one in json.loads(last.stdout)]
+    assert found == [("TrainJob", names[1], "deleted", ""), ("TrainingRuntime", "own", "deleted", "")]
+    client.wait_until_deleted("TrainingRuntime", namespace, "own")
+
+
+def test_runtimes_of_others_are_not_deleted(client, namespace, command, trainjob):
+    """`--runtimes` keeps a runtime that another tool created or applied, and a ClusterTrainingRuntime."""
+    client.create(torch_runtime(), namespace)
+    name = f"cluster-{namespace}"
+    cluster_runtime = torch_runtime(kind="ClusterTrainingRuntime", name=name)
+    applied = torch_runtime(name="applied")
+    jobs = [make_job(), make_job("ClusterTrainingRuntime", name), make_job(name="applied")]
+    jobs = [{**job, "metadata": {"name": f"job-{number}"}} for number, job in enumerate(jobs)]
+    try:
+        names = submit_suspended(command, torch_runtime(), cluster_runtime, applied, *jobs)
+        kubectl = {"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}}
+        client.patch("TrainingRuntime", namespace, "applied", kubectl)
+        cancelled, swept = trainjob("cancel", *names, "--runtimes"), trainjob("sweep", "--runtimes")
+        assert (cancelled.returncode, swept.returncode, swept.stdout) == (0, 0, ""), cancelled.stderr + swept.stderr
+        for kind, runtime, reason in (
+            ("TrainingRuntime", f"{namespace}/own", "trainjob did not create it, or kubectl has applied it since"),
+            ("ClusterTrainingRuntime", name, "it belongs to all namespaces"),
+            ("TrainingRuntime", f"{namespace}/applied", "trainjob did not create it, or kubectl has applied it since"),
+        ):
+            assert f"{kind} {runtime}: unchanged: {reason}" in cancelled.stdout
+        assert {one["metadata"]["name"] for one in client.list("TrainingRuntime", namespace)} == {"own", "applied"}
+        assert client.request("GET", path_of("ClusterTrainingRuntime", None, name)).ok
+    finally:
+        client.request("DELETE", path_of("ClusterTrainingRuntime", None, name))
+
+
+def test_a_sweep_deletes_unused_runtimes(client, namespace, command, trainjob):
+    """`trainjob sweep --runtimes` deletes created runtimes without TrainJobs, those of the deleted ones included."""
+    done = command("run", torch_runtime(), make_job())
+    assert done.returncode == 0, done.stderr
+    options = ["--finished-for", "0s"]
+    assert f"TrainingRuntime {namespace}/own" not in trainjob("sweep", *options, "--dry-run").stdout
+    unfinished = trainjob("sweep", "--runtimes")
+    assert (unfinished.returncode, unfinished.stdout) == (0, ""), unfinished.stderr
+    expected = f"TrainingRuntime {namespace}/own would be deleted: no TrainJob uses it"
+    assert expected in trainjob("sweep", *options, "--runtimes", "--dry-run").stdout
+    assert client.find("TrainingRuntime", namespace, "own")
+    swept = trainjob("sweep", *options, "--runtimes")
+    assert f"TrainingRuntime {namespace}/own deleted: no TrainJob uses it" in swept.stdout
+    client.wait_until_deleted("TrainingRuntime", namespace, "own")
+    assert list_jobs(client, namespace) == []
+
+
+def test_without_permission_to_delete_runtimes(client, namespace, command, trainjob, target, tmp_path):
+    """Without the permission to delete runtimes, the TrainJob is deleted, and the message names the permission."""
+    names = submit_suspended(command, torch_runtime(), make_job())
+    token = shipped_manifests.create_restricted_token(client, namespace, "person")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(kubeconfig_with_token(target.kubeconfig, token, namespace))
+    refused = trainjob("cancel", *names, "--runtimes", kubeconfig=kubeconfig)
+    assert (refused.returncode, list_jobs(client, namespace)) == (1, [])
+    assert f"TrainingRuntime {namespace}/own: failed: " in refused.stderr
+    assert 'cannot delete resource "trainingruntimes"' in refused.stderr
+    assert client.find("TrainingRuntime", namespace, "own")
+    again = trainjob("sweep", "--runtimes")
+    assert f"TrainingRuntime {namespace}/own deleted" in again.stdout, again.stderr
+
+
+def test_sweeps_at_the_same_time(client, namespace, command, trainjob):
+    """Two sweeps delete one runtime; that the other was first is no error."""
+    client.create({**torch_runtime(), "metadata": {**torch_runtime()["metadata"], "labels": MANAGED}}, namespace)
+    with ThreadPoolExecutor() as threads:
+        done = list(threads.map(lambda _: trainjob("sweep", "--runtimes"), range(2)))
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert any(f"TrainingRuntime {namespace}/own deleted" in one.stdout for one in done)
+    client.wait_until_deleted("TrainingRuntime", namespace, "own")
+
+
+@pytest.mark.since("2.3")
+def test_the_file_creates_a_deleted_runtime_again(client, namespace, command):
+    """If the runtime of a TrainJob was deleted, the next submission creates it again and adopts the TrainJob."""
+    names = submit_suspended(command, torch_runtime(), make_job())
+    client.delete("TrainingRuntime", namespace, "own")
+    assert submit_suspended(command, torch_runtime(), make_job()) == names
+    assert client.find("TrainingRuntime", namespace, "own")
+
+
+def test_the_printed_job_is_checked_against_the_files_runtime(client, namespace, command):
+    """`-o yaml` needs no runtime in the cluster if the file has it; the TrainJob must fit that of the file."""
+    done = command("submit", torch_runtime(), make_job(), options=["-o", "yaml"])
+    assert done.returncode == 0, done.stderr
+    runtime, job = yaml.safe_load_all(done.stdout)
+    assert (runtime["kind"], job["spec"]["runtimeRef"]["name"]) == ("TrainingRuntime", "own")
+    assert (list_jobs(client, namespace), client.find("TrainingRuntime", namespace, "own")) == ([], None)
+    client.create(torch_runtime(), namespace)
+    other = torch_runtime()
+    [job] = other["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "main"
+    refused = command("submit", other, make_job(), options=["-o", "yaml"])
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "and a container node, so image, command would have no effect" in refused.stderr

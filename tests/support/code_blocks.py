@@ -9,8 +9,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
-# `make conformance`, `reliability`, `bench` and `sessions` write these.
-GENERATED = {"benchmarks.md", "conformance.md", "features.md", "reliability.md", "sessions.md"}
+# `make conformance`, `migration`, `reliability`, `bench` and `sessions` write these.
+GENERATED = {"benchmarks.md", "conformance.md", "features.md", "migration.md", "reliability.md", "sessions.md"}
 PAGES = sorted(
     path
     for pattern in (

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
+from trainjob_migrate.hosts import NAME_VARIABLE
 from trainjob_migrate.nodes import Node, list_trainjob_nodes, list_v1_nodes
 
 __all__ = ["Comparison", "Row", "compare"]
@@ -18,7 +19,7 @@ __all__ = ["Comparison", "Row", "compare"]
 # Training operator 1.9, pkg/controller.v1/pytorch/envvar.go, sets these in every container. torchrun does so for each
 # of its processes; the Trainer (2.3, pkg/runtime/framework/plugins/torch/torch.go) does not.
 _OPERATOR_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-_PLATFORM_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "JOB_COMPLETION_INDEX")
+_PLATFORM_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "JOB_COMPLETION_INDEX", NAME_VARIABLE["name"])
 _ARGV = ("command", "args")
 _LAUNCHERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
 _MAX_SHOWN = 4  # ranks listed in a cell if their values differ

@@ -10,17 +10,20 @@ from typing import Any
 
 from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
+from trainjob_migrate.environment import convert_label_source
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
 from trainjob_migrate.hosts import (
     convert_container_hosts,
     refuse_hosts,
     refuse_name_variable,
+    rename_hosts_of_program,
     rename_hosts_of_variable,
 )
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
-_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "mpijob-port", "master")
+_RENDEZVOUS_PORTS = (23456, 29500)  # defaults of the Training Operator and of PyTorch
+_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "master")
 _RUNTIME_FIELDS: Mapping[str, type] = {
     "envFrom": list,
     "imagePullPolicy": str,
@@ -110,7 +113,7 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
         elif field == "resources":
             _resources(draft, where, value, role)
         elif field == "volumeMounts" and _are_mappings(value):
-            once = len({mount.get("name") for mount in value}) == len(value)
+            once = len({str(mount.get("name")) for mount in value}) == len(value)
             reason = "" if once else "a patch mounts each volume once"
             patchable = draft.can_patch and once
             draft.add_part(where, ("container", field), value, patchable=patchable, role=role, reason=reason)
@@ -124,11 +127,12 @@ def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) 
     if not isinstance(value, _TRAINER[field]):
         return
     reason = draft.field_reasons.get(field, "")
+    renamed = value if field == "image" else rename_hosts_of_program(draft, value)
     if role != draft.shape.trainer:
-        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role, reason=reason)
+        draft.add_part(path, ("container", field), renamed, patchable=False, role=role, reason=reason)
         return
     draft.fields.mark_converted(path, f"spec.trainer.{field}", reason)
-    draft.trainer.setdefault(field, draft.rename_hosts(value))
+    draft.trainer.setdefault(field, renamed)
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
@@ -140,7 +144,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         return
     refuse_name_variable(draft, path, variables)
     names = [variable.get("name") for variable in variables]
-    kept = []
+    kept: list[tuple[Path, Any, str]] = []
     for number, variable in enumerate(variables):
         where, name = (*path, number), variable.get("name")
         if not isinstance(name, str):
@@ -150,22 +154,31 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         elif name in names[number + 1 :]:
             draft.fields.mark_dropped(where, "a later variable of the same name takes precedence")
         elif OPERATOR_LABEL_PREFIX in str(variable.get("valueFrom")):
-            variable_name = "RANK" if draft.environment else "PET_NODE_RANK"
-            draft.fields.mark_refused(
-                where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read {variable_name}"
-            )
+            kept += _convert_label_variable(draft, where, variable)
         else:
-            kept.append((where, rename_hosts_of_variable(draft, variable)))
+            kept.append((where, rename_hosts_of_variable(draft, variable), ""))
             _check_secret(draft, name, variable.get("value"))
     max_variables = _MAX_VARIABLES - len(draft.environment) - 1  # one may be that with the TrainJob's name
     if len(kept) <= max_variables and draft.shape.has_uniform_pods:
-        for where, _ in kept:
-            draft.fields.mark_converted(where, "spec.trainer.env")
-        draft.trainer["env"] = [variable for _, variable in kept]
+        for where, _, reason in kept:
+            draft.fields.mark_converted(where, "spec.trainer.env", reason)
+        draft.trainer["env"] = [variable for _, variable, _ in kept]
         return
-    reason = f"a TrainJob has at most {_MAX_VARIABLES} variables" if draft.shape.has_uniform_pods else ""
-    for where, variable in kept:
-        draft.add_part(where, ("container", "env"), [variable], patchable=False, role=role, reason=reason)
+    moved = f"a TrainJob has at most {_MAX_VARIABLES} variables" if draft.shape.has_uniform_pods else ""
+    for where, variable, reason in kept:
+        draft.add_part(where, ("container", "env"), [variable], patchable=False, role=role, reason=reason or moved)
+
+
+def _convert_label_variable(draft: Draft, path: Path, variable: Any) -> list[tuple[Path, Any, str]]:
+    """Return the path, the new variable and the reason; nothing if the variable is refused."""
+    converted = convert_label_source(draft, variable["valueFrom"])
+    if converted:
+        source, reason = converted
+        return [(path, {**variable, "valueFrom": source}, reason)]
+    has_rank = any(one["name"] == "RANK" for one in draft.environment)
+    advice = f"read {'RANK' if has_rank else 'JOB_COMPLETION_INDEX'}"
+    draft.fields.mark_refused(path, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; {advice}")
+    return []
 
 
 def _check_secret(draft: Draft, name: str, value: Any) -> None:
@@ -207,6 +220,8 @@ def _convert_runtime_field(
 
 
 def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
+    if draft.shape.has_uniform_pods:
+        _report_services(draft, ports)
     for number, port in enumerate(ports if _are_mappings(ports) else []):
         if port.get("name") in _OPERATOR_PORTS:
             draft.fields.mark_dropped(
@@ -214,6 +229,24 @@ def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
             )
         else:
             draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role)
+
+
+def _report_services(draft: Draft, ports: Any) -> None:
+    """Report ports that other programs may reach through the Service of each v1 pod."""
+    others = [
+        f"{port.get('containerPort')} ({port['name']})" if port.get("name") else str(port.get("containerPort"))
+        for port in (ports if _are_mappings(ports) else [])
+        if port.get("name") not in _OPERATOR_PORTS and port.get("containerPort") not in _RENDEZVOUS_PORTS
+    ]
+    if others:
+        name = draft.source_name
+        draft.add_finding(
+            "ports",
+            f"The training container has ports beside the rendezvous: {', '.join(others)}.",
+            f"The Training Operator creates a Service with these ports for each pod, such as {name}-master-0 or "
+            f"{name}-worker-0. A TrainJob has one headless Service for all pods, with its own name.",
+            f"The ports are moved. A program outside the job reaches a pod at {draft.name}-node-0-INDEX.{draft.name}.",
+        )
 
 
 def _usual_pull_policy(image: Any) -> str:

@@ -10,9 +10,10 @@ from trainjob_migrate.draft import Draft
 
 
 def rename_field_references(draft: Draft, value: Any, main: str, role: str) -> Any:
-    """Return a pod spec whose `resourceFieldRef` entries have the new name of the container.
+    """Return a pod spec whose references to the training container have its new name.
 
-    Kubernetes does not start a container that refers to a container that the pod does not have.
+    These are `resourceFieldRef` entries, and variables such as `MAIN_CONTAINER_NAME`. Kubernetes does not start a
+    container that refers to a container that the pod does not have.
 
     Args:
         draft: the draft; it gets a finding.
@@ -29,6 +30,9 @@ def rename_field_references(draft: Draft, value: Any, main: str, role: str) -> A
     if isinstance(reference, Mapping) and reference.get("containerName") == main:
         _add_finding(draft, f"resourceFieldRef.containerName: {main}", main, role)
         renamed["resourceFieldRef"] = {**reference, "containerName": draft.shape.roles[role]}
+    if renamed.get("value") == main and "container" in str(renamed.get("name")).lower():
+        _add_finding(draft, f"variable {renamed['name']}: {main}", main, role)
+        renamed["value"] = draft.shape.roles[role]
     return renamed
 
 

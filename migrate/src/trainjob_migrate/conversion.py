@@ -12,7 +12,7 @@ from trainjob.spec.redaction import redact
 from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import FieldRecord, FieldRecorder, FieldResult
-from trainjob_migrate.identity import convert_identity, validate_job
+from trainjob_migrate.identity import UNSUPPORTED_KINDS, convert_identity, validate_job
 from trainjob_migrate.jax import convert_jax
 from trainjob_migrate.mpi import convert_mpi
 from trainjob_migrate.pytorch import convert_pytorch
@@ -29,12 +29,6 @@ _CONVERTERS: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = 
     "JAXJob": convert_jax,
 }
 """Function per kind that converts its spec into a draft."""
-_UNSUPPORTED_KINDS = {
-    "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
-    "Operator for this job, or port the training to another framework",
-    "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for this job",
-    "MXJob": "the Trainer has no runtime for MXNet, which is a retired project",
-}
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,8 @@ def convert(
     if kind in _CONVERTERS:
         _CONVERTERS[kind](draft, job, launch)
     else:
-        recorder.mark_refused(("spec",), _UNSUPPORTED_KINDS[kind])
+        recorder.mark_refused(("spec",), UNSUPPORTED_KINDS[kind])
+        draft.findings.clear()  # they are about a TrainJob
     train_job, runtime = build_objects(draft)
     records = recorder.to_records()
     is_refused = any(record.result is FieldResult.REFUSED for record in records)

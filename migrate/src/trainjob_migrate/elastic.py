@@ -17,10 +17,11 @@ from trainjob_migrate.field_records import Path
 _ENV = "spec.trainer.env"
 
 
-def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
+def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int | None) -> None:
     """Add an elastic policy to the draft.
 
-    Besides the number of nodes, its options become variables that torchrun reads and a TrainJob may set.
+    Besides the number of nodes, its options become variables that torchrun reads and a TrainJob may set. `nodes` is
+    None if the number of replicas is refused.
     """
     if not isinstance(policy, Mapping):
         return
@@ -51,19 +52,21 @@ def _convert_option(draft: Draft, path: Path, policy: Mapping[str, Any], field: 
     return value
 
 
-def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> None:
+def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int | None) -> None:
     limits = {field: policy[field] for field in ("minReplicas", "maxReplicas") if policy.get(field) is not None}
     for field, limit in limits.items():
         if limit == nodes:
             draft.fields.mark_converted((*path, field), "spec.trainer.numNodes")
         elif isinstance(limit, int):
-            draft.fields.mark_dropped((*path, field), f"a TrainJob has a fixed number of nodes: {nodes}")
-    if any(limit != nodes for limit in limits.values()) or policy.get("metrics"):
+            draft.fields.mark_dropped((*path, field), "a TrainJob has a fixed number of nodes, the sum of all replicas")
+    if any(limit != nodes for limit in limits.values()) or (policy.get("metrics") and len(limits) < 2):
+        has_restarts = isinstance(policy.get("maxRestarts"), int) and policy["maxRestarts"] > 0
+        restarts = "; torchrun still restarts its processes if one fails, up to maxRestarts times"
         draft.add_finding(
             "elastic",
             f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
             "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes and gets no others later.",
-            f"It runs on {nodes} nodes; torchrun still restarts its processes if one fails, up to maxRestarts times.",
+            f"It runs on {nodes or 'a fixed number of'} nodes{restarts if has_restarts else ''}.",
         )
 
 

@@ -5,10 +5,10 @@ A job is a part of the object, or it is in a text of the object, in YAML or JSON
 
 from __future__ import annotations
 
+import functools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec
@@ -17,17 +17,16 @@ from trainjob.spec.yaml_documents import parse_yaml, split_documents
 from trainjob.spec.yaml_output import dump_yaml
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob_migrate.draft import Finding
-from trainjob_migrate.field_records import Path, format_path, get_value
-from trainjob_migrate.identity import KINDS, is_job_name
+from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
+from trainjob_migrate.identity import is_job_name
+from trainjob_migrate.unreadable_texts import describe_read_error, find_job_kind
+from trainjob_migrate.v1_behavior import describe_references
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
-_JOB_IN_TEXT = re.compile(rf"\bkind[\"']?:\s*[\"']?(?:{'|'.join(KINDS)})\b")
-_GROUP = "kubeflow.org/v"
 _CONDITIONS = "successCondition and failureCondition (a TrainJob has the conditions Complete and Failed)"
 _WORKFLOW = f"Adapt {_CONDITIONS}, and the permissions of the workflow's service account."
 _ADVICE: Mapping[str, str] = {
-    "AppWrapper": "Adapt podSets: the pods belong to the JobSet of the TrainJob.",
     "ConfigMap": "Adapt the program that reads the text.",
     "CronWorkflow": _WORKFLOW,
     "ClusterWorkflowTemplate": _WORKFLOW,
@@ -37,6 +36,12 @@ _ADVICE: Mapping[str, str] = {
     "WorkflowTemplate": _WORKFLOW,
 }
 """What a user has to change in an object beside its job, by kind."""
+# AppWrapper 1.2, internal/webhook/appwrapper_webhook.go, rule 6: components need a pod template.
+_REFUSALS: Mapping[str, str] = {
+    "AppWrapper": "an AppWrapper refuses a TrainJob, because it has no pod template; move the job out of it, "
+    "and give the job the label kueue.x-k8s.io/queue-name, because Kueue queues TrainJobs itself",
+}
+"""Reason why an object cannot contain a TrainJob, by kind."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,28 @@ class Owner:
         return get_str(metadata, "name") or get_str(metadata, "generateName").rstrip("-")
 
     @property
+    def title(self) -> str:
+        """Kind and name of the object, for messages."""
+        kind = get_str(self.document, "kind")
+        return f"{kind} {self.name}".rstrip() if kind else "an object without a kind"
+
+    @property
     def namespace(self) -> str:
         """Namespace of the object; empty if it names none."""
         return get_str(self.document, "metadata", "namespace")
+
+    @functools.cached_property
+    def references(self) -> list[Finding]:
+        """Findings about texts of the object that refer to v1 jobs, beside its jobs."""
+        jobs = {path for path, _ in _iterate_candidates(self.document, ())}
+        skipped = {("metadata",), *_SKIPPED, *jobs}
+        found = []
+        for leaf in iterate_leaves(self.document):
+            is_name = leaf[-1:] in (("name",), ("template",))
+            text = get_value(self.document, leaf)
+            if isinstance(text, str) and not is_name and not any(leaf[: n + 1] in skipped for n in range(len(leaf))):
+                found += describe_references(leaf, text)
+        return found
 
 
 @dataclass(frozen=True)
@@ -75,12 +99,16 @@ class EmbeddedJob:
         path: path of the job, or of the text that contains it.
         number: index of the job's document in the text; None if the job is not in a text.
         job: the job as written.
+        text: the document of the text that is the job; empty if the job is not in a text.
+        ordinal: number of the job among those of its owner, from 1 on.
     """
 
     owner: Owner
     path: Path
     number: int | None
     job: Mapping[str, Any]
+    text: str = ""
+    ordinal: int = 1
 
     @property
     def place(self) -> str:
@@ -90,32 +118,71 @@ class EmbeddedJob:
     def to_named_job(self) -> dict[str, Any]:
         """Return the job with a name and a namespace, which may be those of its owner.
 
-        Katib and Argo name the jobs themselves, or the name contains a placeholder.
+        Katib and Argo name the jobs themselves, or the name contains a placeholder. Unnamed jobs of one owner get
+        different names, because their runtimes have these names.
         """
         metadata = get_mapping(self.job, "metadata")
-        candidates = (get_str(metadata, "name"), self.owner.name, "job")
+        suffix = f"-{self.ordinal}" if self.ordinal > 1 else ""
+        candidates = (get_str(metadata, "name"), f"{self.owner.name}{suffix}", f"job{suffix}")
         rest = {key: value for key, value in metadata.items() if key not in ("name", "generateName")}
         namespace = {"namespace": self.owner.namespace} if self.owner.namespace else {}
         return {**self.job, "metadata": {**namespace, **rest, "name": next(filter(is_job_name, candidates))}}
 
     def restore_name(self, train_job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a TrainJob with the job's own name and namespace, or without them."""
+        """Return a TrainJob with the job's own name and namespace, or without them.
+
+        A name without a placeholder is that of the TrainJob, because the conversion shortens long names.
+        """
         own = get_mapping(self.job, "metadata")
         names = {key: own[key] for key in ("name", "generateName", "namespace") if key in own}
+        if is_job_name(get_str(own, "name")):
+            names["name"] = train_job["metadata"]["name"]
         rest = {key: value for key, value in train_job["metadata"].items() if key not in ("name", "namespace")}
         metadata = {**names, **rest}
         other = {key: value for key, value in train_job.items() if key not in ("metadata", "spec")}
         return {**other, **({"metadata": metadata} if metadata else {}), "spec": train_job["spec"]}
 
-    def to_finding(self) -> Finding:
-        """Return the finding with the place of the job, and with what else has to change there."""
+    @property
+    def refusal(self) -> str:
+        """Reason why a TrainJob cannot be in the place of the job; empty if it can."""
+        return _REFUSALS.get(self.owner.kind, "")
+
+    def list_findings(self, *, is_refused: bool) -> list[Finding]:
+        """Return the findings with the place of the job, and with what else has to change there.
+
+        Args:
+            is_refused: whether the job is refused, so that nothing changes in its place.
+        """
+        if is_refused:
+            return [self._describe_place(is_refused=True)]
+        return [self._describe_place(is_refused=False), *self._describe_comments(), *self.owner.references]
+
+    def _describe_place(self, *, is_refused: bool) -> Finding:
+        place = "`convert` writes the object with the TrainJob in this place."
         return Finding(
             "embedded",
-            f"The job is a part of {self.owner.kind} {self.owner.name}, at {self.place}.",
+            f"The job is a part of {self.owner.title}, at {self.place}.",
             "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
             "containers or conditions.",
-            f"`convert` writes the object with the TrainJob in this place. {_ADVICE.get(self.owner.kind, 'Check it.')}",
+            "Nothing is written." if is_refused else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
         )
+
+    def _describe_comments(self) -> Iterator[Finding]:
+        """Yield a finding if comments of the text are lost; lines of scripts do not count."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        values = [value for leaf in iterate_leaves(self.job) if isinstance(value := get_value(self.job, leaf), str)]
+        comments = [
+            number
+            for number, line in enumerate(lines, start=1)
+            if line.startswith("#") and not any(line in value for value in values)
+        ]
+        if comments:
+            yield Finding(
+                "comments",
+                f"The text of the job at {self.place} has a comment in its line {comments[0]}.",
+                "A program that replaces a comment by fields would change nothing in the TrainJob.",
+                "The TrainJob is written without comments.",
+            )
 
 
 @dataclass
@@ -141,6 +208,7 @@ def find_embedded_jobs(document: Any) -> EmbeddedJobs:
                 _find_in_text(found, owner, path, value)
             else:
                 found.jobs.append(EmbeddedJob(owner, path, None, value))
+    found.jobs = [replace(job, ordinal=number) for number, job in enumerate(found.jobs, start=1)]
     return found
 
 
@@ -150,14 +218,15 @@ def _iterate_candidates(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         return
     if isinstance(value, Mapping):
         if path and is_v1_job(value):
-            yield path, value
+            if any(isinstance(inner, Mapping) for inner in value.values()):  # no reference, such as ownerReferences
+                yield path, value
             return
         for key, inner in value.items():
             yield from _iterate_candidates(inner, (*path, key))
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _iterate_candidates(inner, (*path, number))
-    elif isinstance(value, str) and _GROUP in value and _JOB_IN_TEXT.search(value):
+    elif isinstance(value, str) and find_job_kind(value):
         yield path, value
 
 
@@ -166,10 +235,16 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
         try:
             content = parse_yaml(document, first_line=line)
         except InvalidSpec as error:
-            found.unreadable[format_path(path)] = f"the text in it {error.problems[0].allowed}"
+            reason = describe_read_error(document, error, first_line=line, source=text)
+            found.unreadable[format_path(path)] = f"in {owner.title}, {reason}; the lines are those of the text"
             continue
         if is_v1_job(content):
-            found.jobs.append(EmbeddedJob(owner, path, number, content))
+            found.jobs.append(EmbeddedJob(owner, path, number, content, document))
+        elif inner := next(_iterate_candidates(content, ()), None):
+            found.unreadable[format_path(path)] = (
+                f"in {owner.title}, the text has a v1 job inside another object, at {format_path(inner[0])}: "
+                "convert this object in a file of its own"
+            )
 
 
 def replace_jobs(owner: Owner, replacements: Sequence[tuple[EmbeddedJob, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ train N times without an error. This module sets the variables again, or starts 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import host_reference
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.field_records import get_value, iterate_leaves
+from trainjob_migrate.hosts import NAME_VARIABLE, host_reference
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
@@ -29,10 +31,15 @@ Source: Trainer 2.3 pkg/constants/constants.go.
 """
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 """Source of a pod's rank, as the `valueFrom` of a variable."""
+# Labels of the Training Operator whose values the pods of a TrainJob have, too.
+_LABEL_SOURCE = re.compile(r"metadata\.labels\[['\"]training\.kubeflow\.org/(job-name|replica-index)['\"]\]")
 _VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
-_VARIABLE_REFERENCE = re.compile(rf"\$[({{]?(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+_VARIABLE_REFERENCE = re.compile(rf"(?:\$[({{]?|\bprintenv\s+)(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
+# Commands of a shell that read variables which the line does not show.
+_INDIRECT_READERS = ("source", ".", "eval", "envsubst")
+_HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _TORCHRUN = re.compile(rf"\btorchrun(?=\s)|-m\s+(?:{'|'.join(map(re.escape, _MODULES))})(?=\s)")
 # argparse accepts any unambiguous beginning of an option, and torchrun both spellings (PyTorch 2.9).
@@ -86,8 +93,15 @@ class Program:
 
     @property
     def reads_operator_variables(self) -> bool:
-        """Return whether an old variable occurs, as `$RANK`, `${RANK}` or `$(RANK)`."""
+        """Return whether an old variable occurs, as `$RANK`, `$(RANK)` or `printenv RANK`."""
         return any(_VARIABLE_REFERENCE.search(word) for word in self.words)
+
+    @property
+    def runs_unknown_commands(self) -> bool:
+        """Return whether the shell runs commands that its line does not show: `source a.sh`."""
+        line = _shell_line(self.words) if self.command else None
+        starts = [_strip_shell_prefixes(piece.split()) for piece in _COMMANDS.split(line or "")]
+        return any(words[0] in _INDIRECT_READERS for words in starts if words)
 
     @property
     def is_expanded_by_kubernetes(self) -> bool:
@@ -135,6 +149,13 @@ class Program:
         return Program(self.command, (*self.args[:place], *run, *self.args[place:]))
 
 
+def hooks_read_operator_variables(container: Mapping[str, Any]) -> bool:
+    """Return whether a lifecycle hook or a probe of a container reads an old variable."""
+    hooks = {field: container[field] for field in _HOOKS if field in container}
+    texts = (get_value(hooks, leaf) for leaf in iterate_leaves(hooks))
+    return any(isinstance(text, str) and _VARIABLE_REFERENCE.search(text) for text in texts)
+
+
 def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
     """Return the variables that the Training Operator would have set.
 
@@ -147,6 +168,23 @@ def build_operator_variables(world_size: int) -> list[dict[str, Any]]:
         {"name": "WORLD_SIZE", "value": str(world_size)},
         {"name": "RANK", "valueFrom": RANK},
     ]
+
+
+def convert_label_source(draft: Draft, source: Any) -> tuple[Mapping[str, Any], str] | None:
+    """Return the TrainJob's source of a variable that a label of v1 fills.
+
+    Returns:
+        The new `valueFrom` and the reason; None if pods of a TrainJob have no such value. The index of a Worker is its
+        rank only if the job has no Master.
+    """
+    reference = source.get("fieldRef") if isinstance(source, Mapping) else None
+    path = reference.get("fieldPath") if isinstance(reference, Mapping) else None
+    found = _LABEL_SOURCE.fullmatch(path) if isinstance(path, str) else None
+    if found and found[1] == "job-name":
+        return NAME_VARIABLE["valueFrom"], "read from jobset-name, the label with the TrainJob's name"
+    if found and draft.has_one_kind:
+        return RANK, "read from job-completion-index, which has the same value"
+    return None
 
 
 def rendezvous_endpoint(host: str | None = None, port: object = None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.ordinals import replace_ordinals
+from trainjob_migrate.ordinals import replace_ordinals, replace_own_addresses
 
 _NAME = "JOBSET_NAME"
 _REFERENCE = f"$({_NAME})"
@@ -24,6 +24,7 @@ NAME_VARIABLE: dict[str, Any] = {
 """Variable with the TrainJob's name, which its JobSet has, too."""
 EXPANDED_FIELDS = ("command", "args", "env")
 """Fields of a container in which Kubernetes expands variables."""
+_LAUNCHER = f"{_REFERENCE}-launcher-0-0.{_REFERENCE}"
 _NO_EXPANSION = (
     "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
     "args and env: put the host into a variable of env, and let a shell read that variable here"
@@ -68,11 +69,17 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
         if field == "env" and isinstance(value, list):
             renamed[field] = [rename_hosts_of_variable(draft, one) for one in value]
         elif field in EXPANDED_FIELDS:
-            renamed[field] = draft.rename_hosts(value)
+            renamed[field] = rename_hosts_of_program(draft, value)
         else:
             refuse_hosts(draft, (*path, field), value)
             renamed[field] = value
     return add_name_variable(renamed)
+
+
+def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
+    """Return a command or args with the hosts of the TrainJob, also for the pod's own address."""
+    words = words if isinstance(words, list) else []
+    return draft.rename_hosts([replace_own_addresses(draft, word) for word in words])
 
 
 def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
@@ -91,7 +98,7 @@ def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
         draft.fields.mark_refused(path, _NO_EXPANSION)
 
 
-def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
+def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_launcher: bool = False) -> None:
     """Set the functions of a draft that find and replace host names and ordinals of v1.
 
     The draft gets a finding for each host name that is replaced.
@@ -99,14 +106,19 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
     Args:
         draft: the draft.
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
+        has_launcher: whether the job also has a host NAME-launcher, as MPI jobs do.
     """
-    kinds = "|".join(first_ranks)
+    draft.has_one_kind = set(first_ranks.values()) == {0}
+    source_name = re.escape(draft.source_name)
+    host = rf"(?<![\w.-]){source_name}-(?:({'|'.join(first_ranks)})-(\d+)(?![\w-])"
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
-    subdomain = rf"(?:\.{re.escape(draft.source_name)}(?:-worker)?(?![\w-]))?"
-    old = re.compile(rf"(?<![\w.-]){re.escape(draft.source_name)}-({kinds})-(\d+)(?![\w-]){subdomain}")
+    subdomain = rf"\.{source_name}(?:-worker)?(?![\w-])"
+    pattern = rf"{host}(?:{subdomain})?" + (rf"|launcher{subdomain})" if has_launcher else ")")
+    old = re.compile(pattern)
+    role = re.compile(rf"(?<![\w.-]){source_name}-(?:launcher|worker)(?![\w-])" if has_launcher else "(?!)")
 
     def replace_host(found: re.Match[str]) -> str:
-        new = host_reference(first_ranks[found[1]] + int(found[2]))
+        new = host_reference(first_ranks[found[1]] + int(found[2])) if found[1] else _LAUNCHER
         draft.add_finding(
             "hosts",
             f"The job refers to the host {found[0]}.",
@@ -115,12 +127,23 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int]) -> None:
         )
         return new
 
+    def rename_hosts_of_text(text: str) -> str:
+        renamed = old.sub(replace_host, text)
+        if found := role.search(renamed):
+            draft.add_finding(
+                "hosts",
+                f"{found[0]} in a command, args or env may be a host or a Service of the old operator.",
+                "A TrainJob has no host and no Service with this name.",
+                f"Nothing. The launcher's host is {_LAUNCHER}, and the nodes' hosts are in the hostfile.",
+            )
+        return replace_ordinals(draft, renamed, first_ranks)
+
     def rename_hosts(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [rename_hosts(inner) for inner in value]
-        return replace_ordinals(draft, old.sub(replace_host, value), first_ranks) if isinstance(value, str) else value
+        return rename_hosts_of_text(value) if isinstance(value, str) else value
 
     draft.rename_hosts = rename_hosts
     draft.host_pattern = old

@@ -11,20 +11,30 @@ from trainjob.manifest import Dialect
 from trainjob.spec.base import invalid_field
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import FieldRecorder, Path
+from trainjob_migrate.templates import describe_placeholder
+from trainjob_migrate.value_checks import report_placeholders
 
-KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", "PaddleJob", "MXJob")
+UNSUPPORTED_KINDS: Mapping[str, str] = {
+    "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
+    "Operator for this job, or port the training to another framework",
+    "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for this job",
+    "MXJob": "the Trainer has no runtime for MXNet, which is a retired project",
+}
+"""Kinds for which the Trainer has no runtime, in any version of their API, with the reason of their refusal."""
+KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", *UNSUPPORTED_KINDS)
 """Kinds of the Training Operator; `MXJob` until 1.7."""
 OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 """Prefix of the labels that the Training Operator sets on its pods.
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
-_VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
+_VERSIONS = {"MPIJob": ("kubeflow.org/v1", "kubeflow.org/v2beta1")}
+_VERSION = "kubeflow.org/v1"
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
 # -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_SERVER_FIELDS = (
+SERVER_FIELDS = (
     "uid",
     "resourceVersion",
     "generation",
@@ -34,12 +44,17 @@ _SERVER_FIELDS = (
     "selfLink",
     "managedFields",
 )
+"""Fields of the metadata of any object that only the API server sets."""
 _DROPPED = {
-    **dict.fromkeys(_SERVER_FIELDS, "the API server sets it"),
+    **dict.fromkeys(SERVER_FIELDS, "the API server sets it"),
     "ownerReferences": "deleting the owner would delete the TrainJob; let the owner create TrainJobs",
     "finalizers": "the controller that set it waits for the end of the old job",
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+# Prefixes of labels and annotations that mean the same on any object, or that are documented for TrainJobs.
+_COMMON_PREFIXES = re.compile(r"(?:.*\.)?(?:kubernetes\.io|k8s\.io|x-k8s\.io|argoproj\.io|helm\.sh)")
 
 
 def is_job_name(name: str) -> bool:
@@ -58,8 +73,12 @@ def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
     kind, version, metadata = job.get("kind"), job.get("apiVersion"), job.get("metadata")
     if kind not in KINDS:
         raise invalid_field("kind", kind, f"it must be a kind of the Training Operator: {', '.join(KINDS)}")
-    if version not in _VERSIONS:
-        raise invalid_field("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
+    versions = _VERSIONS.get(kind, (_VERSION,))
+    is_old = kind in UNSUPPORTED_KINDS and isinstance(version, str) and version.startswith("kubeflow.org/")
+    if version not in versions and not is_old:
+        raise invalid_field(
+            "apiVersion", version, f"it must be {' or '.join(versions)}; other versions are those of older operators"
+        )
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):
         raise invalid_field(
@@ -78,6 +97,8 @@ def convert_identity(recorder: FieldRecorder, metadata: Mapping[str, Any], diale
     source_name = metadata.get("name") or metadata.get("generateName")
     draft = Draft(recorder, str(source_name), _shorten_name(str(source_name)), _namespace(recorder, metadata), dialect)
     _convert_name(draft, metadata)
+    kept = {key: metadata[key] for key in ("namespace", "labels") if key in metadata}
+    report_placeholders(draft, ("metadata",), kept)
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     _convert_string_map(
         draft,
@@ -111,7 +132,8 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
     path: Path = ("metadata", key)
     if not _NAME.fullmatch(draft.name):
         rule = "lower case letters, digits and -, and starts with a letter"
-        draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later)")
+        placeholder = describe_placeholder(metadata[key])
+        draft.fields.mark_refused(path, f"the name of a TrainJob has only {rule} (Trainer 2.1 and later){placeholder}")
         return
     fixed = "" if key == "name" else "used as a fixed name; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"
@@ -131,6 +153,7 @@ def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
 def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: str, reason: str) -> None:
     if not isinstance(values, Mapping):
         return
+    _report_other_controllers(draft, field, values)
     kept = {}
     for key, value in values.items():
         path = ("metadata", field, key)
@@ -141,3 +164,15 @@ def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: s
             kept[key] = value
     if kept:
         draft.metadata[field] = kept
+
+
+def _report_other_controllers(draft: Draft, field: str, values: Mapping[str, Any]) -> None:
+    prefixes = {key: key.rpartition("/")[0] for key in values if not key.startswith(OPERATOR_LABEL_PREFIX)}
+    keys = [key for key, prefix in prefixes.items() if prefix and not _COMMON_PREFIXES.fullmatch(prefix)]
+    if keys:
+        draft.add_finding(
+            "metadata",
+            f"The job has the {field} {', '.join(keys)}.",
+            "A program that reads them from v1 jobs may not read them from TrainJobs.",
+            f"The TrainJob has the same {field}. Check the program's documentation.",
+        )

@@ -15,12 +15,13 @@ from dataclasses import replace
 from posixpath import basename
 from typing import Any
 
-from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import Path
 from trainjob_migrate.hosts import set_host_functions
+from trainjob_migrate.mpi_files import MpiPod, provide_keys, refuse_operator_objects, use_trainer_volumes
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
 from trainjob_migrate.run_policy import convert_run_policy
@@ -50,37 +51,51 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
         draft.fields.mark_unchecked(("spec",), _SPECS)
         return
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
-    also_trains = spec.get("runLauncherAsWorker") is True and not by_kubectl
-    draft.shape = _shape(spec, launcher_trains=also_trains)
-    set_host_functions(draft, {"worker": 0})
+    also_trains = _has_gpu(launcher) if by_kubectl else spec.get("runLauncherAsWorker") is True
+    folder = get_str(spec, "sshAuthMountPath") or "/root/.ssh"
+    draft.shape = _shape(folder, launcher_trains=also_trains)
+    set_host_functions(draft, {"worker": 0}, has_launcher=True)
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     if any(part.target[:2] == ("runtime", "podGroupPolicy") for part in draft.parts):
         # A gang includes the launcher: nodes would wait for the launcher, and the launcher for the nodes.
         draft.shape = replace(draft.shape, depends_on={})
-    _options(draft, spec, () if by_kubectl else _FIELDS)
+    main = get_str(spec, "mainContainer") if by_kubectl else ""
+    pods = tuple(
+        MpiPod(role, replicas, find_container(replicas.template, main or _first_container_name(replicas))[1])
+        for role, replicas in (("launcher", launcher), ("node", worker))
+    )
+    for pod in pods:
+        refuse_operator_objects(draft, pod)
+    copied = provide_keys(draft, pods, folder)
+    _options(draft, spec, () if by_kubectl else _FIELDS, keys_are_copied=copied)
     if by_kubectl:
         convert_run_policy(draft, ("spec",), {key: spec[key] for key in ("cleanPodPolicy",) if key in spec})
     _restarts(draft, launcher, "launcher", spec, uses_kubectl=by_kubectl)
     _restarts(draft, worker, "node", spec, uses_kubectl=by_kubectl)
-    main = get_str(spec, "mainContainer") if by_kubectl else ""
     if main:
         draft.fields.mark_moved(
             ("spec", "mainContainer"), "TrainingRuntime launcher.container", "the container is called node"
         )
-    _launcher(
-        draft, launcher, main or _first_container_name(launcher), launcher_trains=also_trains, uses_kubectl=by_kubectl
-    )
-    _worker(draft, worker, main or _first_container_name(worker), uses_kubectl=by_kubectl)
+    template = use_trainer_volumes(draft, pods[0], copied=copied, uses_kubectl=by_kubectl)
+    _launcher(draft, pods[0], template, launcher_trains=also_trains, uses_kubectl=by_kubectl)
+    template = use_trainer_volumes(draft, pods[1], copied=copied, uses_kubectl=by_kubectl)
+    _worker(draft, pods[1], template, uses_kubectl=by_kubectl)
     _add_findings(draft, uses_kubectl=by_kubectl, launcher_trains=also_trains)
 
 
-def _shape(spec: Mapping[str, Any], *, launcher_trains: bool) -> RuntimeShape:
+def _has_gpu(launcher: Replicas) -> bool:
+    """Return whether the launcher has a GPU, so that it is a host of kubeflow.org/v1."""
+    containers = get_list(launcher.template, "spec", "containers")
+    return any("gpu" in name for container in containers for name in get_mapping(container, "resources", "limits"))
+
+
+def _shape(folder: str, *, launcher_trains: bool) -> RuntimeShape:
     mpi = {
         "numProcPerNode": 1,
         "mpiImplementation": "OpenMPI",
-        "sshAuthMountPath": get_str(spec, "sshAuthMountPath") or "/root/.ssh",
+        "sshAuthMountPath": folder,
         "runLauncherAsNode": launcher_trains,
     }
     return RuntimeShape(
@@ -97,7 +112,7 @@ def _shape(spec: Mapping[str, Any], *, launcher_trains: bool) -> RuntimeShape:
     )
 
 
-def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...], *, keys_are_copied: bool) -> None:
     """Record the fields of MPI's own options, as far as the version of the kind has them."""
     slots = spec.get("slotsPerWorker")
     if isinstance(slots, int) and not isinstance(slots, bool) and slots >= 1:
@@ -112,10 +127,14 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> 
         "sshAuthMountPath": isinstance(spec.get("sshAuthMountPath"), str),
         "runLauncherAsWorker": isinstance(spec.get("runLauncherAsWorker"), bool),
     }
-    targets = {"runLauncherAsWorker": "runLauncherAsNode"}
+    targets = {
+        "mpiImplementation": "mlPolicy.mpi.mpiImplementation",
+        "sshAuthMountPath": "pod.spec.initContainers" if keys_are_copied else "mlPolicy.mpi.sshAuthMountPath",
+        "runLauncherAsWorker": "mlPolicy.mpi.runLauncherAsNode",
+    }
     for field, is_kept in kept.items():
         if field in fields and is_kept:
-            draft.fields.mark_moved(("spec", field), f"TrainingRuntime mlPolicy.mpi.{targets.get(field, field)}")
+            draft.fields.mark_moved(("spec", field), f"TrainingRuntime {targets[field]}")
     path = ("spec", "launcherCreationPolicy")
     if "launcherCreationPolicy" not in fields:
         return
@@ -150,23 +169,21 @@ def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, An
         draft.add_part(where, ("job", "backoffLimit"), limit, patchable=False, role=role)
 
 
-def _launcher(draft: Draft, launcher: Replicas, main: str, *, launcher_trains: bool, uses_kubectl: bool) -> None:
-    path = (*launcher.path, "template")
-    _, container = find_container(launcher.template, main)
+def _launcher(
+    draft: Draft, pod: MpiPod, template: Mapping[str, Any], *, launcher_trains: bool, uses_kubectl: bool
+) -> None:
     draft.reserved = dict.fromkeys(_RESERVED, "reserved: the Trainer sets it")
     variables = [] if uses_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
-    if not launcher_trains and "gpu" not in str(container.get("resources")):
+    if not launcher_trains:
         variables += [{"name": name, "value": ""} for name in _NO_GPUS]  # so that the launcher sees no GPUs of its node
     draft.reserved |= dict.fromkeys((one["name"] for one in variables), "the old operator sets it itself")
-    _add_operator_default(draft, path, ("container", "env"), variables, "launcher")
-    _set_ssh_key_group(draft, path, launcher, container, "launcher")
-    convert_template(draft, path, launcher.template, main=main, role="launcher")
+    pod.add_operator_default(draft, ("container", "env"), variables)
+    _convert_pod(draft, pod, template, uses_kubectl=uses_kubectl)
 
 
-def _worker(draft: Draft, worker: Replicas, main: str, *, uses_kubectl: bool) -> None:
-    path = (*worker.path, "template")
-    place, container = find_container(worker.template, main)
-    where = (*path, "spec", "containers", place)
+def _worker(draft: Draft, pod: MpiPod, template: Mapping[str, Any], *, uses_kubectl: bool) -> None:
+    place, container = find_container(template, get_str(pod.container, "name"))
+    where = (*pod.path, "spec", "containers", place)
     words = [str(word) for field in ("command", "args") for word in _to_list(container.get(field))]
     is_idle = bool(words) and basename(words[0]) in _IDLE
     if uses_kubectl and is_idle:
@@ -176,42 +193,44 @@ def _worker(draft: Draft, worker: Replicas, main: str, *, uses_kubectl: bool) ->
         reason = "the launcher reaches the nodes by ssh: the command must be /usr/sbin/sshd -De"
         draft.fields.mark_refused((*where, "command" if container.get("command") else "args"), reason)
     draft.reserved = {}
-    if not uses_kubectl:
+    if uses_kubectl:
+        _report_variables(draft, container)
+    else:
         draft.reserved["K_MPI_JOB_ROLE"] = "the old operator sets it itself"
-        _add_operator_default(
-            draft, path, ("container", "env"), [{"name": "K_MPI_JOB_ROLE", "value": "worker"}], "node"
-        )
-    _set_ssh_key_group(draft, path, worker, container, "node")
-    template = worker.template
-    if uses_kubectl and is_idle:
+        pod.add_operator_default(draft, ("container", "env"), [{"name": "K_MPI_JOB_ROLE", "value": "worker"}])
+    is_replaced = uses_kubectl and is_idle
+    if is_replaced:
         template = _without_program(template, place)
-    convert_template(draft, path, template, main=main, role="node")
-    if not words or template is not worker.template:
-        _add_operator_default(draft, path, ("container", "command"), _SSHD, "node")
+    _convert_pod(draft, pod, template, uses_kubectl=uses_kubectl)
+    if not words or is_replaced:
+        pod.add_operator_default(draft, ("container", "command"), _SSHD)
+
+
+def _convert_pod(draft: Draft, pod: MpiPod, template: Mapping[str, Any], *, uses_kubectl: bool) -> None:
+    convert_template(draft, pod.path, template, main=get_str(pod.container, "name"), role=pod.role)
+    if not uses_kubectl and get_mapping(template, "spec").get("hostNetwork") is True:
+        # Without it, pods in the network of their host can't look up the hosts of the hostfile.
+        pod.add_operator_default(draft, ("pod", "spec", "dnsPolicy"), "ClusterFirstWithHostNet")
+
+
+def _report_variables(draft: Draft, container: Mapping[str, Any]) -> None:
+    """Report variables of the workers, which a process has by kubectl exec, but not by ssh."""
+    names = [get_str(variable, "name") for variable in get_list(container, "env")]
+    names += ["those of envFrom"] if container.get("envFrom") else []
+    if names:
+        draft.add_finding(
+            "environment",
+            f"The workers' container has variables: {', '.join(names)}.",
+            "The launcher starts the processes of the nodes by ssh, which does not pass the container's variables.",
+            "They stay in the nodes' container. Set them also in the launcher's container, and add -x NAME to mpirun "
+            "for each variable that the program reads.",
+        )
 
 
 def _without_program(template: Mapping[str, Any], place: int) -> Mapping[str, Any]:
     containers = list(template["spec"]["containers"])
     containers[place] = {key: value for key, value in containers[place].items() if key not in ("command", "args")}
     return {**template, "spec": {**template["spec"], "containers": containers}}
-
-
-def _set_ssh_key_group(draft: Draft, path: Path, replicas: Replicas, container: Mapping[str, Any], role: str) -> None:
-    """Set the fsGroup of a pod that does not run as root, so that it can read the ssh keys.
-
-    The Trainer's keys are readable only by root and their group.
-    """
-    contexts = [one.get("securityContext") for one in (container, get_mapping(replicas.template, "spec"))]
-    users = [get_int(context, "runAsUser") for context in contexts]
-    user = next((user for user in users if user), 0)
-    if user and "fsGroup" not in get_mapping(contexts[1]):
-        _add_operator_default(draft, path, ("pod", "spec", "securityContext"), {"fsGroup": user}, role)
-
-
-def _add_operator_default(draft: Draft, path: Path, target: tuple[str, ...], value: Any, role: str) -> None:
-    """Add a value that the old operator set by itself, so that no field of the source has it."""
-    if value:
-        draft.add_part((*path, "by the operator"), target, value, patchable=False, role=role)
 
 
 def _first_container_name(replicas: Replicas) -> str:
@@ -228,11 +247,21 @@ def _add_findings(draft: Draft, *, uses_kubectl: bool, launcher_trains: bool) ->
         draft.add_finding(
             "ssh",
             "The launcher reaches the workers by kubectl exec.",
-            "The Trainer's launcher reaches them by ssh, with keys that the Trainer creates for each job.",
+            "The Trainer's launcher reaches them by ssh, with keys that the Trainer creates for each job. A process "
+            "that ssh starts does not have the variables of the node's container and image.",
             "The nodes run /usr/sbin/sshd -De. The image must have an ssh server and client, the client must accept "
-            "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh.",
+            "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh. Pass "
+            "the variables that the program needs by mpirun -x, also PATH and LD_LIBRARY_PATH.",
         )
-    if not launcher_trains:
+    if launcher_trains:
+        draft.add_finding(
+            "ranks",
+            "The launcher trains, too.",
+            "It is the first host of the old operators' hostfile, and the last one of the Trainer's. So rank 0 runs on "
+            "the first node instead of the launcher.",
+            "Nothing. If rank 0 writes files, the nodes need the volume for them.",
+        )
+    else:
         draft.add_finding(
             "launcher",
             "The launcher starts the training on its workers, but does not train itself.",

@@ -1,13 +1,15 @@
-"""Shell expressions that read the ordinal of a pod from its host name.
+"""Expressions that read the ordinal or the address of a pod from its name.
 
-The host name of a v1 pod is NAME-worker-ORDINAL. That of a TrainJob's pod is NAME-node-0-INDEX, where NAME may have
-another number of dashes. Kubernetes sets the variable `JOB_COMPLETION_INDEX` in each container of an indexed Job.
+The name and the host name of a v1 pod are NAME-worker-ORDINAL. The host name of a TrainJob's pod is NAME-node-0-INDEX,
+where NAME may have another number of dashes. Kubernetes sets the variable `JOB_COMPLETION_INDEX` in each container of
+an indexed Job.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from trainjob_migrate.draft import Draft
 
@@ -24,6 +26,38 @@ _ORDINAL = re.compile(rf"\$\{{HOSTNAME##\*-\}}|\$\({_PIPE}\)|`{_PIPE.replace('<f
 _INDEX = "${JOB_COMPLETION_INDEX}"
 # The ordinal of v1: the Master is 0, and so is the first Worker.
 _INDEX_AFTER_MASTER = "$((JOB_COMPLETION_INDEX > 0 ? JOB_COMPLETION_INDEX - 1 : 0))"
+
+
+# The option of torchrun for the address at which the other nodes reach this one.
+_OWN_ADDRESS = re.compile(
+    r"(?P<option>--local[-_]addr(?:=|\s+)['\"]?)"
+    r"\$(?:\{(?P<braces>\w+)\}|\((?P<parentheses>\w+)\)|(?P<bare>\w+))"
+)
+OWN_HOST = "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME)"
+"""Host of a TrainJob's pod, for a command or arguments of a container with the variable `JOBSET_NAME`."""
+
+
+def replace_own_addresses(draft: Draft, text: Any) -> Any:
+    """Return a text in which the pod's own address is its host instead of its name.
+
+    In v1 each pod has a Service with its name. The draft gets a finding for each expression that is replaced.
+    """
+    if not isinstance(text, str):
+        return text
+
+    def replace_address(found: re.Match[str]) -> str:
+        name = found["braces"] or found["parentheses"] or found["bare"]
+        if name not in draft.name_variables:
+            return found[0]
+        draft.add_finding(
+            "hosts",
+            f"The program uses the name of its pod as its address: {found[0]}",
+            "The Training Operator creates a Service with the name of each pod. A TrainJob's pods have other hosts.",
+            f"{name} is replaced by {OWN_HOST}.",
+        )
+        return f"{found['option']}{OWN_HOST}"
+
+    return _OWN_ADDRESS.sub(replace_address, text)
 
 
 def replace_ordinals(draft: Draft, text: str, first_ranks: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from trainjob_migrate.container_names import rename_annotation, rename_field_ref
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
 from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
-from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, SERVER_FIELDS
 from trainjob_migrate.v1_behavior import check_v1_behavior
 from trainjob_migrate.value_checks import check_values
 
@@ -62,6 +62,7 @@ _DROPPED = {
     "hostname": "JobSet names the pods, and the ranks find each other by these names",
     "subdomain": "JobSet gives the pods the subdomain of its headless Service",
 }
+_JOB_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers", *SERVER_FIELDS)
 _OLD_LABEL_ADVICE = (
     f"selects pods by a label {OPERATOR_LABEL_PREFIX}… that only the Training Operator sets; "
     "use a label of your own instead, and set it in template.metadata.labels"
@@ -97,9 +98,9 @@ def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> 
         return
     for field, values in metadata.items():
         where = (*path, "metadata", field)
-        if field not in ("labels", "annotations"):
+        if field in _JOB_METADATA:
             draft.fields.mark_dropped(where, "the Job sets the names and owners of its pods")
-        elif isinstance(values, Mapping):
+        elif field in ("labels", "annotations") and isinstance(values, Mapping):
             for key, value in values.items():
                 new = (key, value)
                 if field == "annotations" and isinstance(value, str):

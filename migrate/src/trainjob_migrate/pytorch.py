@@ -21,12 +21,14 @@ from trainjob_migrate.environment import (
     Launch,
     Program,
     build_operator_variables,
+    hooks_read_operator_variables,
 )
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import set_host_functions
+from trainjob_migrate.hosts import rename_hosts_of_program, set_host_functions
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
+from trainjob_migrate.v1_behavior import find_name_variables
 
 _CONTAINER = "pytorch"
 _SPECS: Path = ("spec", "pytorchReplicaSpecs")
@@ -55,18 +57,23 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
     _, container = find_container(kept.template, _CONTAINER)
+    draft.name_variables = find_name_variables(container)
     processes = _processes(draft, spec, container)
-    convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), nodes)
+    has_valid_size = all(one.has_valid_count for one in (master, worker) if one)
+    known_nodes = nodes if has_valid_size else None
+    convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), known_nodes)
     _restarts(draft, spec, [replicas for replicas in (worker, master) if replicas])
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     draft.reserved |= dict.fromkeys(RESERVED, "reserved: the Trainer sets it and rejects other values")
     draft.reserved["PYTHONUNBUFFERED"] = "the Training Operator and the TrainJob set it to 1"
     draft.environment.append(UNBUFFERED)
     if master:
-        _convert_environment(draft, container, nodes, processes, launch, spec)
-    convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
+        _convert_environment(draft, container, known_nodes, processes, launch, spec)
+    elif not spec.get("elasticPolicy"):
+        _report_missing_master(draft)
     if master and kept is not master:
-        record_unused_template(draft, master, kept)
+        record_unused_template(draft, master, kept, main=_CONTAINER)
+    convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:
@@ -136,14 +143,21 @@ def _has_gpus(resources: Any) -> bool:
 
 
 def _convert_environment(
-    draft: Draft, container: Mapping[str, Any], nodes: int, processes: int, launch: Launch, spec: Mapping[str, Any]
+    draft: Draft,
+    container: Mapping[str, Any],
+    nodes: int | None,
+    processes: int,
+    launch: Launch,
+    spec: Mapping[str, Any],
 ) -> None:
     """Provide the Training Operator's variables if the program may read them.
 
-    They are set in the environment, or torchrun starts the program and sets them.
+    They are set in the environment, or torchrun starts the program and sets them. `nodes` is None if the number of
+    replicas is refused.
     """
     program = Program(_texts(container.get("command")), _texts(container.get("args")))
-    if program.is_torchrun and not program.reads_operator_variables:
+    reads_indirectly = program.runs_unknown_commands or hooks_read_operator_variables(container)
+    if program.is_torchrun and not program.reads_operator_variables and not reads_indirectly:
         reason = "the Training Operator sets it itself, and torchrun sets it for its processes"
         draft.reserved |= dict.fromkeys(OPERATOR_VARIABLES, reason)
         return
@@ -153,24 +167,47 @@ def _convert_environment(
     what = _describe_program(program)
     why = (
         "The Training Operator sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; the Trainer sets only what torchrun "
-        f"reads (PET_NNODES and the like). Unchanged, the job would run {nodes} separate trainings of one process, "
-        "without an error, or fail because a variable is missing."
+        f"reads (PET_NNODES and the like). Unchanged, {_describe_copy(nodes)}"
     )
     obstacle = _find_torchrun_obstacle(program, processes, spec)
     if launch is Launch.TORCHRUN and not obstacle:
         wrapped = program.with_torchrun()
-        draft.trainer |= {"command": draft.rename_hosts(list(wrapped.command)), "numProcPerNode": 1}
+        draft.trainer |= {"command": rename_hosts_of_program(draft, list(wrapped.command)), "numProcPerNode": 1}
         if wrapped.args:
-            draft.trainer["args"] = draft.rename_hosts(list(wrapped.args))
+            draft.trainer["args"] = rename_hosts_of_program(draft, list(wrapped.args))
         draft.field_reasons["command"] = "torchrun starts it and sets RANK and the like"
         command = " ".join(redact(list(wrapped.words)))
         draft.add_finding("environment", what, why, f"torchrun starts it, one process per node: {command}")
         return
-    world = nodes * processes
+    world = (nodes or 1) * processes
     draft.environment += build_operator_variables(world)
     obstacle_note = f" It is not started by torchrun: {obstacle}." if launch is Launch.TORCHRUN else ""
-    done = f"They are set in spec.trainer.env: WORLD_SIZE is {world}, RANK is the index of the pod.{obstacle_note}"
+    size = f"WORLD_SIZE is {world}, " if nodes else ""
+    done = f"They are set in spec.trainer.env: {size}RANK is the index of the pod.{obstacle_note}"
     draft.add_finding("environment", what, why, done)
+
+
+def _report_missing_master(draft: Draft) -> None:
+    """Report that the pods of v1 do not find each other.
+
+    Source: training-operator 1.9 pkg/controller.v1/pytorch/envvar.go.
+    """
+    draft.add_finding(
+        "environment",
+        "The job has neither a Master nor an elasticPolicy.",
+        "For such a job, the Training Operator sets no RANK, WORLD_SIZE and MASTER_ADDR, so the pods do not find each "
+        "other.",
+        "In the TrainJob, torchrun joins all nodes to one training. A program without torchrun finds no variables, as "
+        "in v1; add a Master, and `convert` sets them.",
+    )
+
+
+def _describe_copy(nodes: int | None) -> str:
+    """Describe the effect of the missing variables on an unchanged copy of the job."""
+    if nodes == 1:
+        return "a program that reads them would fail."
+    trainings = f"{nodes} separate trainings" if nodes else "separate trainings"
+    return f"the job would run {trainings} of one process, without an error, or fail because a variable is missing."
 
 
 def _describe_program(program: Program) -> str:
@@ -178,8 +215,10 @@ def _describe_program(program: Program) -> str:
         return "The image's entrypoint runs; the job does not show which variables it reads."
     command = " ".join(" ".join(redact(list(program.words))).split())
     short = command if len(command) <= 80 else f"{command[:79]}…"
-    if program.is_torchrun:
+    if program.is_torchrun and program.reads_operator_variables:
         return f"torchrun runs, and its command contains variables of the Training Operator: {short}"
+    if program.is_torchrun:
+        return f"torchrun runs, and a script, hook or probe can read variables of the Training Operator: {short}"
     return f"The program is started without torchrun: {short}"
 
 

@@ -41,6 +41,12 @@ class Replicas:
         count = self.spec.get("replicas")
         return int(count) if count is not None and _is_count(count) else 1
 
+    @property
+    def has_valid_count(self) -> bool:
+        """Return whether the number of replicas is a number, or not set."""
+        count = self.spec.get("replicas")
+        return count is None or _is_count(count)
+
 
 def find_replicas(specs: Any, path: Path, role: str) -> Replicas | None:
     """Return the replicas of a kind, or None.
@@ -66,27 +72,51 @@ def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = Non
     return replicas.count
 
 
-def record_unused_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
+def record_unused_template(draft: Draft, other: Replicas, kept: Replicas, *, main: str) -> None:
     """Record the template that is not used for the TrainJob.
 
-    Differences to the template that is used are refused, unless they have no effect.
+    Differences to the template that is used are refused, unless they have no effect. Call it before the other template
+    is converted, because the first result of a field is final.
+
+    Args:
+        draft: the draft; its `reserved` has the variables whose values in the job have no effect.
+        other: the replicas whose template is not used.
+        kept: the replicas whose template is used.
+        main: name of the training container.
     """
     old, new = (*other.path, "template"), (*kept.path, "template")
     for inner, mine, theirs in _differences(other.template, kept.template, ()):
         is_relevant = not any(part in _IGNORED_FIELDS for part in inner)
         role, kept_role = str(other.path[-1]), str(kept.path[-1])
-        if mine is not _ABSENT:
-            path = _in_source(other.template, old, inner)
-            what = f"the {kept_role} has another value" if theirs is not _ABSENT else f"the {kept_role} has none"
+        name = _find_element(inner)
+        if mine is _ABSENT:
+            path, what = _in_source(kept.template, new, inner), f"the {role} has {f'no {name}' if name else 'none'}"
+        elif theirs is _ABSENT:
+            path, what = (
+                _in_source(other.template, old, inner),
+                f"the {kept_role} has {f'no {name}' if name else 'none'}",
+            )
         else:
-            path, what = _in_source(kept.template, new, inner), f"the {role} has none"
-        if is_relevant:
+            path = _in_source(other.template, old, inner)
+            what = f"the {kept_role} has another value{f' of {name}' if name else ''}"
+        if inner[:4] == ("spec", "containers", main, "env") and name in draft.reserved:
+            draft.fields.mark_dropped(path, draft.reserved[name])
+        elif is_relevant:
             where = format_path(path)
             reason = f"{what}, but a TrainJob has one template for all nodes: make {where} equal in both"
             draft.fields.mark_refused(path, reason)
-        else:
+        elif mine is not _ABSENT:
             draft.fields.mark_dropped(path, f"{what}; the value of the {kept_role} is used")
     draft.fields.mark_converted(old, "spec.trainer", f"the same as {format_path(new)}")
+
+
+def _find_element(inner: Path) -> str:
+    """Return the name of the variable, mount or volume in which templates differ.
+
+    It is empty for other fields.
+    """
+    places = [place for place, step in enumerate(inner[:-1]) if step in ("env", "volumeMounts", "volumes")]
+    return str(inner[places[-1] + 1]) if places else ""
 
 
 def _is_count(value: Any) -> bool:
@@ -99,6 +129,9 @@ def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Difference]:
     Lists of named objects are compared by name, in any order.
     """
     mine, theirs = _by_name(mine), _by_name(theirs)
+    if path[-1:] == ("env",) and isinstance(mine, Mapping) != isinstance(theirs, Mapping):
+        # A container without variables lacks each variable of the other.
+        mine, theirs = ({} if env is _ABSENT or env == [] else env for env in (mine, theirs))
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         for key in {**mine, **theirs}:
             yield from _differences(mine.get(key, _ABSENT), theirs.get(key, _ABSENT), (*path, key))

@@ -12,7 +12,7 @@ from trainjob.manifest import Dialect
 from trainjob.spec.yaml_documents import SourceDocument
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
 from trainjob_migrate.embedded_jobs import EmbeddedJob, Owner, replace_jobs
-from trainjob_migrate.field_records import FieldRecord
+from trainjob_migrate.field_records import FieldRecord, FieldResult
 from trainjob_migrate.sources import ReadError, Sources
 
 __all__ = ["ConvertedJob", "MigrationReport", "convert_all", "format_markdown"]
@@ -26,13 +26,22 @@ class ConvertedJob:
         origin: where the job was found.
         conversion: the result of its conversion.
         embedded: the place of the job inside another object; None if the job is an object of its own.
-        document: the document of a file that has the job; None if the job is from a cluster.
+        document: the document of a file that has the job; None if the job is from a cluster, or in a text.
     """
 
     origin: str
     conversion: Conversion
     embedded: EmbeddedJob | None = None
     document: SourceDocument | None = None
+
+    def locate(self, field: str) -> str:
+        """Return the file and line of a field, or where the job was found if that is not known."""
+        return self.document.locate(field) if self.document else self.origin
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conversion as JSON values, with origin and locations of blockers."""
+        blockers = [{**record.to_dict(), "location": self.locate(record.path)} for record in self.conversion.blockers]
+        return {"origin": self.origin, **self.conversion.to_dict(), "blockers": blockers}
 
     def __str__(self) -> str:
         return f"{self.conversion.kind} {'/'.join(filter(None, (self.conversion.namespace, self.conversion.name)))}"
@@ -101,7 +110,8 @@ class MigrationReport:
 
         `summary` has the numbers `jobs`, `classes`, `refused` and `read_errors`, the number of `skipped` objects by
         kind, and `blockers` and `findings`. Each blocker has `reason` and `jobs`, each finding `topic` and `jobs`.
-        `jobs` has the conversion and the `origin` of each job. Each of `read_errors` has `origin` and `reason`.
+        `jobs` has the conversion and the `origin` of each job, and the `location` of each blocker. Each of
+        `read_errors` has `origin` and `reason`.
         """
         return {
             "summary": {
@@ -113,7 +123,7 @@ class MigrationReport:
                 "blockers": [{"reason": reason, "jobs": names} for reason, names in self.group_blockers()],
                 "findings": [{"topic": topic, "jobs": names} for topic, names in self.group_findings()],
             },
-            "jobs": [{"origin": job.origin, **job.conversion.to_dict()} for job in self.jobs],
+            "jobs": [job.to_dict() for job in self.jobs],
             "read_errors": [{"origin": one.origin, "reason": one.reason} for one in self.read_errors],
         }
 
@@ -131,14 +141,29 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
         try:
             conversion = convert(found.job, dialect=dialect, launch=launch)
             if found.embedded:
-                findings = (found.embedded.to_finding(), *conversion.findings)
-                conversion = replace(conversion, findings=findings)
+                conversion = _apply_place(conversion, found.embedded)
             jobs.append(ConvertedJob(found.origin, conversion, found.embedded, found.document))
         except InvalidSpec as error:
             fields = [problem.field for problem in error.problems]
             origin = found.document.locate(*fields) if found.document else found.origin
             read_errors.append(ReadError(origin, error.message))
     return MigrationReport(tuple(jobs), tuple(read_errors), dict(sources.skipped))
+
+
+def _apply_place(conversion: Conversion, embedded: EmbeddedJob) -> Conversion:
+    """Add what the place of a job inside another object means for its conversion."""
+    is_refused = bool(conversion.blockers or embedded.refusal)
+    findings = embedded.list_findings(is_refused=is_refused)
+    conversion = replace(conversion, findings=(*findings, *conversion.findings))
+    if not embedded.refusal:
+        return conversion
+    fields = tuple(
+        replace(record, result=FieldResult.REFUSED, target="", reason=embedded.refusal)
+        if record.path == "kind"
+        else record
+        for record in conversion.fields
+    )
+    return replace(conversion, fields=fields, train_job=None, runtime=None)
 
 
 def _group_jobs(pairs: Iterable[tuple[str, ConvertedJob]]) -> list[tuple[str, list[str]]]:

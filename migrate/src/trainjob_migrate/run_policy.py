@@ -136,9 +136,10 @@ def _ttl(draft: Draft, path: Path, seconds: Any) -> None:
 
 
 def _clean_pods(draft: Draft, path: Path, policy: Any) -> None:
+    end = "the launcher is" if "launcher" in draft.shape.roles else "all nodes are"
     reasons = {
         "Running": "the same for a TrainJob: at its end running pods are deleted, and finished pods are retained",
-        "None": "running pods are always deleted at the end of a TrainJob, which is complete when all nodes are",
+        "None": f"running pods are always deleted at the end of a TrainJob, which is complete when {end}",
         "All": "finished pods and their logs are retained until the TrainJob is deleted",
     }
     if isinstance(policy, str) and policy in reasons:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest.request_parser import is_v1_job
 from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
+from trainjob.status.nested_fields import get_str
 from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
+from trainjob_migrate.identity import KINDS
+from trainjob_migrate.unreadable_texts import describe_read_error
 
 __all__ = ["FoundJob", "ReadError", "Sources", "read_jobs"]
 
@@ -28,7 +31,7 @@ class FoundJob:
         origin: where the job was found: a file and the line of its document, or a cluster.
         job: the object as written.
         embedded: the place of the job inside another object; None if the job is an object of its own.
-        document: the document of a file that has the job; None if the job is from a cluster.
+        document: the document of a file that has the job; None if the job is from a cluster, or in a text.
     """
 
     origin: str
@@ -57,7 +60,8 @@ class Sources:
     Attributes:
         jobs: the jobs, in their order.
         read_errors: the documents and files that could not be read.
-        skipped: number of skipped objects of other kinds, by kind.
+        skipped: number of skipped objects of other kinds, by kind; the kinds of the Training Operator in another API
+            group are named with their group.
     """
 
     jobs: list[FoundJob] = field(default_factory=list)
@@ -86,21 +90,26 @@ def read_jobs(text: str, origin: str) -> Sources:
         try:
             content = parse_yaml(document, first_line=line, max_length=_MAX_LENGTH)
         except InvalidSpec as error:
-            sources.read_errors.append(ReadError(where, error.problems[0].allowed))
+            reason = describe_read_error(document, error, first_line=line, source=text)
+            sources.read_errors.append(ReadError(where, reason))
             continue
         for inner, place, thing in _objects(content, where):
             if is_v1_job(thing):
                 source = SourceDocument(origin, line, document, place)
                 sources.jobs.append(FoundJob(inner, thing, document=source))
             elif thing is not None:
-                _add_embedded_jobs(sources, inner, thing)
+                _add_embedded_jobs(sources, inner, thing, SourceDocument(origin, line, document, place))
     return sources
 
 
-def _add_embedded_jobs(sources: Sources, where: str, thing: Any) -> None:
+def _add_embedded_jobs(sources: Sources, where: str, thing: Any, document: SourceDocument) -> None:
     """Add the jobs inside an object of another kind; an object without jobs is counted."""
     found = find_embedded_jobs(thing)
-    sources.jobs += [FoundJob(f"{where} {one.place}", one.to_named_job(), one) for one in found.jobs]
+    for one in found.jobs:
+        # The lines of a job in a text are not known: how the text is written decides.
+        path = f"{document.place}.{one.place}".strip(".")
+        source = replace(document, place=path) if one.number is None else None
+        sources.jobs.append(FoundJob(f"{where} {one.place}", one.to_named_job(), one, source))
     sources.read_errors += [ReadError(f"{where} {place}", reason) for place, reason in found.unreadable.items()]
     if not found.jobs and not found.unreadable:
         sources.skipped[_kind(thing)] += 1
@@ -119,5 +128,9 @@ def _objects(content: Any, where: str) -> Iterable[tuple[str, str, Any]]:
 
 
 def _kind(document: Any) -> str:
-    kind = document.get("kind") if isinstance(document, Mapping) else None
-    return kind if isinstance(kind, str) and kind else "no Kubernetes object"
+    """Return the kind of an object, with its API group if kubeflow.org has the same kind."""
+    kind = get_str(document, "kind")
+    if not kind:
+        return "no Kubernetes object"
+    group, _, _ = get_str(document, "apiVersion").rpartition("/")
+    return f"{kind} of the API group {group or 'core'}, not kubeflow.org" if kind in KINDS else kind

@@ -80,9 +80,9 @@ def convert_uniform_job(draft: Draft, job: Mapping[str, Any], kind: UniformJobKi
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     _set_variables(draft, kind, nodes)
     *others, kept = replicas.values()
-    convert_template(draft, (*kept.path, "template"), kept.template, main=kind.container)
     for other in others:
-        record_unused_template(draft, other, kept)
+        record_unused_template(draft, other, kept, main=kind.container)
+    convert_template(draft, (*kept.path, "template"), kept.template, main=kind.container)
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:

@@ -12,25 +12,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.spec.redaction import redact
-from trainjob_migrate.draft import Draft
+from trainjob.status.nested_fields import get_mapping
+from trainjob_migrate.container import find_container
+from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
-from trainjob_migrate.hosts import EXPANDED_FIELDS
+from trainjob_migrate.hosts import EXPANDED_FIELDS, rename_hosts_of_program
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
+from trainjob_migrate.mpi_files import HOSTFILE_VOLUME
+from trainjob_migrate.ordinals import OWN_HOST
 
-_PROGRAM_FIELDS = ("command", "args", "env", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+_PROGRAM = ("command", "args")
+_PROGRAM_FIELDS = (*_PROGRAM, "env", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _POD_NAMES = (
     "Pods of the Training Operator are called like their hosts, such as NAME-worker-0. A TrainJob's pod is called "
     "NAME-node-0-INDEX-SUFFIX and its host NAME-node-0-INDEX, and NAME can have another number of dashes."
 )
 _NAME_SOURCE = "JOBSET_NAME is a variable from metadata.labels['jobset.sigs.k8s.io/jobset-name']."
 _POD_NAMES_ADVICE = (
-    "Nothing. Change the program if it uses parts of the name: the index is in the variable JOB_COMPLETION_INDEX, and "
-    f"the host is $(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME). {_NAME_SOURCE}"
+    "Nothing. Change the program if it uses the name as an address, or parts of it: the index is in the variable "
+    f"JOB_COMPLETION_INDEX, and the host is {OWN_HOST}. {_NAME_SOURCE}"
 )
 # Volumes that the old operators add: training-operator 1.9 pkg/controller.v1/mpi/mpijob.go; mpi-operator 0.8
 # pkg/controller/mpi_job_controller.go.
 _OPERATOR_VOLUMES = ("mpi-job-config", "mpi-job-kubectl", "ssh-auth")
 _HOSTFILE = "/etc/mpi/hostfile"
+# Labels that JobSet and the Job controller set on a TrainJob's pods.
+_TRAINJOB_LABELS = ("jobset.sigs.k8s.io/", "batch.kubernetes.io/", "job-name", "controller-uid")
+_LABEL = re.compile(r"metadata\.labels\[['\"]([^'\"]+)['\"]\]")
 _OPERATOR_FILES = re.compile(r"/etc/mpi/[\w.-]*|/opt/kube(?:/[\w.-]*)?|\bdiscover_hosts\.sh\b|\bkubexec\.sh\b")
 
 
@@ -86,15 +94,42 @@ _TEXT_RULES = (
         "of your own in template.metadata.labels.",
     ),
     _TextRule(
+        "address",
+        re.compile(
+            r"(?:\btcp://|--(?:master|rdzv)[-_](?:addr|endpoint)[= ]\s*['\"]?|\bMASTER_ADDR=['\"]?)"
+            r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}\b"
+        ),
+        "meets the other nodes at a fixed address",
+        "A Master of its own can be bound to a machine. A TrainJob's nodes have one template, so the pod with rank 0 "
+        "can be on another machine than this address.",
+        "Nothing. Replace the address by $(JOBSET_NAME)-node-0-0.$(JOBSET_NAME), or bind all pods to this machine. "
+        f"{_NAME_SOURCE}",
+    ),
+    _TextRule(
         "api",
         re.compile(
-            r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b"
+            r"(?i)(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-])|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b|"
+            r"\breplicaStatuses\b"
         ),
         "refers to v1 jobs in the Kubernetes API",
         "After the migration, the job is a TrainJob, with other fields and conditions.",
         "Nothing. Change the program, or remove this reference.",
     ),
 )
+
+
+def describe_references(path: Path, text: str) -> list[Finding]:
+    """Return findings about a text outside a job that refers to v1 jobs or their labels.
+
+    Args:
+        path: path of the text in its object.
+        text: the text.
+    """
+    return [
+        Finding(rule.topic, f"{format_path(path)} {rule.what}: {found[0]}", rule.why, rule.done)
+        for rule in _TEXT_RULES
+        if rule.topic in ("api", "labels") and (found := rule.pattern.search(text))
+    ]
 
 
 def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, main: str, role: str) -> None:
@@ -110,22 +145,30 @@ def check_v1_behavior(draft: Draft, path: Path, template: Mapping[str, Any], *, 
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
-    volumes = {one.get("name") for one in _list_mappings(spec.get("volumes"))}
+    volumes = {str(one.get("name")) for one in _list_mappings(spec.get("volumes"))} | draft.added_volumes
     for field in ("containers", "initContainers"):
         for number, container in enumerate(_list_mappings(spec.get(field))):
             if container:
                 where = (*path, "spec", field, number)
+                draft.name_variables = find_name_variables(container)
                 _refuse_missing_volumes(draft, where, container, volumes)
                 is_launcher = role == "launcher" and field == "containers" and container.get("name") == main
-                _check_texts(draft, where, container, has_hostfile=is_launcher)
+                _check_texts(draft, where, container, has_hostfile=is_launcher or _mounts_hostfile(container))
                 _report_name_variables(draft, where, container)
+                _report_missing_labels(draft, where, container, template)
+    draft.name_variables = find_name_variables(find_container(template, main)[1])
     _check_field_references(draft, (*path, "spec"), spec, main)
+
+
+def _mounts_hostfile(container: Mapping[str, Any]) -> bool:
+    mounts = _list_mappings(container.get("volumeMounts"))
+    return any((one.get("name"), one.get("mountPath")) == (HOSTFILE_VOLUME, "/etc/mpi") for one in mounts)
 
 
 def _refuse_missing_volumes(draft: Draft, path: Path, container: Mapping[str, Any], volumes: set[Any]) -> None:
     for field, noun in (("volumeMounts", "mounts"), ("volumeDevices", "uses")):
         for number, mount in enumerate(_list_mappings(container.get(field))):
-            name = mount.get("name")
+            name = str(mount.get("name"))
             if name in _OPERATOR_VOLUMES and name not in volumes:
                 reason = f"it {noun} the volume {name} of the old operator, which a TrainJob does not have: remove it"
                 draft.fields.mark_refused((*path, field, number), reason)
@@ -163,6 +206,8 @@ def _line_around(found: re.Match[str]) -> str:
 
 
 def _report_name_variables(draft: Draft, path: Path, container: Mapping[str, Any]) -> None:
+    program = {field: rename_hosts_of_program(draft, container[field]) for field in _PROGRAM if field in container}
+    remaining = {**container, **program}
     for number, variable in enumerate(_list_mappings(container.get("env"))):
         if _get_field_path(variable.get("valueFrom")) != "metadata.name":
             continue
@@ -170,8 +215,8 @@ def _report_name_variables(draft: Draft, path: Path, container: Mapping[str, Any
         reference = re.compile(rf"\$[({{]?{re.escape(name)}\b|\b{re.escape(name)}['\"]")
         readers = [
             format_path((*path, *leaf))
-            for leaf in iterate_leaves(container)
-            if isinstance(text := get_value(container, leaf), str) and reference.search(text)
+            for leaf in iterate_leaves(remaining)
+            if isinstance(text := get_value(remaining, leaf), str) and reference.search(text)
         ]
         where = f"; {', '.join(readers)} reads it" if readers else ""
         what = f"The variable {name} ({format_path((*path, 'env', number))}) is the name of the pod{where}."
@@ -193,6 +238,35 @@ def _check_field_references(draft: Draft, path: Path, spec: Mapping[str, Any], m
         elif OPERATOR_LABEL_PREFIX in value and leaf[0] == "containers" and _name_at(spec, leaf) != main:
             reason = f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read JOB_COMPLETION_INDEX"
             draft.fields.mark_refused((*path, *leaf), reason)
+
+
+def find_name_variables(container: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of a container's variables that hold the name of the pod."""
+    return frozenset(
+        str(variable.get("name"))
+        for variable in _list_mappings(container.get("env"))
+        if _get_field_path(variable.get("valueFrom")) == "metadata.name"
+    )
+
+
+def _report_missing_labels(draft: Draft, path: Path, container: Mapping[str, Any], template: Mapping[str, Any]) -> None:
+    """Report variables from labels that a TrainJob's pods do not have.
+
+    They would be empty. Labels with the prefix of the Training Operator are converted or refused.
+    """
+    own = get_mapping(template, "metadata", "labels")
+    for number, variable in enumerate(_list_mappings(container.get("env"))):
+        found = _LABEL.fullmatch(str(_get_field_path(variable.get("valueFrom"))))
+        label = found[1] if found else ""
+        if label and label not in own and not label.startswith((*_TRAINJOB_LABELS, OPERATOR_LABEL_PREFIX)):
+            draft.add_finding(
+                "labels",
+                f"The variable {variable.get('name')} ({format_path((*path, 'env', number))}) reads the label {label}, "
+                "which the pod template does not have.",
+                "If the old operator sets this label, the variable is empty in pods of a TrainJob.",
+                "Nothing. The index of a pod is in batch.kubernetes.io/job-completion-index, the name of the TrainJob "
+                "in jobset.sigs.k8s.io/jobset-name.",
+            )
 
 
 def _name_at(spec: Mapping[str, Any], leaf: Path) -> Any:

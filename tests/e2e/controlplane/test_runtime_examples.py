@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pytest
 import yaml
 
 from tests.support.dag_examples import DAGS, ExampleRuns
-from tests.support.polling import wait_until
 from trainjob import CustomTrainer
 from trainjob.manifest.function import function_command
 from trainjob_local import LocalCluster
@@ -23,7 +20,6 @@ from trainjob_local import LocalCluster
 ROOT = Path(__file__).resolve().parents[3]
 RUNTIMES = ROOT / ".venv" / "runtimes"
 
-# The Trainer uses the same port for all frameworks.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("torchrun_lock")]
 needs_runtimes = pytest.mark.skipif(
     not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
@@ -71,21 +67,8 @@ def run_pipeline(laptop, name, *arguments):
     return done.returncode, done.stdout
 
 
-def is_port_free(*, allow_recent_use):
-    """Return whether the Trainer's port can be bound.
-
-    XGBoost binds no port that another process has used within the last minute.
-    """
-    with socket.socket() as found, contextlib.suppress(OSError):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, allow_recent_use)
-        found.bind(("127.0.0.1", 29500))
-        return True
-    return False
-
-
 @needs_runtimes
 def test_xgboost_in_a_dag(dags, evidence):
-    wait_until(lambda: is_port_free(allow_recent_use=False), 120)
     done = dags.run("boosted_trees")
     assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
@@ -149,7 +132,6 @@ def test_failure_policy_in_a_pipeline(laptop, code, evidence):
 
 @needs_runtimes
 def test_xgboost_in_a_pipeline(laptop, evidence):
-    wait_until(lambda: is_port_free(allow_recent_use=False), 120)
     code, log = run_pipeline(laptop, "boosted_trees")
     assert code == 0, log[-8000:]
     [right] = re.findall(r"(\d+)% of the points are classified correctly, learned by 2 workers", log)
@@ -159,7 +141,6 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
 
 @needs_runtimes
 def test_jax_in_a_dag(dags, evidence):
-    wait_until(lambda: is_port_free(allow_recent_use=True), 120)
     done = dags.run("jax_on_nodes")
     assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
@@ -172,7 +153,6 @@ def test_jax_in_a_dag(dags, evidence):
 
 @needs_runtimes
 def test_jax_in_a_pipeline(laptop, evidence):
-    wait_until(lambda: is_port_free(allow_recent_use=True), 120)
     code, log = run_pipeline(laptop, "jax_on_nodes", "steps=100")
     assert code == 0, log[-8000:]
     [learned] = re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log)

@@ -213,6 +213,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if o
         (["submit", "{readonly}"], 2, "it must be a file that can be read: Is a directory"),
         (["cost", "--from", "{file}"], 2, "error: --from: '{file}' is not allowed; it must be a file that can be read"),
         (["--kubeconfig", "{file}", "list"], 2, "is not readable"),
+        (["--kubeconfig", "{folder}/a.yaml", "list"], 1, "Permission denied: '{folder}/a.yaml'"),
         (["migrate", "report", "{file}"], 0, "cannot read {file}: cannot be read: Permission denied"),
         (["migrate", "report", "{folder}"], 0, "cannot read {folder}: cannot be read: Permission denied"),
         (
@@ -235,3 +236,23 @@ def test_a_missing_permission_of_a_file_is_an_error(environment, tmp_path, argum
     )
     assert "Traceback" not in done.stderr
     assert (done.returncode, message.format(**paths) in done.stdout + done.stderr) == (code, True), done
+
+
+@pytest.mark.parametrize("name", ["KUBECONFIG", "HOME"])
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_kubeconfig_without_permission_is_not_called_missing(environment, tmp_path, name, is_folder):
+    """A file in a folder without permission was reported as one that does not exist."""
+    file = tmp_path / ".kube" / "config"
+    file.parent.mkdir()
+    file.touch(mode=0o000)
+    if is_folder:
+        file.chmod(0o600)
+        file.parent.chmod(0o000)
+    variables = {**environment, "KUBECONFIG": "", name: str(file if name == "KUBECONFIG" else tmp_path)}
+    command = [*UNPRIVILEGED, sys.executable, "-m", "trainjob", "list"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    file.parent.chmod(0o700)
+    assert done.returncode == 1
+    assert " ".join(done.stderr.split()).startswith(
+        f"error: the kubeconfig {file} can't be used: Permission denied: '{file}'"
+    )

@@ -102,6 +102,36 @@ def test_jobs_in_other_objects_are_converted_in_their_place(trainjob, tmp_path):
     assert [job["origin"] for job in report["jobs"]] == ['-:1 data["job.yaml"] document 1', "-:13"]
 
 
+def embed(job):
+    """Return a Workflow with a generated name that creates the job."""
+    step = {"name": "train", "resource": {"action": "create", "manifest": yaml.safe_dump(job)}}
+    workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"generateName": "w-"}}
+    return {**workflow, "spec": {"templates": [step]}}
+
+
+def test_objects_with_the_same_generated_name_are_written_to_different_files(trainjob, tmp_path):
+    given = yaml.safe_dump_all([embed(v1_job("one")), embed(v1_job("two"))])
+    assert trainjob("migrate", "convert", "-", "--to", tmp_path / "new", input=given).returncode == 0
+    files = sorted((tmp_path / "new").iterdir())
+    assert [file.name for file in files] == ["workflow.w-2.yaml", "workflow.w.yaml"]
+    assert "name: two" in files[0].read_text()
+    assert "name: one" in files[1].read_text()
+
+
+def test_an_object_whose_runtime_has_the_name_of_a_different_one_is_not_written(trainjob):
+    other = v1_job_with_runtime("one")
+    container = other["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    for replica in other["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"] = [{**container, "workingDir": "/other"}]
+    given = yaml.safe_dump_all([embed(v1_job_with_runtime("one")), embed(v1_job_with_runtime("one")), embed(other)])
+    done = trainjob("migrate", "convert", "-", input=given)
+    assert done.returncode == 2
+    kinds = [one["kind"] for one in yaml.safe_load_all(done.stdout)]
+    assert kinds == ["TrainingRuntime", "Workflow", "TrainingRuntime", "Workflow"]
+    assert "skipped PyTorchJob one (" in done.stderr
+    assert "/other" not in done.stdout
+
+
 def test_existing_files_are_replaced_only_with_overwrite(trainjob, repository, tmp_path):
     to = tmp_path / "new"
     assert trainjob("migrate", "convert", repository, "--to", to).returncode == 2

@@ -19,7 +19,7 @@ from tests.support.polling import wait_until
 from trainjob_local.environments import EnvironmentLock, stock_locks
 from trainjob_local.images import Image, default_images, find_image, images_from_json, images_to_json
 from trainjob_local.kubelet import watchdog
-from trainjob_local.kubelet.command_line import build_rewriter, expand
+from trainjob_local.kubelet.command_line import build_rewriter, expand, rewrite_port
 from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, format_records, format_since
 from trainjob_local.kubelet.image_pull import pull_problems
 from trainjob_local.kubelet.missing_module import MissingModule
@@ -56,29 +56,52 @@ def test_references_are_expanded_as_kubernetes_does(text, expected):
         ("/workspace2", "/workspace2"),
         ("/my/workspace", "/my/workspace"),
         ("https://workspace/x", "https://workspace/x"),
-        ("--rdzv_endpoint=job-node-0-0.job:29500", "--rdzv_endpoint=127.0.0.1:29500"),
+        ("--rdzv_endpoint=job-node-0-0.job:29500", "--rdzv_endpoint=127.0.0.1:29501"),
+        ("--rdzv_endpoint=localhost:29500", "--rdzv_endpoint=localhost:29501"),
+        ("until nc -z job-node-0-0.job 29500; do", "until nc -z 127.0.0.1 29501; do"),
+        ("connect(('job-node-0-0.job', 29500))", "connect(('127.0.0.1', 29501))"),
+        ("echo >/dev/tcp/job-node-0-0.job/29500", "echo >/dev/tcp/127.0.0.1/29501"),
+        ("tcp://other:29500 job-node-0-0.job:295000 --steps 29500", "tcp://other:29500 127.0.0.1:295000 --steps 29500"),
         ("job-node-0-1.job.ns.svc.cluster.local", "127.0.0.1"),
         ("job-node-0-1.jobs", "job-node-0-1.jobs"),
         ("my.job", "127.0.0.1"),
     ],
 )
 def test_paths_and_hosts_are_rewritten(text, expected):
-    rewrite = build_rewriter([("/workspace", "/v/w"), ("/workspace/output", "/v/o")], "job", "ns")
+    rewrite = build_rewriter([("/workspace", "/v/w"), ("/workspace/output", "/v/o")], "job", "ns", lambda: 29501)
     assert rewrite(text) == expected
+
+
+def no_port():
+    """Fail, because these texts contain no port."""
+    raise AssertionError("no port is needed")
 
 
 @given(st.text(alphabet="ab/. =:", max_size=30))
 def test_a_rewritten_path_is_not_rewritten_again(text):
     folders = {"/a": "/a/b", "/a/b": "/a"}
     marks = {"/a": "\N{SNOWMAN}", "/a/b": "\N{COMET}"}
-    marked = build_rewriter(list(marks.items()), "", "ns")(text)
+    marked = build_rewriter(list(marks.items()), "", "ns", no_port)(text)
     for path, mark in marks.items():
         marked = marked.replace(mark, folders[path])
-    assert build_rewriter(list(folders.items()), "", "ns")(text) == marked
+    assert build_rewriter(list(folders.items()), "", "ns", no_port)(text) == marked
 
 
 def test_without_mounts_and_subdomain_nothing_changes():
-    assert build_rewriter([], "", "ns")("/workspace job.x") == "/workspace job.x"
+    assert build_rewriter([], "", "ns", no_port)("/workspace job.x") == "/workspace job.x"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("PET_MASTER_PORT", "29500", "29501"),
+        ("DMLC_TRACKER_PORT", "29500", "29501"),
+        ("MASTER_PORT", "23456", "23456"),
+        ("MAX_STEPS", "29500", "29500"),
+    ],
+)
+def test_variables_with_the_trainers_port_get_the_jobsets(name, value, expected):
+    assert rewrite_port(name, value, lambda: 29501) == expected
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------

@@ -38,11 +38,11 @@ def test_a_method_trains_to_the_last_step(run_training, workspace, method, evide
     evidence("features", row="TRL", cell="real run")
 
 
-def test_trainings_of_one_node_need_not_share_a_port(run_training):
-    """All pods of a laptop cluster share the network, and the Trainer sets the same port for each training."""
+def test_a_training_starts_while_another_program_uses_the_trainers_port(run_training):
+    """All pods of a laptop cluster share the network, so the kubelet replaces the port that the Trainer sets."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # another training has the port
+        with contextlib.suppress(OSError):  # another program has the port
             taken.bind(("", 29500))
             taken.listen()
         outcome, _ = run_training("run", tiny_config("sft", max_steps=1))

@@ -80,6 +80,9 @@ def test_our_labels_win_over_those_in_the_file():
         ({**WRITTEN, "metadata": {"labels": ["a"]}}, ["manifest.metadata.labels", "a mapping"]),
         ({**API, "spec": {"runtimeRef": {"name": "r"}, "trainer": "me"}}, ["manifest.spec.trainer", "'me'"]),
         (TEXT + "metadata: {labels: {number: .nan}}", ["manifest", "JSON", "finite"]),
+        (TEXT + "metadata: {name: \ud800}", ["manifest", "the character U+D800 is not allowed in line"]),
+        ({**WRITTEN, "metadata": {"name": "\ud800"}}, ["manifest", "half of a surrogate pair"]),
+        (json.dumps({**WRITTEN, "metadata": {"name": "x"}}).replace("x", "\ud800"), ["manifest", "surrogate"]),
         ("kind: TrainingRuntime\n---\n" + TEXT, ["manifest: 'a text of 2 documents'", "`kubectl apply -f FILE -l "]),
     ],
 )

@@ -113,11 +113,9 @@ def test_missing_operator_variables_are_differences_with_a_note():
 
 
 def test_variables_that_each_platform_sets_are_no_differences():
-    pods = [
-        new_pod(rank, literal_variables(MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")) for rank in (0, 1)
-    ]
-    rows = compare_rows(old_job(), OLD_PODS, new_job(), pods)
-    own = ("MASTER_ADDR", "MASTER_PORT", "RANK", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES")
+    given = literal_variables(JOBSET_NAME="m", MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")
+    rows = compare_rows(old_job(), OLD_PODS, new_job(), [new_pod(rank, given) for rank in (0, 1)])
+    own = ("JOBSET_NAME", "MASTER_ADDR", "MASTER_PORT", "RANK", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES")
     assert [rows[f"env {name}"].same for name in own] == [None] * len(own)
     assert rows["env WORLD_SIZE"].same is False  # this variable must be equal
     assert rows["world size"].same is False

@@ -67,3 +67,18 @@ def test_an_init_container_with_its_new_name_is_refused():
     pod = {"initContainers": [{"name": "node", "image": "b:1"}]}
     [blocker] = convert(pytorch_job(command=["torchrun", "t.py"], pod=pod)).blockers
     assert blocker.path.endswith("initContainers[0].name")
+
+
+@pytest.mark.parametrize("name", ["MAIN_CONTAINER_NAME", "CONTAINER", "log_container"])
+def test_a_variable_with_its_name_gets_the_new_name(name):
+    found = convert(pytorch_job(command=["torchrun", "t.py"], env=[{"name": name, "value": "pytorch"}]))
+    assert found.train_job["spec"]["trainer"]["env"][0] == {"name": name, "value": "node"}
+    [finding] = [one for one in found.findings if one.topic == "container-name"]
+    assert f"variable {name}" in finding.what
+
+
+@pytest.mark.parametrize(("name", "value"), [("FRAMEWORK", "pytorch"), ("CONTAINER", "pytorch-2"), ("CONTAINER", "a")])
+def test_other_variables_stay(name, value):
+    found = convert(pytorch_job(command=["torchrun", "t.py"], env=[{"name": name, "value": value}]))
+    assert found.train_job["spec"]["trainer"]["env"][0] == {"name": name, "value": value}
+    assert "container-name" not in finding_topics(found)

@@ -18,6 +18,7 @@ from trainjob_migrate.sources import read_jobs
 
 JOB = pytorch_job(command=["torchrun", "t.py"], args=["--lr=${trialParameters.lr}"])
 UNNAMED = {key: value for key, value in JOB.items() if key != "metadata"}
+REFERENCE = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "mnist", "uid": "1"}
 NEEDS_RUNTIME = pytorch_job(command=["torchrun", "t.py"], workingDir="/src")
 
 
@@ -39,10 +40,6 @@ OWNERS = {
     "Experiment": (
         owner("Experiment", "kubeflow.org/v1beta1", spec={"trialTemplate": {"trialSpec": UNNAMED}}),
         "spec.trialTemplate.trialSpec",
-    ),
-    "AppWrapper": (
-        owner("AppWrapper", "workload.codeflare.dev/v1beta2", spec={"components": [{"template": JOB}]}),
-        "spec.components[0].template",
     ),
     "ConfigMap": (config_map(yaml.safe_dump(JOB)), 'data["job.yaml"] document 1'),
     "ConfigMap in JSON": (config_map(json.dumps(JOB)), 'data["job.yaml"] document 1'),
@@ -116,13 +113,73 @@ def test_the_other_documents_of_a_text_are_kept():
 
 
 def test_a_generated_runtime_is_written_before_the_object():
-    [(_, [runtime, converted])] = convert_text(
-        OWNERS["AppWrapper"][0] | {"spec": {"x": NEEDS_RUNTIME}}
-    ).convert_owners()
+    [(_, [runtime, converted])] = convert_text(owner("Whatever", "v1", spec={"x": NEEDS_RUNTIME})).convert_owners()
     reference = converted["spec"]["x"]["spec"]["runtimeRef"]
     assert (runtime["kind"], runtime["metadata"]["name"]) == (reference["kind"], reference["name"])
     assert runtime["metadata"]["namespace"] == "ml"
     assert "namespace" not in converted["spec"]["x"]["metadata"]
+
+
+def test_a_job_in_an_appwrapper_is_refused_because_it_accepts_only_pod_templates():
+    components = [{"template": JOB}, {"template": NEEDS_RUNTIME}]
+    report = convert_text(owner("AppWrapper", "workload.codeflare.dev/v1beta2", spec={"components": components}))
+    assert report.convert_owners() == []
+    for job in report.jobs:
+        assert (job.conversion.train_job, job.conversion.runtime) == (None, None)
+        [blocker] = job.conversion.blockers
+        assert blocker.path == "kind"
+        assert blocker.reason.startswith(
+            "an AppWrapper refuses a TrainJob, because it has no pod template; move the job"
+        )
+        [finding] = [one for one in job.conversion.findings if one.topic == "embedded"]
+        assert finding.done == "Nothing is written."
+
+
+def waiting_workflow(**step):
+    job_step = {"name": "pytorchjob", "resource": {"manifest": yaml.safe_dump(JOB)}}
+    return owner("Workflow", "argoproj.io/v1alpha1", spec={"templates": [job_step, {"name": "wait", **step}]})
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"container": {"args": ["kubectl wait --for=condition=Succeeded pytorchjob/mnist -n ml"]}},
+        {"script": {"source": 'api.get_namespaced_custom_object("kubeflow.org", "v1", ns, "pytorchjobs", name)'}},
+        {"resource": {"successCondition": "status.replicaStatuses.Master.succeeded == 1"}},
+        {"container": {"args": ["kubectl logs -l training.kubeflow.org/job-role=master"]}},
+    ],
+)
+def test_other_texts_of_the_object_that_refer_to_the_job_are_reported(step):
+    [job] = convert_text(waiting_workflow(**step)).jobs
+    [finding] = [one for one in job.conversion.findings if one.topic in ("api", "labels")]
+    assert finding.what.startswith("spec.templates[1].")
+
+
+@pytest.mark.parametrize("step", [{}, {"template": "mpijob"}, {"container": {"args": ["submit-pytorchjob"]}}])
+def test_names_and_the_job_itself_are_no_references(step):
+    document = waiting_workflow(**step) | {"status": {"stored": "pytorchjob/mnist"}}
+    [job] = convert_text(document).jobs
+    assert not [one for one in job.conversion.findings if one.topic in ("api", "labels")]
+
+
+def test_the_loss_of_comments_in_a_text_is_reported():
+    text = yaml.safe_dump(pytorch_job(command=["sh", "-c", "SCRIPT"]))
+    [line] = {line for line in text.splitlines() if line.endswith("- SCRIPT")}  # of Master and Worker
+    indent = " " * (line.index("-") + 2)
+    script = f"{line.removesuffix('SCRIPT')}|\n{indent}# a script's own comment\n{indent}torchrun t.py"
+    text = text.replace(line, script)
+    [kept, lost] = convert_text(config_map(text), config_map(f"# PLACEHOLDER\n{text}")).jobs
+    assert [one.topic for one in kept.conversion.findings].count("comments") == 0
+    [finding] = [one for one in lost.conversion.findings if one.topic == "comments"]
+    assert 'data["job.yaml"] document 1 has a comment in its line 1.' in finding.what
+
+
+def test_unnamed_jobs_of_an_object_have_runtimes_of_different_names():
+    jobs = [{key: value for key, value in NEEDS_RUNTIME.items() if key != "metadata"} for _ in range(3)]
+    [(_, [*runtimes, converted])] = convert_text(owner("Whatever", "v1", spec={"jobs": jobs})).convert_owners()
+    names = [one["metadata"]["name"] for one in runtimes]
+    assert names == ["owner", "owner-2", "owner-3"]
+    assert [one["spec"]["runtimeRef"]["name"] for one in converted["spec"]["jobs"]] == names
 
 
 def test_an_object_with_a_refused_job_is_not_written():
@@ -138,18 +195,54 @@ def test_a_name_with_a_placeholder_stays_in_the_object(name):
     assert read_place(converted, OWNERS["Workflow"][1])["metadata"]["name"] == name
 
 
+def test_a_name_that_is_too_long_is_shortened_in_the_object():
+    job = {**JOB, "metadata": {"name": "a" * 60}}
+    report = convert_text(workflow(yaml.safe_dump(job)))
+    [(_, [converted])] = report.convert_owners()
+    new = read_place(converted, OWNERS["Workflow"][1])["metadata"]["name"]
+    assert new == report.jobs[0].conversion.train_job["metadata"]["name"]
+    assert len(new) <= 44
+
+
 def test_a_text_that_cannot_be_read_is_reported():
     report = convert_text(workflow("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{ x }}: y\n"))
     [error] = report.read_errors
     assert error.origin == "f:1 spec.templates[0].resource.manifest"
-    assert "it must be YAML or JSON" in error.reason
+    assert error.reason.startswith("in Workflow owner, it seems to be a template of kind PyTorchJob, with placeholders")
+    assert error.reason.endswith("(no YAML in line 3, column 12); the lines are those of the text")
     assert report.skipped == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        (workflow(yaml.safe_dump(JOB)), "spec.templates[0].resource.manifest"),
+        (workflow(json.dumps(JOB)), "spec.templates[0].resource.manifest"),
+        ({"kind": "List", "items": [JOB]}, "items[0]"),
+        (OWNERS["Experiment"][0], "spec.trialTemplate.trialSpec"),
+    ],
+)
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
+def test_a_job_inside_an_object_in_a_text_is_reported(dump, document, place):
+    report = convert_text(config_map(dump(document)))
+    [error] = report.read_errors
+    assert error.origin == 'f:1 data["job.yaml"]'
+    assert f"in ConfigMap owner, the text has a v1 job inside another object, at {place}: convert" in error.reason
+
+
+def test_a_job_in_an_object_without_a_kind_is_reported():
+    text = yaml.safe_dump([{"name": "train", "manifest": yaml.safe_dump(JOB)}])
+    [job] = read_jobs(text, "f").jobs
+    [finding] = job.embedded.list_findings(is_refused=False)
+    assert finding.what == "The job is a part of an object without a kind, at manifest document 1."
 
 
 @pytest.mark.parametrize(
     "document",
     [
         config_map("kind: Deployment"),
+        {**owner("Pod", "v1"), "metadata": {"ownerReferences": [REFERENCE]}},
+        owner("HorizontalPodAutoscaler", "autoscaling/v2", spec={"scaleTargetRef": REFERENCE}),
         config_map("we had a PyTorchJob of kubeflow.org/v1 here"),
         owner("Workflow", "argoproj.io/v1alpha1", spec={}, status={"stored": JOB}),
         {

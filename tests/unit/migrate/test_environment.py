@@ -46,6 +46,11 @@ PLAIN = {
 READING_COMMANDS = {
     "by the shell": ["sh", "-c", "torchrun --node_rank=$RANK --master_addr=${MASTER_ADDR} train.py"],
     "by Kubernetes": ["torchrun", "--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "train.py"],
+    "by printenv": ["sh", "-c", "torchrun --node_rank `printenv RANK` train.py"],
+    "by a script": ["bash", "-c", "source ./env.sh && torchrun train.py"],
+    "by a script with a dot": ["sh", "-c", ". /src/env.sh; exec torchrun train.py"],
+    "by eval": ["sh", "-c", 'eval "$PREPARE"; torchrun train.py'],
+    "by envsubst": ["sh", "-c", "envsubst < a > b && torchrun train.py"],
     "with a default": ["sh", "-c", "python -m torch.distributed.run --master_port ${MASTER_PORT:-23456} train.py"],
 }
 ENVIRONMENT = "environment"
@@ -75,6 +80,15 @@ def test_what_may_read_them_gets_the_variables(command):
     assert variables(found) == UNBUFFERED | V1_VARIABLES
     assert found.train_job["spec"]["trainer"]["command"] == command
     assert "2 separate trainings" in find_finding(found).why
+
+
+@pytest.mark.parametrize("field", ["lifecycle", "livenessProbe"])
+def test_a_hook_or_probe_that_reads_them_gets_the_variables(field):
+    hook = {"exec": {"command": ["sh", "-c", 'test "$RANK" != 0 || touch /saved']}}
+    value = {"preStop": hook} if field == "lifecycle" else hook
+    found = convert(pytorch_job(command=["torchrun", "train.py"], **{field: value}))
+    assert variables(found) == UNBUFFERED | V1_VARIABLES
+    assert "hook or probe" in find_finding(found).what
 
 
 def test_an_entrypoint_is_not_known_and_gets_them():
@@ -137,6 +151,7 @@ def test_where_torchrun_would_change_what_it_does_it_gets_them(name):
 def test_one_node_gets_them_too():
     found = convert(pytorch_job(workers=0, command=["python", "train.py"]))
     assert variables(found) == UNBUFFERED | V1_VARIABLES | {"WORLD_SIZE": {"value": "1"}}
+    assert "separate trainings" not in find_finding(found).why
 
 
 def test_without_a_master_there_were_none():
@@ -189,3 +204,48 @@ def test_a_program_is_read_without_trusting_it():
     assert not Program(("bash",), ()).is_torchrun
     assert not Program(("python",), ("-m",)).is_torchrun
     assert Program(("python",), ()).with_torchrun().command == ("torchrun", "--no-python", "python")
+
+
+def label_variable(label):
+    return {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+def test_the_index_label_of_workers_is_the_completion_index():
+    env = [label_variable("training.kubeflow.org/replica-index")]
+    found = convert(pytorch_job(master=False, workers=2, command=["torchrun", "t.py"], env=env))
+    assert variables(found)["LABEL"] == V1_VARIABLES["RANK"]
+    [record] = [one for one in found.fields if one.path.endswith("env[0]")]
+    assert "job-completion-index" in record.reason
+
+
+def test_the_index_label_of_a_master_and_workers_is_refused():
+    """The Master is 0, and so is the first Worker, but a TrainJob has one template for both."""
+    env = [label_variable("training.kubeflow.org/replica-index")]
+    [blocker] = convert(pytorch_job(command=["python", "t.py"], env=env)).blockers
+    assert blocker.reason.endswith("; read RANK")
+    [blocker] = convert(pytorch_job(command=["torchrun", "t.py"], env=env)).blockers
+    assert blocker.reason.endswith("; read JOB_COMPLETION_INDEX")
+
+
+def test_the_name_label_is_the_name_of_the_jobset():
+    env = [label_variable("training.kubeflow.org/job-name")]
+    found = convert(pytorch_job(command=["torchrun", "t.py"], env=env))
+    assert variables(found)["LABEL"] == {
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}
+    }
+
+
+def test_other_labels_of_the_operator_are_refused():
+    env = [label_variable("training.kubeflow.org/replica-type")]
+    [blocker] = convert(pytorch_job(master=False, command=["torchrun", "t.py"], env=env)).blockers
+    assert "read JOB_COMPLETION_INDEX" in blocker.reason
+
+
+@pytest.mark.parametrize("command", [["python", "train.py"], ["torchrun", "train.py"]])
+def test_a_job_of_workers_without_a_rendezvous_has_a_finding(command):
+    """The Training Operator sets no address in it, so that the pods do not find each other."""
+    job = pytorch_job(master=False, workers=2, command=command)
+    what = "The job has neither a Master nor an elasticPolicy."
+    assert what in [finding.what for finding in convert(job).findings]
+    elastic = with_spec(job, elasticPolicy={"minReplicas": 2, "maxReplicas": 2})
+    assert what not in [finding.what for finding in convert(elastic).findings]

@@ -53,7 +53,7 @@ def test_the_launcher_is_no_node_and_slots_are_processes():
     assert policy == {
         "numProcPerNode": 1,
         "mpiImplementation": "OpenMPI",
-        "sshAuthMountPath": "/root/.ssh",
+        "sshAuthMountPath": "/etc/mpi-ssh-auth",
         "runLauncherAsNode": False,
     }
     trainer = found.train_job["spec"]["trainer"]
@@ -71,7 +71,39 @@ def test_a_launcher_that_trains_is_one_of_the_nodes():
     found = convert(mpi_job(runLauncherAsWorker=True))
     assert found.runtime["spec"]["mlPolicy"]["mpi"]["runLauncherAsNode"] is True
     assert found.train_job["spec"]["trainer"]["numNodes"] == 3
-    assert "launcher" not in [finding.topic for finding in found.findings]
+    topics = [finding.topic for finding in found.findings]
+    assert ("launcher" in topics, "ranks" in topics) == (False, True)
+
+
+@pytest.mark.parametrize("limits", [{"nvidia.com/gpu": 1}, {"nvidia.com/mig-1g.5gb": 1}])
+def test_a_v1_launcher_with_a_gpu_is_one_of_the_nodes(limits):
+    """Only the name of the resource decides (training-operator 1.9 pkg/controller.v1/mpi/mpijob.go, isGPULauncher)."""
+    found = convert(mpi_job(V1, launcher={"resources": {"limits": limits}}))
+    trains = "nvidia.com/gpu" in limits
+    assert found.runtime["spec"]["mlPolicy"]["mpi"]["runLauncherAsNode"] is trains
+    assert found.train_job["spec"]["trainer"]["numNodes"] == 2 + trains
+    env = [one["name"] for one in pod_specs(found)["launcher"]["containers"][0].get("env", [])]
+    assert ("NVIDIA_VISIBLE_DEVICES" in env) is not trains
+
+
+def test_a_v2_launcher_that_does_not_train_never_sees_gpus():
+    found = convert(mpi_job(launcher={"resources": {"limits": {"nvidia.com/gpu": 1}}}))
+    env = [one["name"] for one in pod_specs(found)["launcher"]["containers"][0]["env"]]
+    assert "NVIDIA_VISIBLE_DEVICES" in env
+
+
+@pytest.mark.parametrize(("version", "policy"), [(V2, "ClusterFirstWithHostNet"), (V1, None)])
+def test_pods_in_the_network_of_their_host_look_up_hosts_of_the_cluster(version, policy):
+    """Only mpi-operator sets the policy."""
+    found = pod_specs(convert(mpi_job(version, worker_pod={"hostNetwork": True})))
+    assert (found["node"].get("dnsPolicy"), found["launcher"].get("dnsPolicy")) == (policy, None)
+
+
+def test_ports_are_kept_because_they_belong_to_the_host():
+    ports = [{"name": "mpijob-port", "containerPort": 2222}]
+    pod = {"hostNetwork": True}
+    found = pod_specs(convert(mpi_job(launcher={"ports": ports}, launcher_pod=pod, worker={"ports": ports})))
+    assert [one["containers"][0]["ports"] for one in found.values()] == [ports, ports]
 
 
 def test_launcher_and_workers_have_their_own_pods_and_the_launcher_sees_no_gpus():
@@ -87,7 +119,7 @@ def test_launcher_and_workers_have_their_own_pods_and_the_launcher_sees_no_gpus(
     assert (launcher["nodeSelector"], node["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
     assert launcher["containers"][0]["resources"] == {"limits": {"cpu": 1}}
     assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
-    assert node["containers"][0]["volumeMounts"] == [{"name": "d", "mountPath": "/d"}]
+    assert {"name": "d", "mountPath": "/d"} in node["containers"][0]["volumeMounts"]
     assert {one["name"]: one["value"] for one in launcher["containers"][0]["env"]} == {
         "K_MPI_JOB_ROLE": "launcher",
         "NVIDIA_VISIBLE_DEVICES": "",
@@ -122,13 +154,6 @@ def test_a_v2_worker_keeps_its_own_ssh_server():
     own = {"command": ["/usr/sbin/sshd"], "args": ["-De", "-f", "/home/mpiuser/.sshd_config"]}
     [container] = pod_specs(convert(mpi_job(worker=own)))["node"]["containers"]
     assert {key: container[key] for key in own} == own
-
-
-def test_a_user_other_than_root_can_read_the_keys():
-    user = {"securityContext": {"runAsUser": 1000}}
-    found = pod_specs(convert(mpi_job(launcher=user, worker=user, worker_pod={"securityContext": {"fsGroup": 7}})))
-    assert found["launcher"]["securityContext"] == {"fsGroup": 1000}
-    assert found["node"]["securityContext"] == {"fsGroup": 7}
 
 
 @pytest.mark.parametrize("implementation", ["Intel", "MPICH"])
@@ -191,6 +216,37 @@ def test_host_names_of_workers_are_replaced():
         "ping $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME).default.svc && "
         "mpirun -host $(JOBSET_NAME)-node-0-0.$(JOBSET_NAME) /weather"
     )
+
+
+def test_the_host_of_the_launcher_is_replaced():
+    env = [{"name": "SERVER", "value": "http://weather-launcher.weather.default.svc:8080"}]
+    found = convert(mpi_job(worker={"env": env}))
+    [container] = pod_specs(found)["node"]["containers"]
+    assert container["env"][-1]["value"] == "http://$(JOBSET_NAME)-launcher-0-0.$(JOBSET_NAME).default.svc:8080"
+    assert "hosts" in [finding.topic for finding in found.findings]
+
+
+@pytest.mark.parametrize("name", ["weather-launcher", "weather-worker"])
+def test_a_name_that_may_be_a_host_is_a_finding(name):
+    found = convert(mpi_job(launcher={"command": ["sh", "-c", f"nslookup {name} && mpirun /weather"]}))
+    assert name in found.train_job["spec"]["trainer"]["command"][2]
+    [finding] = (one for one in found.findings if one.topic == "hosts")
+    assert finding.what.startswith(name)
+
+
+def test_variables_of_v1_workers_are_a_finding_because_ssh_does_not_pass_them():
+    worker = {"env": [{"name": "REGION", "value": "north"}], "envFrom": [{"secretRef": {"name": "s"}}]}
+    [finding] = (one for one in convert(mpi_job(V1, worker=worker)).findings if one.topic == "environment")
+    assert "REGION, those of envFrom" in finding.what
+    assert "environment" not in [one.topic for one in convert(mpi_job(V2, worker=worker)).findings]
+    assert "environment" not in [one.topic for one in convert(mpi_job(V1)).findings]
+
+
+def test_the_job_ends_with_its_launcher():
+    found = convert(mpi_job(runPolicy={"cleanPodPolicy": "None"}))
+    [record] = (one for one in found.fields if one.path == "spec.runPolicy.cleanPodPolicy")
+    assert record.reason.endswith("which is complete when the launcher is")
+    assert found.runtime["spec"]["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["launcher"]
 
 
 def test_a_priority_class_applies_to_launcher_and_nodes():

@@ -133,11 +133,116 @@ def test_templates_that_differ_are_refused_field_by_field():
     blockers = {record.path.removeprefix("spec.pytorchReplicaSpecs."): record.reason for record in found.blockers}
     assert {path: reason.split(",")[0] for path, reason in blockers.items()} == {
         "Master.template.spec.containers[0].image": "the Worker has another value",
-        "Master.template.spec.containers[0].env[0].value": "the Worker has another value",
+        "Master.template.spec.containers[0].env[0].value": "the Worker has another value of ROLE",
         "Master.template.spec.containers[0].tty": "the Worker has none",
         "Worker.template.spec.nodeSelector": "the Master has none",
     }
     assert (found.train_job, found.readiness) == (None, Readiness.COMPLEX)
+
+
+ONLY_IN_THE_WORKER = {
+    "args": ["--worker"],
+    "env": [{"name": "A", "value": "1"}],
+    "resources": {"limits": {"cpu": 1}},
+    "securityContext": {"runAsUser": 1},
+    "workingDir": "/worker",
+}
+
+
+@pytest.mark.parametrize("field", ONLY_IN_THE_WORKER)
+def test_a_field_that_only_the_worker_has_is_refused(field):
+    job = pytorch_job(command=["python", "t.py"])
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container[field] = ONLY_IN_THE_WORKER[field]
+    found = convert(job)
+    [blocker] = found.blockers
+    assert blocker.path.startswith(f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].{field}")
+    assert blocker.reason.startswith("the Master has no")
+    assert found.train_job is None
+
+
+IGNORED = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
+TEMPLATE_LEAVES = [
+    leaf
+    for leaf in iterate_leaves(every_field()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
+    if not set(leaf) & set(IGNORED)
+]
+
+
+@pytest.mark.parametrize("role", ["Master", "Worker"])
+@pytest.mark.parametrize("leaf", TEMPLATE_LEAVES, ids=lambda leaf: ".".join(map(str, leaf)))
+def test_a_value_that_one_template_lacks_is_refused(leaf, role):
+    job = every_field()
+    parent = get_value(job["spec"]["pytorchReplicaSpecs"][role]["template"], leaf[:-1])
+    del parent[leaf[-1]]
+    found = convert(job)
+    assert found.blockers
+    assert found.train_job is None
+
+
+@pytest.mark.parametrize("env", ["A=1", {"A": "1"}, [None], ["A"], 1])
+@pytest.mark.parametrize("role", ["Master", "Worker"])
+def test_variables_of_the_wrong_type_in_one_template_are_refused(env, role):
+    job = pytorch_job(command=["python", "t.py"])
+    job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0]["env"] = env
+    assert [".env" in blocker.path for blocker in convert(job).blockers] == [True]
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": "b"}, None, 1])
+def test_a_volume_whose_name_is_no_string_is_refused(name):
+    mounts = [{"name": name, "mountPath": "/a"}]
+    pod = {"volumes": [{"name": name, "emptyDir": {}}]}
+    assert convert(pytorch_job(command=["torchrun", "t.py"], volumeMounts=mounts, pod=pod)).blockers
+
+
+def test_the_command_of_the_worker_alone_is_refused():
+    job = pytorch_job()
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["python", "w.py"]
+    [blocker] = convert(job).blockers
+    assert blocker.path == "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command"
+
+
+def test_ports_and_pull_policies_that_only_the_worker_has_are_used():
+    job = pytorch_job(command=["torchrun", "t.py"])
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container |= {"ports": [{"containerPort": 9400, "name": "metrics"}], "imagePullPolicy": "Always"}
+    found = convert(job)
+    assert found.blockers == ()
+    node = pod_template(found)["spec"]["containers"][0]
+    assert (node["ports"], node["imagePullPolicy"]) == (container["ports"], "Always")
+    assert [one.path for one in found.fields if one.result is FieldResult.DROPPED] == []
+
+
+def test_a_missing_element_of_a_list_is_named():
+    job = job_with_differing_master(env=[{"name": "LR", "value": "1"}])
+    reasons = [record.reason.split(",")[0] for record in convert(job).blockers]
+    assert reasons == ["the Worker has no LR", "the Master has no ROLE"]
+
+
+OWN_ENV = [{"name": "RANK", "value": "0"}, {"name": "MASTER_ADDR", "value": "localhost"}]
+
+
+@pytest.mark.parametrize("worker", [None, [], [{"name": "MASTER_ADDR", "value": "mnist-master-0"}]])
+def test_variables_that_the_operator_sets_are_no_difference(worker):
+    job = pytorch_job(command=["python", "t.py"])
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    replicas["Master"]["template"]["spec"]["containers"][0]["env"] = OWN_ENV
+    if worker is not None:
+        replicas["Worker"]["template"]["spec"]["containers"][0]["env"] = worker
+    found = convert(job)
+    assert found.blockers == ()
+    dropped = [record for record in found.fields if ".Master." in record.path and record.result is FieldResult.DROPPED]
+    assert [record.path.rpartition(".")[2] for record in dropped if "[0]" in record.path.partition(".env")[2]] != []
+    assert {record.reason.partition(";")[0] for record in dropped} == {"the Training Operator sets it itself"}
+
+
+def test_the_same_variables_of_a_sidecar_are_a_difference():
+    job = pytorch_job(command=["python", "t.py"])
+    for role, value in (("Master", "0"), ("Worker", "1")):
+        sidecar = {"name": "s", "image": "s:1", "env": [{"name": "RANK", "value": value}]}
+        job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"].append(sidecar)
+    [blocker] = convert(job).blockers
+    assert blocker.reason.startswith("the Worker has another value of RANK")
 
 
 def test_irrelevant_differences_use_the_values_of_the_worker():
@@ -150,6 +255,25 @@ def test_irrelevant_differences_use_the_values_of_the_worker():
         record.path for record in found.fields if ".Master." in record.path and record.result is FieldResult.DROPPED
     ]
     assert [path.rpartition(".")[2] for path in dropped] == ["ports", "imagePullPolicy"]
+
+
+def ports_findings(job):
+    return [finding for finding in convert(job).findings if finding.topic == "ports"]
+
+
+def test_ports_beside_the_rendezvous_have_a_finding():
+    ports = [{"containerPort": 23456, "name": "pytorchjob-port"}, {"containerPort": 5001, "name": "manager"}]
+    more = [{"containerPort": 5002}]
+    [finding] = ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports + more))
+    assert "5001 (manager), 5002" in finding.what
+    assert "mnist-master-0" in finding.why
+    assert "mnist-node-0-INDEX.mnist" in finding.done
+
+
+@pytest.mark.parametrize(("name", "number"), [("pytorchjob-port", 7), ("a", 23456)])
+def test_the_port_of_the_rendezvous_has_no_finding(name, number):
+    ports = [{"name": name, "containerPort": number}]
+    assert not ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports))
 
 
 def test_too_many_variables_move_to_a_runtime():
@@ -239,3 +363,24 @@ def test_a_plain_text_credential_is_a_finding_and_is_not_shown():
     assert [finding.topic for finding in found.findings].count("credential") == 1
     assert found.train_job["spec"]["trainer"]["env"][0]["value"] == "s3cret"
     assert "s3cret" not in json.dumps(found.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "path"),
+    [({"app": "mnist"}, "app"), ({"sidecar.istio.io/inject": "false"}, '["sidecar.istio.io/inject"]')],
+)
+def test_metadata_that_no_pod_has_is_refused(metadata, path):
+    """kubectl refuses it, too; it was probably meant as a label or annotation."""
+    job = pytorch_job()
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = metadata
+    blockers = convert(job).blockers
+    assert [blocker.path.endswith(path) for blocker in blockers] == [True] * len(blockers) != []
+
+
+@pytest.mark.parametrize("metadata", [{"name": "worker"}, {"creationTimestamp": None}, {"namespace": "team"}])
+def test_other_metadata_of_pods_is_dropped(metadata):
+    job = pytorch_job()
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = metadata
+    assert convert(job).blockers == ()

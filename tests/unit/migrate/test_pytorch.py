@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 
@@ -152,6 +153,30 @@ def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
         "PYTHONUNBUFFERED": {"value": "1"},
     }
     assert record_at(found, "spec.elasticPolicy.maxReplicas").result is FieldResult.DROPPED
+    assert find_finding(found, "elastic").done.startswith("It runs on 2 nodes; torchrun still restarts")
+    policy = {"minReplicas": 1, "maxReplicas": 2}
+    without_restarts = convert(with_spec(pytorch_job(master=False, workers=2), elasticPolicy=policy))
+    assert find_finding(without_restarts, "elastic").done == "It runs on 2 nodes."
+
+
+def test_equal_bounds_leave_an_autoscaler_no_choice():
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]
+    policy = {"minReplicas": 2, "maxReplicas": 2, "metrics": metrics}
+    job = pytorch_job(master=False, workers=2, command=TORCHRUN)
+    found = convert(with_spec(job, elasticPolicy=policy))
+    assert find_finding(found, "elastic") is None
+    assert record_at(found, "spec.elasticPolicy.metrics").result is FieldResult.DROPPED
+    del policy["maxReplicas"]
+    assert find_finding(convert(with_spec(job, elasticPolicy=policy)), "elastic")
+
+
+@pytest.mark.parametrize("master", [True, False])
+def test_findings_of_an_invalid_number_of_replicas_have_no_number(master):
+    job = pytorch_job(master=master, command=["python", "t.py"])
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "${WORKERS}"
+    found = convert(with_spec(job, elasticPolicy={"minReplicas": 3, "maxReplicas": 8}))
+    texts = " ".join(text for one in found.findings for text in (one.what, one.why, one.done))
+    assert re.findall(r"[^ ]* \d+ (?:nodes|separate)|WORLD_SIZE is \d+", texts) == ["to 8 nodes"]
 
 
 def test_an_elastic_job_of_fixed_size_has_its_rendezvous_on_rank_0():
@@ -176,6 +201,18 @@ def test_metadata_is_copied_without_the_fields_of_the_server():
     assert found.blockers == ()
     dropped = {record.path for record in found.fields if record.result is FieldResult.DROPPED}
     assert {"status", "metadata.uid", "metadata.ownerReferences", "metadata.finalizers"} <= dropped
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_metadata_of_other_controllers_has_a_finding(field):
+    job = pytorch_job(command=["torchrun", "t.py"])
+    keys = ["cloud.example.com/auto-resume", "cloud.example.com/retries", "kai.scheduler/queue"]
+    harmless = ["team", "app.kubernetes.io/name", "kueue.x-k8s.io/queue-name", "argocd.argoproj.io/hook", "helm.sh/a"]
+    job["metadata"][field] = dict.fromkeys([*keys, *harmless], "a")
+    found = convert(job)
+    assert found.train_job["metadata"][field] == dict.fromkeys([*keys, *harmless], "a")
+    [finding] = [one for one in found.findings if one.topic == "metadata"]
+    assert finding.what == f"The job has the {field} {', '.join(keys)}."
 
 
 def test_a_long_name_is_shortened_and_stays_unique():
@@ -205,6 +242,9 @@ NO_JOBS = {
     "no mapping": [],
     "another kind": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}},
     "another group": {**pytorch_job(), "apiVersion": "example.com/v1"},
+    "another group of a refused kind": {**pytorch_job(), "kind": "TFJob", "apiVersion": "example.com/v1"},
+    "an older version": {**pytorch_job(), "apiVersion": "kubeflow.org/v1beta2"},
+    "the version of another kind": {**pytorch_job(), "apiVersion": "kubeflow.org/v2beta1"},
     "no name": {**pytorch_job(), "metadata": {}},
     "no metadata": {**pytorch_job(), "metadata": None},
     "a name that is none": {**pytorch_job(), "metadata": {"name": 7}},
@@ -219,8 +259,9 @@ def test_other_documents_are_errors(name):
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
-def test_unsupported_kinds_are_refused_with_a_reason(kind):
-    found = convert({**pytorch_job(), "kind": kind})
+@pytest.mark.parametrize("version", ["v1", "v1alpha1", "v1beta2"])
+def test_unsupported_kinds_are_refused_with_a_reason_in_every_version(kind, version):
+    found = convert({**pytorch_job(), "kind": kind, "apiVersion": f"kubeflow.org/{version}"})
     assert found.train_job is None
     assert {record.path for record in found.blockers} == {"spec"}
     assert "the Trainer has no runtime" in found.blockers[0].reason

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob_migrate.sources import read_jobs
+from trainjob.manifest import Dialect
+from trainjob_migrate import Launch
+from trainjob_migrate.report import convert_all
+from trainjob_migrate.sources import FoundJob, Sources, read_jobs
 
 
 def job(name, kind="PyTorchJob", version="kubeflow.org/v1"):
@@ -39,6 +43,16 @@ def test_jobs_of_every_kind_are_found_and_other_objects_are_counted():
     assert job_names(found) == ["a", "b", "c"]
     assert found.skipped == {"ConfigMap": 1, "Notebook": 1, "TrainJob": 1}
     assert not found.read_errors
+
+
+@pytest.mark.parametrize(
+    ("version", "group"),
+    [("batch.example.org/v1", "batch.example.org"), ("xgboostjob.kubeflow.org/v1alpha1", "xgboostjob.kubeflow.org")],
+)
+def test_a_kind_of_the_operator_in_another_group_is_counted_with_its_group(version, group):
+    found = read_jobs(yaml.safe_dump(job("a", "MPIJob", version)), "jobs.yaml")
+    assert not found.jobs
+    assert found.skipped == {f"MPIJob of the API group {group}, not kubeflow.org": 1}
 
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps, lambda value: json.dumps(value, indent="\t")])
@@ -128,3 +142,54 @@ def test_every_document_counts_once_in_any_order(kinds, begins_with_separator):
 @given(st.text())
 def test_no_text_raises(text):
     read_jobs(text, "f")
+
+
+EMBEDDED = """\
+kind: List
+items:
+- apiVersion: argoproj.io/v1alpha1
+  kind: Workflow
+  metadata:
+    name: w
+  spec:
+    templates:
+    - name: "train.it"
+      resource:
+        spec:
+          apiVersion: kubeflow.org/v1
+          kind: PyTorchJob
+          metadata:
+            name: a
+          spec:
+            surprise: 1
+            pytorchReplicaSpecs:
+              Worker:
+                template:
+                  spec:
+                    containers:
+                    - name: pytorch
+                      image: example.com/train:1
+"""
+
+
+def test_a_job_inside_an_object_has_lines():
+    [found] = read_jobs(EMBEDDED, "w.yaml").jobs
+    lines = EMBEDDED.splitlines()
+    assert found.document.locate("spec.surprise") == f"w.yaml:{lines.index('            surprise: 1') + 1}"
+    assert found.document.locate("metadata.name") == f"w.yaml:{lines.index('            name: a') + 1}"
+
+
+def test_refused_fields_have_lines_in_json():
+    """`migrate report --json` had no line of a refused field."""
+    report = convert_all(read_jobs(EMBEDDED, "w.yaml"), dialect=Dialect.V2_2, launch=Launch.ENVIRONMENT)
+    [job] = report.to_dict()["jobs"]
+    places = {record["path"]: record["location"] for record in job["blockers"]}
+    assert places["spec.surprise"] == "w.yaml:17"
+    assert all(re.fullmatch(r"w\.yaml:\d+", place) for place in places.values())
+
+
+def test_a_job_of_a_cluster_has_no_lines_in_json():
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "a"}, "spec": {"surprise": 1}}
+    sources = Sources(jobs=[FoundJob("cluster default", job)])
+    [job] = convert_all(sources, dialect=Dialect.V2_2, launch=Launch.ENVIRONMENT).to_dict()["jobs"]
+    assert {record["location"] for record in job["blockers"]} == {"cluster default"}

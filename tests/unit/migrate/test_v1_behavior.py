@@ -36,6 +36,10 @@ PATTERNS = {
     "echo $MNIST_MASTER_0_SERVICE_HOST": "hosts",
     "kubectl get pods -l training.kubeflow.org/job-name=mnist": "labels",
     "kubectl get pods -l pytorch-job-name=mnist": "labels",
+    "train --dist-url=tcp://192.0.2.48:22222": "address",
+    "torchrun --master_addr 192.0.2.48 t.py": "address",
+    "torchrun --rdzv-endpoint='192.0.2.48:29400' t.py": "address",
+    "export MASTER_ADDR=192.0.2.48": "address",
     "kubectl delete pytorchjob mnist": "api",
     "curl $API/apis/kubeflow.org/v1/x": "api",
     "TrainingClient().wait_for_job_conditions()": "api",
@@ -49,6 +53,9 @@ HARMLESS = [
     "nvidia.com/gpu",
     "worker-0",
     "kubernetes.io/hostname",
+    "--master_addr=127.0.0.1",
+    "torchrun --master-addr 0.0.0.0",
+    "--store http://192.0.2.48:9000",
 ]
 
 
@@ -104,7 +111,7 @@ def test_a_pattern_within_a_script_has_its_finding(text, place, before):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_program_that_does_not_rely_on_v1_has_no_such_finding(text, place):
-    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal"}
+    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal", "address"}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -131,7 +138,7 @@ def test_findings_show_no_secrets(job):
 
 
 def test_the_pods_name_in_a_variable_is_reported_with_its_readers():
-    found = convert(pytorch_job(command=script("train --local_addr=$POD_NAME"), env=[POD_NAME]))
+    found = convert(pytorch_job(command=script("train --name=$POD_NAME"), env=[POD_NAME]))
     [finding] = [one for one in found.findings if one.topic == "pod-name"]
     container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
     assert finding.what == (
@@ -155,6 +162,57 @@ def test_the_pods_name_in_a_volume_is_reported():
 def test_labels_of_the_operator_are_refused_in_other_containers(field):
     source = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
     assert convert(with_container(field, env=[{"name": "INDEX", "valueFrom": source}])).blockers
+
+
+LOCAL_HOST = "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME)"
+
+
+@pytest.mark.parametrize("option", ["--local_addr=", "--local-addr ", "--local_addr='", '--local_addr="'])
+@pytest.mark.parametrize("name", ["$POD_NAME", "${POD_NAME}", "$(POD_NAME)"])
+def test_the_pods_name_as_its_own_address_becomes_its_host(option, name):
+    text = f"torchrun {option}{name}{option[-1:].strip('= ')} t.py"
+    found = convert(pytorch_job(command=script(text), env=[POD_NAME]))
+    trainer = found.train_job["spec"]["trainer"]
+    assert trainer["command"][2] == text.replace(name, LOCAL_HOST)
+    assert trainer["env"][0]["name"] == "JOBSET_NAME"
+    [finding] = [one for one in found.findings if one.topic == "hosts"]
+    assert LOCAL_HOST in finding.done
+    [finding] = [one for one in found.findings if one.topic == "pod-name"]
+    assert "reads it" not in finding.what
+
+
+def test_the_address_in_a_variable_stays():
+    """Kubernetes sets JOB_COMPLETION_INDEX after the variables of the container, so these cannot refer to it."""
+    options = {"name": "OPTIONS", "value": "--local_addr=$(POD_NAME)"}
+    found = convert(pytorch_job(command=["torchrun", "t.py"], env=[POD_NAME, options]))
+    assert options in found.train_job["spec"]["trainer"]["env"]
+    [finding] = [one for one in found.findings if one.topic == "pod-name"]
+    assert "env[1].value reads it" in finding.what
+
+
+def test_another_variable_as_the_address_stays():
+    found = convert(pytorch_job(command=script("torchrun --local_addr=$POD_IP --name=$POD_NAME t.py"), env=[POD_NAME]))
+    assert found.train_job["spec"]["trainer"]["command"][2] == "torchrun --local_addr=$POD_IP --name=$POD_NAME t.py"
+
+
+def label_variable(label):
+    return {"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+@pytest.mark.parametrize("label", ["pytorch-replica-index", "volcano.sh/task-index"])
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_variable_from_a_label_that_the_template_lacks_is_reported(label, field):
+    job = with_container(field, env=[label_variable(label)])
+    [finding] = [one for one in convert(job).findings if one.topic == "labels"]
+    assert label in finding.what
+
+
+@pytest.mark.parametrize("label", ["team", "jobset.sigs.k8s.io/job-index", "batch.kubernetes.io/job-completion-index"])
+def test_a_variable_from_a_label_of_the_template_or_of_a_job_is_not_reported(label):
+    job = pytorch_job(command=["torchrun", "t.py"], env=[label_variable(label)])
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = {"labels": {"team": "a"}}
+    assert "labels" not in topics(convert(job))
 
 
 ORDINALS = [
@@ -221,15 +279,19 @@ def test_the_launcher_may_read_its_hostfile_but_its_init_containers_may_not():
     assert convert(mpi_job(launcher_pod=init)).blockers
 
 
-@pytest.mark.parametrize("volume", ["mpi-job-config", "mpi-job-kubectl", "ssh-auth"])
-def test_mounts_of_the_operators_volumes_are_refused(volume):
+@pytest.mark.parametrize(
+    ("replica", "volume"),
+    [("launcher", "mpi-job-kubectl"), ("worker", "mpi-job-kubectl"), ("worker", "mpi-job-config")],
+)
+def test_mounts_of_the_operators_volumes_that_the_trainer_lacks_are_refused(replica, volume):
     mounts = [{"name": volume, "mountPath": "/x"}]
     init = {"initContainers": [{"name": "wait", "image": "b:1", "volumeMounts": mounts}]}
-    [blocker] = convert(mpi_job(launcher_pod=init)).blockers
-    assert blocker.path == "spec.mpiReplicaSpecs.Launcher.template.spec.initContainers[0].volumeMounts[0]"
+    [blocker] = convert(mpi_job(**{f"{replica}_pod": init})).blockers
+    replicas = replica.capitalize()
+    assert blocker.path == f"spec.mpiReplicaSpecs.{replicas}.template.spec.initContainers[0].volumeMounts[0]"
     assert f"the volume {volume} of the old operator" in blocker.reason
     own = {"volumes": [{"name": volume, "emptyDir": {}}], **init}
-    assert not convert(mpi_job(launcher_pod=own)).blockers
+    assert not convert(mpi_job(**{f"{replica}_pod": own})).blockers
 
 
 def test_a_mount_without_a_volume_is_refused():

@@ -136,3 +136,128 @@ def test_a_generated_name_has_a_finding():
 def test_a_refused_job_has_the_readiness_refused_in_json():
     assert convert(mpi_job(workers=0)).to_dict()["readiness"] == "refused"
     assert convert(pytorch_job(command=["torchrun", "t.py"])).to_dict()["readiness"] == "simple"
+
+
+NAMES = ["io_test", "Data", "-a", "a.b", "x" * 64, "${VOLUME}", "<name, please replace>"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_name_of_a_volume_is_refused_with_its_rule(name):
+    pod = {"volumes": [{"name": name, "emptyDir": {}}]}
+    [(path, reason)] = blockers(pytorch_job(command=["torchrun", "t.py"], pod=pod)).items()
+    assert path == "spec.pytorchReplicaSpecs.Worker.template.spec.volumes[0].name"
+    assert reason.startswith("it must have only lower case letters, digits and -")
+    assert ("seems to be a placeholder" in reason) == (name[0] in "$<")
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_wrong_name_of_another_container_is_refused(field):
+    found = blockers(with_container(field, name="my_helper"))
+    assert [path.rpartition(".")[2] for path in found] == ["name"]
+
+
+def test_a_volume_name_may_have_digits_at_both_ends():
+    pod = {"volumes": [{"name": "0-data-1", "emptyDir": {}}]}
+    assert not blockers(pytorch_job(command=["torchrun", "t.py"], pod=pod))
+
+
+@pytest.mark.parametrize("name", ["a" * 16, "my_port", "-a", "a-", "a--b", "80", "Web"])
+def test_a_wrong_name_of_a_port_is_refused_with_its_rule(name):
+    [(path, reason)] = blockers(
+        pytorch_job(command=["torchrun", "t.py"], ports=[{"name": name, "containerPort": 1}])
+    ).items()
+    assert path == f"{CONTAINER}.ports[0].name"
+    assert reason.startswith("it must have at most 15 lower case letters, digits and -")
+
+
+@pytest.mark.parametrize("name", ["a" * 15, "8-a", "http", "pytorchjob-port"])
+def test_a_name_of_a_port_is_accepted(name):
+    assert not blockers(pytorch_job(command=["torchrun", "t.py"], ports=[{"name": name, "containerPort": 1}]))
+
+
+def resources(requests, limits=None):
+    return pytorch_job(resources={"requests": requests, **({"limits": limits} if limits else {})})
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "vendor.example.com/nic", "hugepages-2Mi"])
+def test_a_device_that_is_requested_without_a_limit_is_refused(name):
+    found = blockers(resources({"cpu": 1, name: 1}, {"cpu": 2}))
+    [(path, reason)] = found.items()
+    assert path.startswith(f"{CONTAINER}.resources.requests")
+    assert reason.startswith("the API server accepts it only with an equal limit")
+
+
+UNEQUAL = [
+    ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}),
+    ({"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 1}),
+    ({"rdma/hca": "1k"}, {"rdma/hca": 999}),
+    ({"cpu": "1500m"}, {"cpu": 1}),
+    ({"memory": "1Gi"}, {"memory": "1G"}),
+    ({"memory": "2e9"}, {"memory": "1E9"}),
+]
+EQUAL = [
+    ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": 1}),
+    ({"rdma/hca": "1k"}, {"rdma/hca": 1000}),
+    ({"cpu": "900m"}, {"cpu": 1}),
+    ({"cpu": "0.5"}, {"cpu": "500m"}),
+    ({"memory": "1G"}, {"memory": "1Gi"}),
+    ({"memory": "1e9"}, {"memory": "1E"}),
+    ({"cpu": 4, "kubernetes.io/batch-cpu": 4}, {"memory": "1Gi"}),
+]
+
+
+@pytest.mark.parametrize(("requests", "limits"), UNEQUAL)
+def test_a_request_above_its_limit_is_refused(requests, limits):
+    [(path, _)] = blockers(resources(requests, limits)).items()
+    assert path.startswith(f"{CONTAINER}.resources.requests")
+
+
+@pytest.mark.parametrize(("requests", "limits"), EQUAL)
+def test_a_request_up_to_its_limit_is_accepted(requests, limits):
+    assert not blockers(resources(requests, limits))
+
+
+def placeholders(job):
+    found = convert(job)
+    assert not found.blockers
+    return [finding.what for finding in found.findings if finding.topic == "placeholder"]
+
+
+POD_PLACEHOLDERS = [
+    ({"imagePullSecrets": [{"name": "$PULL_SECRET"}]}, "imagePullSecrets[0].name contains $PULL_SECRET"),
+    ({"nodeSelector": {"pool": "{{ pool }}"}}, "nodeSelector.pool contains {{ pool }}"),
+    (
+        {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "<claim, please replace>"}}]},
+        "volumes[0].persistentVolumeClaim.claimName contains <claim, please replace>",
+    ),
+    ({"serviceAccountName": "${ACCOUNT}"}, "serviceAccountName contains ${ACCOUNT}"),
+    ({"initContainers": [{"name": "i", "image": "a:$TAG"}]}, "initContainers[0].image contains $TAG"),
+]
+
+
+@pytest.mark.parametrize(("pod", "expected"), POD_PLACEHOLDERS)
+def test_a_placeholder_in_a_pod_has_a_finding(pod, expected):
+    [found] = placeholders(pytorch_job(command=["torchrun", "t.py"], pod=pod))
+    assert expected in found
+
+
+def test_a_placeholder_in_an_image_or_a_reference_has_a_finding():
+    secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "${SECRET}", "key": "key"}}}
+    job = pytorch_job(command=["torchrun", "t.py"], image="example.com/${PROJECT}/a:1", env=[secret])
+    job["metadata"] |= {"namespace": "$NAMESPACE", "labels": {"kueue.x-k8s.io/queue-name": "${QUEUE}"}}
+    found = placeholders(job)
+    texts = [what.rpartition(" contains ")[2].partition(",")[0] for what in found]
+    assert texts == ["$NAMESPACE", "${QUEUE}", "${PROJECT}", "${SECRET}"]
+
+
+def test_all_placeholders_of_a_value_are_named():
+    [found] = placeholders(pytorch_job(command=["torchrun", "t.py"], image="${REGISTRY}${NAME}:$TAG"))
+    assert found.endswith("contains ${REGISTRY}, ${NAME}, $TAG, which seem to be placeholders.")
+
+
+def test_variables_of_a_program_are_no_placeholders():
+    env = [{"name": "A", "value": "${B} $(C)"}]
+    mounts = [{"name": "d", "mountPath": "/d", "subPathExpr": "$(A)"}]
+    pod = {"volumes": [{"name": "d", "emptyDir": {}}]}
+    command = ["sh", "-c", "torchrun ${SCRIPT} < $INPUT > out"]
+    assert not placeholders(pytorch_job(command=command, env=env, volumeMounts=mounts, pod=pod))

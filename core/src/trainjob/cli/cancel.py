@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.job_lookup import NAMES, get_references
+from trainjob.cli.job_lookup import NAMES, get_trainjobs
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import ExitCode, TrainJobError
-from trainjob.lifecycle import JobReference, cancel_unless_finished, set_suspended
+from trainjob.lifecycle import JobReference, cancel_unless_finished, reference_to, set_suspended
+from trainjob.retention.unused_runtimes import RuntimeReference, delete_runtime_unless_used, runtime_reference_of
 from trainjob.status import Phase
 
 __all__ = ["cancel", "resume", "suspend"]
+
+_RUNTIMES = typer.Option(
+    "--runtimes",
+    help="Also delete the TrainingRuntimes of these TrainJobs that `trainjob submit` or `trainjob run` created, if no "
+    "other TrainJob uses them.",
+)
 
 
 def cancel(
     names: Annotated[list[str], NAMES],
     namespace: Annotated[str, completion.NAMESPACE] = "",
+    runtimes: Annotated[bool, _RUNTIMES] = False,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
     """Delete TrainJobs that have not ended, with their pods.
@@ -28,7 +36,7 @@ def cancel(
     TrainJobs that have ended are not deleted, because their own volumes, which may have a model, would be deleted with
     them. To delete them, use `trainjob sweep`.
 
-    With --json: a list of objects with name, namespace, uid, done and reason. `done` is "deleted", "unchanged" or
+    With --json: a list of objects with kind, name, namespace, uid, done and reason. `done` is "deleted", "unchanged" or
     "failed".
 
     Example: trainjob cancel tune-1a2b3c4d
@@ -40,7 +48,7 @@ def cancel(
             return _UNCHANGED, "it no longer exists"
         return (_UNCHANGED, f"it is {phase.value}") if phase.finished else ("deleted", "")
 
-    _apply_to_each(names, namespace, cancel_one, as_json=as_json)
+    _apply_to_each(names, namespace, cancel_one, as_json=as_json, delete_runtimes=runtimes)
 
 
 def suspend(
@@ -84,30 +92,47 @@ def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool
     return _UNCHANGED, f"it has ended, or {already}"
 
 
-def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json: bool) -> None:
-    """Apply an action to all TrainJobs, even if it fails for some of them.
+def _apply_to_each(
+    names: list[str], namespace: str, action: _Action, *, as_json: bool, delete_runtimes: bool = False
+) -> None:
+    """Apply an action to all TrainJobs, even if it fails for some, then delete their runtimes.
 
     Raises:
-        Exit: the action failed for a TrainJob, after all were tried.
+        Exit: a request failed for a TrainJob or a runtime, after all were tried.
     """
-    results, failed = [], False
+    results: list[dict[str, str]] = []
+
+    def report(kind: str, place: JobReference | RuntimeReference, uid: str, done: str, reason: str) -> None:
+        names = {"kind": kind, "name": place.name, "namespace": place.namespace, "uid": uid}
+        results.append({**names, "done": done, "reason": reason})
+        if not as_json:
+            _print_result(results[-1])
+
     with terminal.open_cluster() as cluster:
-        for reference in get_references(cluster, names, namespace):
+        jobs = get_trainjobs(cluster, names, namespace)
+        for reference in (reference_to(job, adopted=True) for job in jobs):
             try:
                 done, reason = action(cluster, reference)
             except TrainJobError as error:
-                done, reason, failed = _FAILED, str(error), True
-            place = {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}
-            results.append({**place, "done": done, "reason": reason})
-            if not as_json:
-                _print_result(reference, done, reason)
+                done, reason = _FAILED, str(error)
+            report("TrainJob", reference, reference.uid, done, reason)
+        for runtime in dict.fromkeys(map(runtime_reference_of, jobs)) if delete_runtimes else ():
+            try:
+                result = delete_runtime_unless_used(cluster, runtime)
+            except TrainJobError as error:
+                report(runtime.kind, runtime, "", _FAILED, str(error))
+            else:
+                done = _UNCHANGED if result.reason_to_keep else "deleted"
+                report(runtime.kind, runtime, result.uid, done, result.reason_to_keep)
     if as_json:
         terminal.print_json(results)
-    if failed:
+    if any(result["done"] == _FAILED for result in results):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _print_result(reference: JobReference, done: str, reason: str) -> None:
+def _print_result(result: Mapping[str, str]) -> None:
+    done, reason = result["done"], result["reason"]
     color = {_FAILED: "red", _UNCHANGED: "yellow"}.get(done, "green")
     console = terminal.error_console() if done == _FAILED else terminal.console()
-    console.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")
+    name = "/".join(filter(None, (result["namespace"], result["name"])))
+    console.print(f"{result['kind']} {escape(name)}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")

@@ -11,8 +11,8 @@ from trainjob.cli import completion, terminal
 from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.job_lookup import get_trainjobs
-from trainjob.cli.request_file import to_user_request
-from trainjob.cli.submit import OUTPUT, Output, preview_requests, print_manifests
+from trainjob.cli.request_file import FileContent, to_user_request
+from trainjob.cli.submit import OUTPUT, Output, preview_file, print_manifests
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.inspection.model_location import find_model
 from trainjob.spec import ExportModel, Workspace
@@ -99,7 +99,7 @@ def export(
                 )
             )
             if output:
-                print_manifests(preview_requests([request], where, None), output)
+                print_manifests(preview_file(FileContent([request], []), where, None), output)
                 return
             outcome = follow(cluster, request, where, console, keep_colors=keep_colors)
     except Interrupted as stopped:

@@ -10,7 +10,7 @@ from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import follow
 from trainjob.cli.interruption import Interrupted
 from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
-from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests, print_manifests
+from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_file, print_manifests
 from trainjob.manifest import Dialect
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
@@ -50,7 +50,7 @@ def run(
     """
     content = request_file.read_file(file, name, run_id)
     if output or dialect:
-        print_manifests([*content.runtimes, *preview_requests(content.requests, namespace, dialect)], output)
+        print_manifests([*content.runtimes, *preview_file(content, namespace, dialect)], output)
         return
     outcomes: list[Outcome] = []
     console = terminal.error_console() if as_json else terminal.console()

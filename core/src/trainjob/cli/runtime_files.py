@@ -11,6 +11,7 @@ from trainjob.cli import terminal
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, InvalidSpec, PermissionDenied, Problem
+from trainjob.manifest import labels
 from trainjob.manifest.runtime_documents import find_differences, format_apply_advice, set_namespace
 
 APPLY_RUNTIMES = typer.Option(
@@ -78,8 +79,10 @@ def _compare(cluster: Cluster, runtime: Mapping[str, Any], file: str) -> tuple[M
 
 
 def _create(cluster: Cluster, runtime: Mapping[str, Any], file: str) -> None:
+    metadata = runtime["metadata"]
+    marked = {**metadata, "labels": {**labels.MANAGED_BY, **(metadata.get("labels") or {})}}
     try:
-        cluster.runtimes.create(runtime)
+        cluster.runtimes.create({**runtime, "metadata": marked})
     except PermissionDenied as error:
         advice = format_apply_advice(runtime, file)
         raise PermissionDenied(

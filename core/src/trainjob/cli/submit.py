@@ -10,15 +10,16 @@ import typer
 
 from trainjob.cli import request_file, terminal
 from trainjob.cli.follow import describe_submission
-from trainjob.cli.request_file import UserRequest
+from trainjob.cli.request_file import FileContent
 from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.cli.terminal import escape
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
 from trainjob.manifest import Dialect, build_trainjob
 from trainjob.manifest.review import summarize_manifest
+from trainjob.manifest.runtime_documents import set_namespace
 
-__all__ = ["DIALECT", "OUTPUT", "Output", "preview_requests", "print_manifests", "submit"]
+__all__ = ["DIALECT", "OUTPUT", "Output", "preview_file", "print_manifests", "submit"]
 
 
 class Output(str, Enum):
@@ -63,7 +64,7 @@ def submit(
     """
     content = request_file.read_file(file, name, run_id)
     if output or dialect:
-        print_manifests([*content.runtimes, *preview_requests(content.requests, namespace, dialect)], output)
+        print_manifests([*content.runtimes, *preview_file(content, namespace, dialect)], output)
         return
     references = []
     try:
@@ -89,17 +90,20 @@ def print_manifests(manifests: Sequence[Mapping[str, Any]], output: Output | Non
     terminal.print_yaml(*manifests)
 
 
-def preview_requests(requests: Sequence[UserRequest], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
+def preview_file(content: FileContent, namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
     """Return the TrainJobs that would be sent to the cluster in its current state.
 
-    With a dialect, no cluster is contacted.
+    They are checked against the runtimes of the file, otherwise against those of the cluster. With a dialect, no
+    cluster is contacted.
 
     Raises:
         InvalidSpec: a request cannot be expressed.
         ClusterError: the cluster cannot be reached or refuses.
     """
     if dialect:
-        prepared = [one.prepare(namespace) for one in requests]
+        prepared = [one.prepare(namespace) for one in content.requests]
         return [build_trainjob(each.job, **each.build_metadata(1), dialect=dialect) for each in prepared]
     with terminal.open_cluster() as cluster:
-        return [preview_manifest(cluster, one.prepare(namespace, cluster.namespace)) for one in requests]
+        for runtime in content.runtimes:
+            cluster.runtimes.assume(set_namespace(runtime, namespace, cluster.namespace))
+        return [preview_manifest(cluster, one.prepare(namespace, cluster.namespace)) for one in content.requests]

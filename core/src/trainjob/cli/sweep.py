@@ -11,6 +11,7 @@ from trainjob.cli.terminal import escape
 from trainjob.manifest.durations import parse_duration
 from trainjob.retention import SweepResult
 from trainjob.retention import sweep as sweep_namespace
+from trainjob.retention.unused_runtimes import sweep_runtimes
 
 __all__ = ["sweep"]
 
@@ -19,6 +20,10 @@ _FINISHED_FOR = typer.Option(
     help="Also delete TrainJobs without a time to live that ended this long ago, such as 30m, 12h or 7d.",
 )
 _UNEXPORTED = typer.Option(help="Also delete TrainJobs whose model would be deleted with them.")
+_RUNTIMES = typer.Option(
+    "--runtimes",
+    help="Also delete TrainingRuntimes that `trainjob submit` or `trainjob run` created and that no TrainJob uses.",
+)
 _DRY_RUN = typer.Option(help="Print what would be deleted, without deleting it.")
 
 
@@ -26,6 +31,7 @@ def sweep(
     namespace: Annotated[str, completion.NAMESPACE] = "",
     finished_for: Annotated[str, _FINISHED_FOR] = "",
     unexported: Annotated[bool, _UNEXPORTED] = False,
+    runtimes: Annotated[bool, _RUNTIMES] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> None:
     """Delete finished TrainJobs whose time to live has expired.
@@ -47,7 +53,7 @@ def sweep(
         )
 
     with terminal.open_cluster() as cluster:
-        sweep_namespace(
+        results = sweep_namespace(
             cluster,
             namespace=namespace,
             finished_for=lifetime,
@@ -55,3 +61,8 @@ def sweep(
             dry_run=dry_run,
             on_result=print_result,
         )
+        if runtimes:
+            gone = {one.reference.uid for one in results if dry_run and one.action == "deleted"}
+            for swept in sweep_runtimes(cluster, namespace=namespace, dry_run=dry_run, deleted=gone):
+                done = planned.get("deleted", "deleted")
+                console.print(f"{escape(str(swept.reference))} [green]{done}[/]: no TrainJob uses it")

@@ -180,18 +180,23 @@ def _configure_explicit(connection: Connection, configuration: Any) -> None:
 
 
 def _default_kubeconfig() -> str:
-    """Return the path in `KUBECONFIG`, or `~/.kube/config` if it exists.
+    """Return the path in `KUBECONFIG`, or `~/.kube/config` unless it does not exist.
 
-    `KUBECONFIG` may name a file that does not exist; the client then raises an error for that file. The
-    result is empty if neither is set.
+    `KUBECONFIG` may name a file that does not exist, and `~/.kube` may be a folder without permission; the client then
+    raises an error for that file. The result is empty if neither is set.
     """
     default = Path.home() / ".kube" / "config"
-    return os.environ.get("KUBECONFIG", "") or (str(default) if default.exists() else "")
+    try:
+        exists = default.stat() is not None
+    except OSError as error:
+        exists = isinstance(error, PermissionError)
+    return os.environ.get("KUBECONFIG", "") or (str(default) if exists else "")
 
 
 def _unusable_connection(connection: Connection, error: Exception) -> NoClusterConfigured:
     # If kubernetes quotes a part of the kubeconfig, that part may be a token.
-    reason = re.split(r"[{\[]", " ".join(str(error).split()).removeprefix("[Errno 2] "))[0].strip()
+    text = re.sub(r"^\[Errno \d+\] ", "", " ".join(str(error).split()))
+    reason = re.split(r"[{\[]", text)[0].strip()
     if connection.in_cluster:
         return NoClusterConfigured(
             f"the pod's service account can't be used: {reason}",

@@ -16,6 +16,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 # Imported at the module's level, because a class below inherits. Only `connection.open_client` imports this module.
@@ -177,6 +178,7 @@ def load_kubeconfig(
         Exception: the kubeconfig can't be used.
     """
     if content is None:
+        _check_permissions(path)
         merger = KubeConfigMerger(path)
         if merger.config is None:
             raise ConfigException("the file does not exist")
@@ -185,6 +187,16 @@ def load_kubeconfig(
         loader = InMemoryLoader(content, context, config_base_path=None)
     loader.load_and_set(configuration)
     return loader.namespace, loader.certificates
+
+
+def _check_permissions(paths: str) -> None:
+    """Raise PermissionError for a file in a folder that may not be searched.
+
+    kubernetes 36 skips such a file as if it did not exist. kubectl 1.36 reports it.
+    """
+    for path in filter(None, paths.split(os.pathsep)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            Path(path).expanduser().stat()
 
 
 def _without(node: Any, *names: str) -> Any:

@@ -5,7 +5,6 @@ Users list all runtimes. A submission looks up one runtime, which is cached for 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.client.resources import Resource, list_all
 from trainjob.client.response_checks import check_deletion, check_dry_run
-from trainjob.errors import NotFound, PermissionDenied
+from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.status.runtime_description import RuntimeDescription, describe_runtime
 
 _RESOURCES = {
@@ -44,6 +43,7 @@ class Runtimes:
         """
         self._request, self._clock = request, clock
         self._cache: dict[tuple[str, str, str], tuple[float, RuntimeDescription | None]] = {}
+        self._assumed: dict[tuple[str, str, str], RuntimeDescription] = {}
 
     def find(self, name: str, kind: str, namespace: str, *, fresh: bool = False) -> RuntimeDescription | None:
         """Return one runtime, up to an hour old, or None if reading it is forbidden.
@@ -58,12 +58,23 @@ class Runtimes:
             NotFound: the runtime does not exist; this result is not cached.
             ClusterError: the request failed.
         """
+        if assumed := self._assumed.get((kind, namespace if _RESOURCES[kind].namespaced else "", name)):
+            return assumed
         key = (kind, namespace, name)
         expires_at, runtime = self._cache.get(key, (0.0, None))
         if fresh or self._clock() >= expires_at:
             runtime = self._read(name, kind, namespace)
             self._cache[key] = (self._clock() + _CACHE_SECONDS, runtime)
         return runtime
+
+    def assume(self, runtime: Mapping[str, Any]) -> None:
+        """Let `find` return a runtime that is not created yet, instead of the cluster's.
+
+        Args:
+            runtime: a TrainingRuntime with its namespace, or a ClusterTrainingRuntime.
+        """
+        kind, metadata = runtime["kind"], runtime["metadata"]
+        self._assumed[kind, metadata.get("namespace", ""), metadata["name"]] = describe_runtime(runtime, kind)
 
     def _read(self, name: str, kind: str, namespace: str) -> RuntimeDescription | None:
         resource = _RESOURCES[kind]
@@ -88,6 +99,20 @@ class Runtimes:
         doing = f"list {resource.plural}"
         found = list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
         return sorted((describe_runtime(each, kind) for each in found), key=lambda each: each.name)
+
+    def list_objects(self, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """Return TrainingRuntimes, as the API returns them.
+
+        Args:
+            namespace: their namespace.
+            selector: label selector; empty selects every object.
+
+        Raises:
+            ClusterError: the request failed, or the permission is missing.
+        """
+        path, doing = _TRAINING_RUNTIMES.path(namespace), f"list {_TRAINING_RUNTIMES.plural}"
+        query = {"labelSelector": selector}
+        return list_all(self._request, path, doing=doing, query=query, check=_TRAINING_RUNTIMES.check)
 
     def get(self, runtime: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the runtime of the cluster that has the kind, name and namespace of an object.
@@ -172,16 +197,28 @@ class Runtimes:
             check=_TRAINING_RUNTIMES.check,
         )
 
-    def delete(self, name: str, namespace: str) -> None:
-        """Delete a TrainingRuntime, or do nothing if it does not exist.
+    def delete(self, name: str, namespace: str, uid: str | None = None) -> bool:
+        """Delete a TrainingRuntime.
+
+        Args:
+            name: name of the runtime.
+            namespace: namespace of the runtime.
+            uid: uid of the runtime; None deletes any runtime of this name.
+
+        Returns:
+            False if the runtime was already gone, or its name belongs to another runtime by now.
 
         Raises:
             ClusterError: the runtime could not be deleted.
         """
-        with contextlib.suppress(NotFound):
+        try:
             self._request(
                 "DELETE",
                 _TRAINING_RUNTIMES.path(namespace, name),
                 doing=f"delete {_TRAINING_RUNTIMES.plural}",
+                body={"preconditions": {"uid": uid}} if uid else None,
                 check=check_deletion,
             )
+        except (NotFound, Conflict):
+            return False
+        return True

@@ -160,10 +160,16 @@ def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
         allow_nan: whether to allow NaN and infinities, which Python's JSON has and the standard does not.
 
     Raises:
-        InvalidSpec: the value contains another type, NaN (unless `allow_nan`), or more than 100 nested levels.
+        InvalidSpec: the value contains another type, NaN (unless `allow_nan`), a text that UTF-8 cannot represent, or
+            more than 100 nested levels.
     """
     try:
-        plain = json.loads(json.dumps(value, allow_nan=allow_nan))
+        text = json.dumps(value, allow_nan=allow_nan, ensure_ascii=False)
+        text.encode()
+        plain = json.loads(text)
+    except UnicodeEncodeError:
+        rule = "each text in it must be valid Unicode: it contains half of a surrogate pair, such as \\ud800"
+        raise invalid_field("", f"a {type(value).__name__}", rule) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_field("", f"a {type(value).__name__}", f"it must consist of JSON values: {error}") from None
     if is_deeper(plain, _MAX_DEPTH):

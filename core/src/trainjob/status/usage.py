@@ -7,6 +7,7 @@ binding, before the image is pulled, and no other pod can use them until the end
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,6 +246,6 @@ def _parse_time(text: str) -> datetime | None:
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"seconds must be a number, not {value!r}")
-    if not 0 <= value < float("inf"):
+    if not 0 <= value <= sys.float_info.max:  # an integer of JSON may be larger
         raise ValueError(f"seconds must be finite and not negative, not {value!r}")
     return float(value)

@@ -1,8 +1,8 @@
 """Rewriting of a container's command and environment for a local process; pure functions.
 
-Two properties of a container do not exist for a plain process: its mount points and the cluster's DNS. So paths of
-mounted volumes are rewritten to the local folders, and host names of the job's own pods to 127.0.0.1. This applies to
-the command, the args and the environment.
+Three properties of a container do not exist for a plain process: its mount points, the cluster's DNS and a network of
+its own. So paths of mounted volumes are rewritten to the local folders, host names of the job's own pods to 127.0.0.1,
+and the Trainer's port to the port of the JobSet. This applies to the command, the args and the environment.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Rewriter", "expand"]
+from trainjob_local.kubelet.master_ports import TRAINER_PORT
+
+__all__ = ["Rewriter", "expand", "rewrite_port"]
 
 _REFERENCE = re.compile(r"\$\$|\$\(([\w.-]+)\)")
 _BEFORE, _AFTER = r"(?<![\w.-])", r"(?![\w.-])"
+# A number alone may be anything, such as a number of steps. After a host it is a port: `host:1`, `nc -z host 1`,
+# `("host", 1)`, `/dev/tcp/host/1`.
+_PORT = re.compile(rf"({_BEFORE}(?:localhost|127\.0\.0\.1)[\s\"',:/]{{1,4}}){TRAINER_PORT}{_AFTER}")
 
 Rewriter = Callable[[str], str]
 
@@ -26,13 +31,28 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
 
 
-def build_rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) -> Rewriter:
+def rewrite_port(name: str, value: str, port: Callable[[], int]) -> str:
+    """Return a variable's value, with the JobSet's port instead of the Trainer's.
+
+    Args:
+        name: name of the variable; only names that end in `PORT` are changed, such as `PET_MASTER_PORT`.
+        value: its value.
+        port: function that returns the JobSet's port; called only if it is needed.
+    """
+    return str(port()) if name.endswith("PORT") and value == str(TRAINER_PORT) else value
+
+
+def build_rewriter(
+    mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str, port: Callable[[], int]
+) -> Rewriter:
     """Return a function that rewrites one text.
 
     Args:
         mounts: mount path in the container and local folder, for every mounted volume.
         subdomain: the pod's subdomain, whose host names become 127.0.0.1; empty if the pod has none.
         namespace: the pod's namespace.
+        port: function that returns the JobSet's port, which replaces the Trainer's after a host; called only if it is
+            needed.
     """
     # The longest first: /workspace/output may be another volume than /workspace. A path inside a URL or inside another
     # path is not matched.
@@ -45,7 +65,8 @@ def build_rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace:
 
     def rewrite(text: str) -> str:
         pieces = _replace_paths(text, folders)
-        return host.sub("127.0.0.1", pieces) if host else pieces
+        local = host.sub("127.0.0.1", pieces) if host else pieces
+        return _PORT.sub(lambda found: f"{found[1]}{port()}", local)
 
     return rewrite
 

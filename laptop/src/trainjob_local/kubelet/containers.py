@@ -11,6 +11,7 @@ import signal
 import threading
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from trainjob_local.images import Image
@@ -18,6 +19,7 @@ from trainjob_local.kubelet.command_line import build_rewriter, expand
 from trainjob_local.kubelet.container_logs import ContainerLog
 from trainjob_local.kubelet.image_pull import ImagePull
 from trainjob_local.kubelet.isolation import Mount
+from trainjob_local.kubelet.master_ports import NoFreePort
 from trainjob_local.kubelet.missing_module import MissingModule
 from trainjob_local.kubelet.node_context import NodeContext
 from trainjob_local.kubelet.pod_inputs import MissingInput, PodInputs
@@ -196,7 +198,7 @@ class Container:
         while not self._stop.is_set():
             try:
                 return self._inputs.resolve_environment(self._spec)
-            except MissingInput as error:
+            except (MissingInput, NoFreePort) as error:
                 self._push_state(waiting_state("CreateContainerConfigError", str(error)))
                 self._stop.wait(_RETRY_SECONDS)
         return None
@@ -233,7 +235,8 @@ class Container:
         if problem := image.problem():
             raise OSError(problem)
         isolation = self._node.settings.isolation
-        rewrite = build_rewriter([] if isolation else self._mount_paths(), *self._dns_names())
+        port = partial(self._node.master_ports.acquire, self._pod)
+        rewrite = build_rewriter([] if isolation else self._mount_paths(), *self._dns_names(), port)
         command = self._spec.get("command") or list(image.entrypoint)
         argv = [rewrite(expand(part, variables)) for part in [*command, *self._spec.get("args", [])]]
         if not argv:

@@ -3,7 +3,8 @@
 It serves two clusters: a real kube-apiserver (tests/controlplane/run_kubelet.py) and the laptop cluster, in whose
 process it runs. Differences from a real kubelet: local environments replace images, and a pull creates them. Volume
 paths are rewritten as text. Pods have the address 127.0.0.1. There are no probes, sidecars, limits and exec. With
-`isolation` volumes are at their paths, and commands can be run in containers.
+`isolation` volumes are at their paths, and commands can be run in containers. Pods share the network of this machine,
+so each JobSet gets a port of its own instead of the Trainer's.
 
 A kubelet that is restarted on its old state treats pods that ran as a real kubelet does after its node was rebooted:
 the container is lost (exit code 137), then the restart policy applies.
@@ -22,6 +23,7 @@ from trainjob.errors import ClusterError
 from trainjob_local.events import EventRecorder
 from trainjob_local.kubelet.container_logs import LogOptions
 from trainjob_local.kubelet.image_puller import ImagePuller
+from trainjob_local.kubelet.master_ports import MasterPorts
 from trainjob_local.kubelet.node_context import NodeContext
 from trainjob_local.kubelet.pods import PodWorker
 from trainjob_local.kubelet.processes import ProcessManager
@@ -67,7 +69,7 @@ class Kubelet:
         self._processes = ProcessManager(remove=remove)
         events = EventRecorder(api, "kubelet", host=settings.node)
         self._image_puller = ImagePuller(self._processes)
-        self._node = NodeContext(settings, api, events, self._processes, self._image_puller)
+        self._node = NodeContext(settings, api, events, self._processes, self._image_puller, MasterPorts())
         self._pods: dict[str, PodWorker] = {}
         self._lock = threading.Lock()
         self._stopping = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainjob_local.events import EventRecorder
 from trainjob_local.images import Image
 from trainjob_local.kubelet.image_puller import ImagePuller
+from trainjob_local.kubelet.master_ports import MasterPorts
 from trainjob_local.kubelet.processes import ProcessManager
 from trainjob_local.kubelet.settings import KubeletSettings
 from trainjob_local.objects import ObjectApi
@@ -26,6 +27,7 @@ class NodeContext:
         events: recorder of the kubelet's events.
         processes: manager that starts the container processes.
         image_puller: creator of the environments that replace images.
+        master_ports: the ports of the JobSets with pods on this node.
     """
 
     settings: KubeletSettings
@@ -33,6 +35,7 @@ class NodeContext:
     events: EventRecorder
     processes: ProcessManager
     image_puller: ImagePuller
+    master_ports: MasterPorts
 
     def base_environment(self, image: Image, *, home: Path, hostname: str) -> dict[str, str]:
         """Return the environment that a container inherits from the node and its image.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ClusterError
-from trainjob_local.kubelet.command_line import expand
+from trainjob_local.kubelet.command_line import expand, rewrite_port
 from trainjob_local.objects import Json, ObjectApi
 
 __all__ = ["MissingInput", "PodInputs"]
@@ -34,10 +34,11 @@ class PodInputs:
         api: client of the API server.
         pod: the pod.
         folder: folder for the pod's own files.
+        port: function that returns the port of the pod's JobSet.
     """
 
-    def __init__(self, api: ObjectApi, pod: Json, folder: Path) -> None:
-        self._api, self._pod, self._folder = api, pod, folder
+    def __init__(self, api: ObjectApi, pod: Json, folder: Path, port: Callable[[], int]) -> None:
+        self._api, self._pod, self._folder, self._port = api, pod, folder, port
         self._namespace: str = pod["metadata"]["namespace"]
 
     def resolve_environment(self, container: Json) -> dict[str, str]:
@@ -45,6 +46,7 @@ class PodInputs:
 
         Raises:
             MissingInput: a Secret, ConfigMap or key that is not optional is missing; the text is the kubelet's.
+            NoFreePort: no port is free for the pod's JobSet.
         """
         env: dict[str, str] = {}
         for source in container.get("envFrom", []):
@@ -52,11 +54,13 @@ class PodInputs:
                 ("secrets", source["secretRef"]) if "secretRef" in source else ("configmaps", source["configMapRef"])
             )
             data = self._object_data(kind, ref["name"], optional=bool(ref.get("optional")))
-            env.update({source.get("prefix", "") + key: value for key, value in data.items()})
+            for key, value in data.items():
+                name = source.get("prefix", "") + key
+                env[name] = rewrite_port(name, value, self._port)
         for variable in container.get("env", []):
-            value = self._resolve_variable(container, variable, env)
-            if value is not None:
-                env[variable["name"]] = value
+            found = self._resolve_variable(container, variable, env)
+            if found is not None:
+                env[variable["name"]] = rewrite_port(variable["name"], found, self._port)
         return env
 
     def prepare_volume(self, volume: Json) -> Path:

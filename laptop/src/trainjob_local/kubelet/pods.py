@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 import time
+from functools import partial
 
 from trainjob.errors import ClusterError
 from trainjob_local.kubelet.containers import Container
@@ -48,7 +49,8 @@ class PodWorker:
         self._stop = threading.Event()
         self._kill_at = 0.0
         self._injected_fault = ""
-        inputs = PodInputs(node.api, pod, node.settings.pod_folder(pod["metadata"]["uid"]))
+        port = partial(node.master_ports.acquire, pod)
+        inputs = PodInputs(node.api, pod, node.settings.pod_folder(pod["metadata"]["uid"]), port)
         self._inputs = inputs
 
         def containers(specs: list[Json], *, init: bool) -> list[Container]:
@@ -146,6 +148,7 @@ class PodWorker:
         except Exception:  # noqa: BLE001 - an error of one pod must not end the kubelet
             _LOG.exception("running pod %s/%s failed", *self.identity)
         finally:
+            self._node.master_ports.release(self.pod)
             if timer is not None:
                 timer.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,21 +83,34 @@ def _print_report(report: MigrationReport) -> None:
 
 
 def _separate_duplicates(report: MigrationReport) -> tuple[list[ConvertedJob], list[tuple[ConvertedJob, ConvertedJob]]]:
-    """Separate the jobs to write from those whose TrainJob has the name of an earlier one.
+    """Separate the jobs to write from those that have the name of an earlier one.
 
-    Applying both would replace the first TrainJob by the second.
+    Applying both would replace the first TrainJob or TrainingRuntime by the second. Jobs inside objects have no name
+    of their own, but their runtimes do; equal runtimes can be shared.
 
     Returns:
         The jobs to write; and each duplicate with the job whose name it has.
     """
-    first: dict[tuple[str, str], ConvertedJob] = {}
-    twice = []
+    first: dict[tuple[str, ...], tuple[Any, ConvertedJob]] = {}
+    written, twice = [], []
     for job in report.jobs:
-        if job.conversion.train_job is None or job.embedded:
+        if job.conversion.train_job is None:
             continue
-        if first.setdefault(_get_key(job.conversion.train_job), job) is not job:
-            twice.append((job, first[_get_key(job.conversion.train_job)]))
-    return list(first.values()), twice
+        known = [(value, *first.setdefault(key, (value, job))) for key, value in _identify(job)]
+        others = [other for own, value, other in known if own != value]
+        if others:
+            twice.append((job, others[0]))
+        else:
+            written.append(job)
+    return written, twice
+
+
+def _identify(job: ConvertedJob) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the key of each object of a job, with the value that all jobs with this key share."""
+    if job.conversion.train_job and not job.embedded:
+        yield ("TrainJob", *_get_key(job.conversion.train_job)), id(job)
+    if job.conversion.runtime:
+        yield ("TrainingRuntime", *_get_key(job.conversion.runtime)), job.conversion.runtime
 
 
 def _get_key(train_job: Mapping[str, Any]) -> tuple[str, str]:
@@ -113,10 +127,22 @@ def _name_files(report: MigrationReport, jobs: Sequence[ConvertedJob]) -> dict[s
     files = {
         f"{'.'.join(filter(None, _get_key(job.conversion.train_job or {})))}.yaml": list(_documents(job))
         for job in jobs
+        if not job.embedded
     }
+    written = {id(job) for job in jobs}
+    incomplete = {id(job.embedded.owner) for job in report.jobs if job.embedded and id(job) not in written}
     for owner, documents in report.convert_owners():
-        files[f"{'.'.join(filter(None, (owner.kind.lower(), owner.namespace, owner.name)))}.yaml"] = list(documents)
+        if id(owner) in incomplete:
+            continue
+        name = ".".join(filter(None, (owner.kind.lower(), owner.namespace, owner.name)))
+        number = next(number for number in itertools.count(1) if _number(name, number) not in files)
+        files[_number(name, number)] = list(documents)
     return files
+
+
+def _number(name: str, number: int) -> str:
+    """Return the name of a file; objects with generateName can have the same name."""
+    return f"{name}.yaml" if number == 1 else f"{name}-{number}.yaml"
 
 
 def _write_all(folder: Path, contents: Mapping[str, Sequence[Mapping[str, Any]]], *, overwrite: bool) -> None:

@@ -43,7 +43,7 @@ def report(
     report has its new place, or why it is dropped or refused. `***` replaces possible secrets. The exit code is 0 even
     if jobs are refused.
 
-    With --json: an object with summary, jobs and read_errors.
+    With --json: an object with summary, jobs and read_errors. Each refused field has its file and line as location.
 
     Example: trainjob migrate report jobs/ --format markdown
     """

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -251,10 +252,11 @@ class _TestRun:
         The name is used because the response to the creation may be lost.
         """
         name, namespace = self.objects.name, self.objects.namespace
-        for kind, delete in (
-            (_TRAINJOB, lambda: self.cluster.delete_trainjob(name, namespace, None)),
-            (_RUNTIME, lambda: self.cluster.runtimes.delete(name, namespace)),
-        ):
+        deletions = {
+            _TRAINJOB: partial(self.cluster.delete_trainjob, name, namespace, None),
+            _RUNTIME: partial(self.cluster.runtimes.delete, name, namespace),
+        }
+        for kind, delete in deletions.items():
             if kind not in may_exist:
                 continue
             try:
