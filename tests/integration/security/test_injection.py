@@ -179,9 +179,13 @@ def test_an_invalid_name_is_refused_before_it_is_in_a_url(cluster, name):
 
 
 def test_the_sources_start_no_shell():
-    """No source of this project starts a shell; ruff checks this, too (S602-S607, S506)."""
+    """No source of this project starts a shell; ruff checks this, too (S602-S607, S506).
+
+    The init container of a migrated MPIJob runs one with a fixed script, which gets paths as its arguments.
+    """
     packages = (trainjob, trainjob_local, trainjob_migrate)
     paths = [path for package in packages for path in Path(package.__file__).parent.rglob("*.py")]
     shells = re.compile(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-")
     assert len(paths) > 100
-    assert [path.name for path in paths if shells.search(path.read_text("utf-8"))] == []
+    found = {path.name: shells.findall(path.read_text("utf-8")) for path in paths}
+    assert {name: count for name, hits in found.items() if (count := len(hits))} == {"mpi_files.py": 1}
