@@ -99,11 +99,11 @@ WAITING_JOBS = {
         "Pending: couldn't assign flavors to pod set node: insufficient unused",
         "",
     ),
-    "more than there is": (queued_job("true", "team", cpu=3), "> maximum capacity (1)", "request only what"),
+    "more than there is": (queued_job("true", "team", cpu=3), "> maximum capacity (1)", "request at most what"),
     "no such resource": (
         queued_job("true", "team", gpu=1),
         "nvidia.com/gpu unavailable in ClusterQueue",
-        "request only what",
+        "request at most what",
     ),
     "no such queue": (
         queued_job("true", "nope"),
