@@ -6,6 +6,7 @@ The program runs once in each pod. Errors of the input therefore end the pod wit
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,12 +56,26 @@ def set_environment(scratch: Path) -> None:
         os.environ.setdefault(name, value)
     if not os.access(Path.home(), os.W_OK):
         os.environ.setdefault("HF_HOME", str(scratch / "huggingface"))
+    if os.environ.get("PET_NNODES", "1") == "1":
+        _use_free_port()
 
 
 def set_module_path(*folders: Path) -> None:
     """Add folders and the packed code to the module search path of started processes."""
     path = [*map(str, folders), *find_packed_code()]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))
+
+
+def _use_free_port() -> None:
+    """Set a free port of this machine for the processes of a training on one node.
+
+    The Trainer sets the same port for every training (Trainer 2.3: 29500). Trainings that share a network would
+    therefore refuse to start: pods with `hostNetwork`, and on a laptop cluster the pod that replaces one which is still
+    saving a checkpoint.
+    """
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        os.environ |= {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(bound.getsockname()[1])}
 
 
 def _fail(framework: str, code: int, message: str) -> int:
