@@ -16,7 +16,7 @@ import yaml
 
 from control_plane import ControlPlane
 from programs import KUBECTL
-from tests.e2e.controlplane.test_migrated_runs import TRAIN, pytorch_job
+from tests.e2e.controlplane.test_migrated_runs import TRAIN, find_result, pytorch_job
 from tests.support.dag_examples import ExampleRuns, airflow_environment
 from tests.support.demo_chain import ENVIRONMENTS, ROOT
 from tests.support.kubernetes_client import Client
@@ -129,7 +129,8 @@ def check_training(client, renamed=True):
     assert (name != NAME) is renamed
     client.wait_for("TrainJob", "default", name, is_finished, seconds=SECONDS)
     pods = list_pods(client, "default", name)
-    lines = sorted(client.log("default", pod["metadata"]["name"], container="node").splitlines()[-1] for pod in pods)
+    logs = [client.log("default", pod["metadata"]["name"], container="node") for pod in pods]
+    lines = sorted(map(find_result, logs))
     assert [line.partition(",")[0] for line in lines] == [f"rank {rank} of 2: 2 trained together" for rank in (0, 1)]
 
 
