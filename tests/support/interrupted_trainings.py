@@ -71,7 +71,7 @@ def check_kills(
         environment: the fixture `killing_environment`.
         config: configuration of the training.
         kills: file at which a training is killed -> step from which the next attempt resumes; 0 means from the
-            beginning. OUTPUT stands for the name of the output folder.
+            beginning. OUTPUT is replaced by the name of the output folder.
     """
     outputs, killed = workspace / "output", Path(environment["KILLED"])
     outcome, lines = run_training("unbroken", config)

@@ -25,18 +25,19 @@ _COPY = 'cp -L "$0"/* "$1"/ && chmod 600 "$1"/* && chmod 700 "$1"'
 _OLD_HOSTFILE_VOLUME, _OLD_KEYS_VOLUME = "mpi-job-config", "ssh-auth"
 # A pod has the quality of service Guaranteed only if all its containers have limits, and quotas demand them.
 _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-_KEYS_ADVICE = "the ssh keys are in the folder of sshAuthMountPath: remove the reference"
-_OPERATOR_OBJECTS: Mapping[tuple[str, str], str] = {
-    ("Secret", "-ssh"): f"the MPI Operator created this Secret for the job, and the Trainer does not; {_KEYS_ADVICE}",
-    ("ConfigMap", "-config"): "the old operator created this ConfigMap for the job, and the Trainer does not; "
-    "the hostfile is /etc/mpi/hostfile of the launcher: remove the reference",
+_KEYS_REASON = (
+    "the MPI Operator created this Secret for the job, and the Trainer does not; "
+    "the ssh keys are in the folder of sshAuthMountPath: remove the reference"
+)
+_HOSTFILE_REASON = (
+    "the old operator created this ConfigMap for the job, and the Trainer does not; "
+    "the hostfile is /etc/mpi/hostfile of the launcher: remove the reference"
+)
+_OPERATOR_OBJECTS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), ("-ssh", _KEYS_REASON)),
+    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), ("-config", _HOSTFILE_REASON)),
 }
-"""Reason for the refusal of a reference, by the kind of the object and the end of its name after that of the job."""
-_REFERENCES: Mapping[str, str] = {
-    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "Secret"),
-    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), "ConfigMap"),
-}
-"""Kind of the object, by the field that contains a reference to it."""
+"""End of the object's name after that of the job, and reason of the refusal, by the field with the reference."""
 _ANY_GROUP = 1000  # each container of a pod is a member of its fsGroup
 
 
@@ -207,7 +208,6 @@ def refuse_operator_objects(draft: Draft, pod: MpiPod) -> None:
     """
     spec = get_mapping(pod.replicas.template, "spec")
     for leaf in iterate_leaves(spec):
-        kind = _REFERENCES.get(str(leaf[-2])) if len(leaf) > 1 and leaf[-1] in ("name", "secretName") else None
-        for (wanted, suffix), reason in _OPERATOR_OBJECTS.items():
-            if kind == wanted and get_value(spec, leaf) == f"{draft.source_name}{suffix}":
-                draft.fields.mark_refused((*pod.path, "spec", *leaf), reason)
+        found = _OPERATOR_OBJECTS.get(str(leaf[-2])) if len(leaf) > 1 and leaf[-1] in ("name", "secretName") else None
+        if found and get_value(spec, leaf) == f"{draft.source_name}{found[0]}":
+            draft.fields.mark_refused((*pod.path, "spec", *leaf), found[1])

@@ -93,7 +93,7 @@ class TransformersConfig(FrameworkConfig):
 
     @property
     def saves_checkpoints(self) -> bool:
-        """Whether the training saves checkpoints with the optimizer's state."""
+        """Return whether the training saves checkpoints with the optimizer's state."""
         return self.save_strategy != "no" and not self.arguments.get("save_only_model")
 
     @field_validator("columns")

@@ -177,6 +177,24 @@ def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
     return plain
 
 
+def iterate_texts(value: Any, field: str, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield path, name and text of each text; a list's items have the name of the list.
+
+    Args:
+        value: texts, lists and mappings.
+        field: path of the value.
+        name: name of the value.
+    """
+    if isinstance(value, str):
+        yield field, name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from iterate_texts(inner, f"{field}.{key}" if field else str(key), str(key))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from iterate_texts(inner, f"{field}[{number}]", name)
+
+
 def is_deeper(value: Any, levels: int) -> bool:
     """Return whether a value has more nested levels; a number or text is a level, too."""
     layer = [value]

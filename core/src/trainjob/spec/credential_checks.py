@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import REDACTED, invalid_field
+from trainjob.spec.base import REDACTED, invalid_field, iterate_texts
 from trainjob.spec.credential_rules import (
     contains_credentials,
     denotes_secret,
@@ -89,7 +89,7 @@ def check_values(value: Any, field: str = "") -> None:
     Raises:
         InvalidSpec: the value contains a credential.
     """
-    for path, name, text in _texts(value, field, ""):
+    for path, name, text in iterate_texts(value, field):
         check_text(text, path)
         if not name or not is_literal(text) or is_variable_name(text):
             continue
@@ -163,18 +163,6 @@ def _options(word: str, next_words: Sequence[str]) -> Iterator[tuple[str, str]]:
         for found in _IN_SCRIPT.finditer(word):
             if not found[3].startswith("-"):
                 yield found[1] or found[2], found[3].strip("\"'")
-
-
-def _texts(value: Any, field: str, name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, name and text of each text; a list's items have the name of the list."""
-    if isinstance(value, str):
-        yield field, name, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(inner, f"{field}.{key}" if field else str(key), str(key))
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            yield from _texts(inner, f"{field}[{number}]", name)
 
 
 def _may_denote_secret(name: str) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
+from trainjob.spec.base import REDACTED, Spec, invalid_field, iterate_texts, to_json_value
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.job import EndAction, TimeToLive, check_end_actions, check_queue
 from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
@@ -175,7 +175,7 @@ def _check_hosts(name: str, spec: Any) -> None:
     """
     quoted = re.escape(name)
     host = re.compile(rf"(?<![\w.-]){quoted}(-[a-z0-9-]+-\d+-\d+)\.{quoted}(?![\w-])")
-    for field, text in _iterate_texts("spec", spec):
+    for field, _, text in iterate_texts(spec, "spec"):
         if name and (found := host.search(text)):
             rule = (
                 "no pod will have this host, because every attempt has a name of its own: write "
@@ -184,15 +184,3 @@ def _check_hosts(name: str, spec: Any) -> None:
                 "`trainjob migrate convert` writes hosts so"
             )
             raise invalid_field(field, found[0], rule)
-
-
-def _iterate_texts(field: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield all texts below a field, with their paths."""
-    if isinstance(value, str):
-        yield field, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _iterate_texts(f"{field}.{key}", inner)
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _iterate_texts(f"{field}[{number}]", inner)

@@ -57,4 +57,4 @@ ADVICE: Mapping[str, str] = {
     "streaming": "the rows are files of the workspace",
     "tokenized_path": "each attempt tokenizes the rows",
 }
-"""What to do instead of an argument that a step sets."""
+"""Advice for each argument that a step sets, by its name."""

@@ -67,4 +67,4 @@ ADVICE: Mapping[str, str] = {
     "use_peft": "give peft_config",
     "vllm_mode": "vLLM runs in the training's own processes (colocate)",
 }
-"""What to do instead of an argument that a step sets."""
+"""Advice for each argument that a step sets, by its name."""
