@@ -9,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -207,10 +207,16 @@ lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, an
 
 trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
-	$(call IN,trl)/python tools/trl/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod
+	$(call IN,trl)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod/lock_1_16_0.py "TRL 1.16.0" 3.11-3.13 trl peft
 
 llamafactory: .venv/llamafactory/.ready ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables
+
+TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
+tracking-locks: .venv/tracking/.ready ## write the package locks of the experiment trackers' libraries, which pods install
+	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny
+	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
+	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainjob.frameworks.torchtune.log_parser import TorchTuneLogParser
 from trainjob.frameworks.transformers_log_parser import TransformersLogParser
-from trainjob.status import FetchLogParser, LogParser, Progress
+from trainjob.status.progress import FetchLogParser, LogParser, Progress
 
 
 class JobLogParser:

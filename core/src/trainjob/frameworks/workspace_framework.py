@@ -16,6 +16,7 @@ PROGRAM_DEPENDENCIES = (
     "frameworks.fine_tuning",
     "frameworks.run_inputs",
     "frameworks.packed_code",
+    "frameworks.pip_installation",
     "frameworks.transformers",
     "errors",
 )

@@ -18,6 +18,7 @@ from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
 from trainjob.manifest.function import function_command
 from trainjob.manifest.labels import PREFIX, retention_annotations
+from trainjob.manifest.tracking import tracked_command, tracking_env
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -70,19 +71,19 @@ def build_trainjob(
     if isinstance(job, TrainJobManifest):
         return build_from_manifest(job, name=name, namespace=namespace, labels=labels, annotations=annotations)
     check_dialect_support(job, dialect)
-    spec = {
-        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
-        **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
-        **({"trainer": trainer} if (trainer := _trainer(job, dialect)) else {}),
-        **_pod_patch(job, dialect),
-        **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
-        **({"managedBy": job.managed_by} if job.managed_by else {}),
-    }
     extra = {
         "labels": {**job.labels, **_queue_labels(job), **(labels or {})},
         "annotations": {**job.annotations, **retention_annotations(job), **(annotations or {})},
     }
     metadata = {"name": name, "namespace": namespace, **{key: values for key, values in extra.items() if values}}
+    spec = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
+        **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
+        **({"trainer": trainer} if (trainer := _trainer(job, dialect, metadata)) else {}),
+        **_pod_patch(job, dialect),
+        **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
+        **({"managedBy": job.managed_by} if job.managed_by else {}),
+    }
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 
@@ -93,19 +94,22 @@ def _queue_labels(job: TrainJob) -> dict[str, str]:
     return {QUEUE_LABEL: job.queue.name, **priority}
 
 
-def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
+def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> dict[str, Any]:
     trainer = job.trainer
     if isinstance(trainer, BuiltinTrainer):
         nodes, processes = resolve_node_counts(trainer.config, job.runtime.builtin_model, dialect)
         return _builtin_trainer(
             trainer, job.initializer, _node_fields(nodes, processes, trainer.config.resources_per_node)
         )
-    words = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command
+    words, env = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command, trainer.env
+    if job.tracking:
+        words = tracked_command(job, job.tracking, words or (), metadata)
+        env = {**tracking_env(job.tracking), **(env or {})}
     values = {
         "image": trainer.image,
         "command": list(words) if words else None,
         "args": list(trainer.args) if isinstance(trainer, CustomTrainerContainer) and trainer.args else None,
-        "env": env_list(trainer.env) if trainer.env else None,
+        "env": env_list(env) if env else None,
         **_node_fields(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
     }
     return {key: value for key, value in values.items() if value is not None}

@@ -12,7 +12,7 @@ from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, Step, TrainJo
 from trainjob.spec.framework import DEFAULT_FRAMEWORK
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 
-_UNHASHED_FIELDS = dict.fromkeys(("name", "program", *END_POLICY_FIELDS), True)
+_UNHASHED_FIELDS = dict.fromkeys(("name", "program", "tracking", *END_POLICY_FIELDS), True)
 
 
 def spec_hash(step: Step) -> str:
@@ -21,9 +21,9 @@ def spec_hash(step: Step) -> str:
     The hash is the same in every process, Python version and later release. It is computed from the request and not
     from the manifest. A new release that builds another manifest for the same request must not take a running job for a
     different one. Fields at their defaults do not count, so a new field changes no hash. The name does not count, nor
-    where the program's code comes from, nor the fields that say what happens to the TrainJob after its end. A framework
-    counts unless it is TorchTune, the
-    only one when the first hashes were written.
+    where the program's code comes from, nor the experiment tracker, nor the fields that say what happens to the
+    TrainJob after its end. A framework counts unless it is TorchTune, the only one when the first hashes were
+    written.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.

@@ -11,6 +11,7 @@ from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
 from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_arguments, secret_env
+from trainjob.manifest.tracking import list_parameters
 from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
@@ -162,7 +163,17 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
     container = get_framework(step.config).build_trainer(step, run).model_copy(update={"env": env})
-    return TrainJob(trainer=container, runtime=step.training_runtime, workspace=step.workspace, **common)
+    tracking = step.tracking and step.tracking.model_copy(
+        update={"parameters": {**list_parameters(step), **step.tracking.parameters}}
+    )
+    return TrainJob(
+        trainer=container,
+        runtime=step.training_runtime,
+        workspace=step.workspace,
+        tracking=tracking,
+        program=step.program,
+        **common,
+    )
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:

@@ -19,6 +19,7 @@ from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
+from trainjob.spec.tracking import MLflow, TensorBoard, WandB
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
 from trainjob.spec.volumes import Volume, Workspace
 
@@ -35,6 +36,7 @@ __all__ = [
     "InitializeDataset",
     "InitializeModel",
     "Initializer",
+    "MLflow",
     "ModelRegistry",
     "Placement",
     "PodSecurityContext",
@@ -46,8 +48,10 @@ __all__ = [
     "SecretReference",
     "SecurityContext",
     "Step",
+    "TensorBoard",
     "TrainJob",
     "TrainJobManifest",
     "Volume",
+    "WandB",
     "Workspace",
 ]

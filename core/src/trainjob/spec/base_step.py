@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field
-from trainjob.spec.job import Deadline, EndAction, JobName, TimeToLive, check_end_actions
+from trainjob.spec.job import Deadline, EndAction, JobName, Program, TimeToLive, check_end_actions
 from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, QueueField
 from trainjob.spec.secrets import CredentialFreeSpec, Env, Secret
 from trainjob.spec.volumes import Volumes, check_workspace_is_free
 from trainjob.version import VERSION
-
-Program = Literal["packed", "image"]
-"""Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
 
 
 class BaseStep(CredentialFreeSpec):

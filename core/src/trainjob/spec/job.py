@@ -14,6 +14,7 @@ from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
+from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
 
@@ -49,6 +50,8 @@ def _validate_ttl(ttl: timedelta) -> timedelta:
     return ttl
 
 
+Program = Literal["packed", "image"]
+"""Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
 JobName = Annotated[str, BeforeValidator(_validate_name)]
 Deadline = Annotated[timedelta, AfterValidator(_validate_deadline)]
 TimeToLive = Annotated[timedelta, AfterValidator(_validate_ttl)]
@@ -112,6 +115,9 @@ class TrainJob(Spec):
         initializer: initializer Jobs of the same TrainJob, on runtimes that have them.
         workspace: a claim, or a folder of the node, that is mounted at `/workspace`.
         volumes: further volumes, mounted in every pod.
+        tracking: experiment tracker that gets the parameters, and the metrics in the training's log. The image must
+            contain Python, and the trainer must have a command.
+        program: where the code that sends them comes from; see `BaseStep`.
         placement: nodes, service account and image pull secrets of the pods.
         queue: Kueue queue in which the TrainJob waits for quota.
         managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -138,6 +144,8 @@ class TrainJob(Spec):
     initializer: Initializer | None = None
     workspace: WorkspaceField | None = None
     volumes: Volumes = ()
+    tracking: Tracking | None = None
+    program: Program = "packed"
     placement: Placement | None = None
     queue: QueueField | None = None
     managed_by: ManagedBy | None = None
@@ -175,6 +183,7 @@ class TrainJob(Spec):
                 f"initializers and training on {self.runtime.name} share their own volume at /workspace; for your "
                 f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
             )
+        self._check_tracking()
         check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
         shared = f"the volume that initializers and training on {self.runtime.name} share"
@@ -184,3 +193,14 @@ class TrainJob(Spec):
             config, model = self.trainer.config, self.runtime.builtin_model
             get_framework(config).check_builtin(config, model, "trainer.config")
         return self
+
+    def _check_tracking(self) -> None:
+        if self.tracking is None:
+            return
+        if isinstance(self.trainer, BuiltinTrainer):
+            rule = "a BuiltinTrainer can't be tracked, because the runtime's own program runs: use FineTune(workspace=...)"
+            raise invalid_field("tracking", self.tracking, rule)
+        if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
+            raise invalid_field("trainer.command", None, "give the command to start, because tracking needs it")
+        if needs_workspace(self.tracking) and self.workspace is None:
+            raise invalid_field("workspace", None, "give a workspace, because the tracker writes its files there")

@@ -28,6 +28,7 @@ from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Region, validate_location
+from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
@@ -135,6 +136,8 @@ class FineTune(BaseStep):
         max_restarts: how often a failing container may be restarted in place.
         resume: whether to continue after the last complete epoch that an earlier attempt of the same run left on the
             workspace. Request, model and dataset files must be the same; see `can_resume`.
+        tracking: experiment tracker that gets the configuration as parameters, and the training's metrics; only with a
+            workspace. A retry continues the same tracked run.
     """
 
     config: FrameworkConfigField = Field(default_factory=default_config)
@@ -149,6 +152,7 @@ class FineTune(BaseStep):
     image: str | None = None
     max_restarts: int | None = Field(default=0, ge=0)
     resume: bool = True
+    tracking: Tracking | None = None
 
     @property
     def can_resume(self) -> bool:
@@ -226,6 +230,9 @@ class FineTune(BaseStep):
         if self.program != "packed":
             rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
             raise invalid_field("program", self.program, rule)
+        if self.tracking:
+            rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
+            raise invalid_field("tracking", self.tracking, rule)
         if self.dataset_path != "data":
             raise invalid_field(
                 "dataset_path",

@@ -68,6 +68,8 @@ class _TorchTuneFramework:
         config, paths = _to_torchtune_config(step.config), _workspace_paths(step)
         # With exactly [tune, run] as command, the Trainer would choose recipe and configuration by its runtime's name.
         command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, paths)
+        if step.tracking:
+            arguments += _metric_arguments(config)
         if run and step.can_resume:
             command = program_command("frameworks.torchtune.pod", *_DEPENDENCIES, source=step.program)
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
@@ -108,6 +110,17 @@ def _workspace_paths(step: FineTune) -> WorkspacePaths:
         model=escape_expansion(f"{WORKSPACE}/{step.model_path}"),
         output=escape_expansion(f"{WORKSPACE}/output/{step.output_path}".rstrip("/")),
     )
+
+
+def _metric_arguments(config: TorchTuneConfig) -> list[str]:
+    """Return the arguments with which the log has all metrics of each step, for the tracker.
+
+    They are empty if the user chooses a metric logger, or if nothing is trained.
+    """
+    if config.quantization or any(override.startswith("metric_logger") for override in config.overrides):
+        return []
+    logger = "torchtune.training.metric_logging.StdoutLogger"  # it has no folder (torchtune 0.6.1)
+    return [f"metric_logger._component_={logger}", "~metric_logger.log_dir"]
 
 
 def _resume_arguments(config: TorchTuneConfig, paths: WorkspacePaths, run: str) -> list[str]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from trainjob.errors import INSTALLATION_FAILED, InstallationFailed, InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.checks import get_version, list_versions
+from trainjob.frameworks.pip_installation import install
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
 
 __all__ = ["provide_trl"]
 
 _REPORTED = ("trl", "transformers", "torch", "peft", "accelerate", "datasets")
-_OUTPUT_LINES = 20  # of pip's output in an error
 
 
 def provide_trl(run: RunArguments, folder: Path) -> Path | None:
@@ -52,30 +50,14 @@ def provide_trl(run: RunArguments, folder: Path) -> Path | None:
 
 def _install(run: RunArguments, folder: Path) -> None:
     lock = importlib.import_module(f"trainjob.frameworks.trl.pod.lock_{run.trl_version.replace('.', '_')}")
-    folder.mkdir(parents=True)
-    requirements = folder.with_name("requirements.txt")
-    requirements.write_text("\n".join(lock.REQUIREMENTS), encoding="utf-8")
     source = ["--index-url", run.index_url] if run.index_url else []
     if run.wheels:
         source = ["--no-index", "--find-links", str(run.wheels)]
-    options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--quiet"]
-    command = [sys.executable, "-m", "pip", "install", *options, *source, "--target", str(folder), "-r"]
     packages = {line.partition("==")[0] for line in lock.REQUIREMENTS}  # one may have lines for several Pythons
     print(f"trl: installing {len(packages)} packages with pip", flush=True)
     begin = time.monotonic()
-    done = subprocess.run(
-        [*command, str(requirements)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"},
-    )
-    if done.returncode:
-        lines = "\n".join(done.stdout.splitlines()[-_OUTPUT_LINES:])
+    if failure := install(f"TRL {run.trl_version}", lock.REQUIREMENTS, folder, source):
         hint = "give an image that contains TRL, a pip_index_url that the pods can reach, or wheels in the workspace"
-        raise InstallationFailed(
-            f"{INSTALLATION_FAILED}: pip ended with {done.returncode} for TRL {run.trl_version}\n{lines}", hint=hint
-        )
+        raise InstallationFailed(f"{INSTALLATION_FAILED}: {failure}", hint=hint)
     seconds, names = time.monotonic() - begin, sorted(path.stem for path in folder.glob("*.dist-info"))
     print(f"trl: installed {', '.join(names)} in {seconds:.0f} s", flush=True)

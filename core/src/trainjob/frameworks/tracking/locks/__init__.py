@@ -1,0 +1,1 @@
+"""Packages of the trackers' libraries, with the hashes of their wheels."""

@@ -1,0 +1,106 @@
+"""Tracked run on an MLflow server."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues
+
+__all__ = ["create"]
+
+# mlflow 3.17, mlflow/utils/validation.py
+_NO_NAME_CHARACTER = re.compile(r"[^\w./ :-]")
+_MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 100, 1000, 250  # of one request, of one request, and of a name
+# By default, mlflow tries a request seven times, with up to two minutes for each (mlflow 3.17, environment_variables.py).
+_ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+
+
+def create(run: TrackedRun) -> _MLflowTracker:
+    """Return the tracker of a run with the options `tracking_uri` and `experiment`."""
+    return _MLflowTracker(run)
+
+
+class _MLflowTracker:
+    """A run of MLflow; see [trainjob.frameworks.tracking.trackers.Tracker][] for the methods."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run, self._uri = run, run.options["tracking_uri"]
+        self.title = f"MLflow ({self._uri})"
+        self._client: Any = None
+        self._id = ""
+
+    def open(self) -> str:
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        mlflow = import_library("mlflow")
+        self._client = mlflow.MlflowClient(self._uri)
+        experiment = self._find_or_create_experiment(mlflow, self._run.options["experiment"])
+        found = self._find_runs(experiment)
+        if not found:
+            self._client.create_run(experiment, tags=self._tags, run_name=self._run.name)
+            # The answer to an earlier request may have been lost, and another pod may have created the run meanwhile.
+            # The oldest run is the valid one for all of them.
+            found = self._find_runs(experiment)
+        run, *duplicates = found
+        for each in duplicates:
+            self._client.delete_run(each.info.run_id)
+        self._id = run.info.run_id
+        self._client.update_run(self._id, status="RUNNING")
+        self._log_parameters(mlflow, run.data.params)
+        return f"run {self._uri}/#/experiments/{experiment}/runs/{self._id}"
+
+    def record(self, steps: Sequence[StepValues]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(_to_name(name), value, int(step.time * 1000), step.step)
+            for step in steps
+            for name, value in step.values.items()
+        ]
+        for start in range(0, len(metrics), _MAX_VALUES):
+            self._client.log_batch(self._id, metrics=metrics[start : start + _MAX_VALUES])
+
+    def close(self, exit_code: int) -> None:
+        status = {0: "FINISHED", 143: "KILLED"}.get(exit_code, "FAILED")
+        self._client.set_terminated(self._id, status)
+
+    @property
+    def _tags(self) -> dict[str, str]:
+        return {**self._run.tags, RUN_ID_TAG: self._run.run_id}
+
+    def _find_or_create_experiment(self, mlflow: Any, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except mlflow.exceptions.MlflowException:
+                found = self._client.get_experiment_by_name(name)  # another run may have created it
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+    def _find_runs(self, experiment: str) -> list[Any]:
+        condition = f"tags.`{RUN_ID_TAG}` = '{self._run.run_id}'"
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        return list(self._client.search_runs([experiment], condition, order_by=order, max_results=10))
+
+    def _log_parameters(self, mlflow: Any, known: dict[str, str]) -> None:
+        """Set the tags of this attempt, and the parameters that the run does not have yet.
+
+        MLflow refuses another value for a parameter.
+        """
+        names = {_to_name(name): value for name, value in self._run.parameters.items()}
+        parameters = [mlflow.entities.Param(name, value) for name, value in names.items() if name not in known]
+        tags = [mlflow.entities.RunTag(name, value) for name, value in self._tags.items()]
+        self._client.log_batch(self._id, tags=tags)
+        for start in range(0, len(parameters), _MAX_PARAMETERS):
+            self._client.log_batch(self._id, params=parameters[start : start + _MAX_PARAMETERS])
+
+
+def _to_name(text: str) -> str:
+    return _NO_NAME_CHARACTER.sub("_", text)[:_MAX_LENGTH]

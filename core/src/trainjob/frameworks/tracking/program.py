@@ -1,0 +1,119 @@
+"""Program that starts a training, copies its output, and starts the recorder of its metrics."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from trainjob.errors import InvalidSpec
+from trainjob.frameworks.tracking.container_output import ContainerOutput
+from trainjob.frameworks.tracking.recorder_process import RecorderProcess
+from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.version import check_version
+
+__all__ = ["main"]
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Seconds that the recorder has to send the last values; after SIGTERM, the pod's grace period is passing.
+_LAST_VALUES, _LAST_VALUES_AFTER_SIGTERM = 60.0, 10.0
+_LAST_OUTPUT = 5.0  # seconds; a process that the training left behind may hold its output open
+_COMMAND_NOT_FOUND = 127  # a shell's exit code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the training, and return its exit code.
+
+    On other nodes than the first, this process is replaced with the training.
+    """
+    try:
+        given = _parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments))
+    except InvalidSpec as refusal:
+        print(f"tracking: failed: {refusal}", file=sys.stderr, flush=True)
+        return 2
+    try:
+        if _get_node_rank() != "0":
+            os.execvp(given.command[0], given.command)  # noqa: S606 - it is our own command
+        return run_tracked(given.command, TrackedRun.from_json(given.run))
+    except FileNotFoundError as missing:
+        print(f"tracking: failed: {given.command[0]}: {missing.strerror}", file=sys.stderr, flush=True)
+        return _COMMAND_NOT_FOUND
+
+
+def run_tracked(command: Sequence[str], run: TrackedRun) -> int:
+    """Run a training and record its metrics.
+
+    Returns:
+        The training's exit code; 128 + the signal's number if a signal ended it, as a container runtime reports it.
+
+    Raises:
+        OSError: the training cannot be started.
+    """
+    signals = _SignalForwarder()
+    # In a session of its own, the training gets each signal once: from the forwarder.
+    training = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, bufsize=0
+    )
+    signals.forward_to(training)
+    output = ContainerOutput()
+    recorder = RecorderProcess(run, output.print_line)
+
+    def copy_output() -> None:
+        assert training.stdout
+        while chunk := training.stdout.read(1 << 16):
+            output.write(chunk)
+            recorder.put(chunk)
+
+    copying = threading.Thread(target=copy_output, name="output", daemon=True)
+    copying.start()
+    code = training.wait()
+    copying.join(_LAST_OUTPUT)
+    exit_code = 128 - code if code < 0 else code
+    recorder.finish(exit_code, _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES)
+    return exit_code
+
+
+class _SignalForwarder:
+    """Handler that sends this process's signals to the training.
+
+    Attributes:
+        is_terminated: whether SIGTERM was received.
+    """
+
+    def __init__(self) -> None:
+        """Handle the signals; those before `forward_to` are kept."""
+        self.is_terminated = False
+        self._training: subprocess.Popen[bytes] | None = None
+        self._pending: list[int] = []
+        for number in _FORWARDED:
+            signal.signal(number, self._handle)
+
+    def forward_to(self, training: subprocess.Popen[bytes]) -> None:
+        """Send the signals to a process from now on."""
+        self._training = training
+        for number in self._pending:
+            training.send_signal(number)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.is_terminated |= number == signal.SIGTERM
+        if self._training is None:
+            self._pending.append(number)
+        else:
+            self._training.send_signal(number)
+
+
+def _get_node_rank() -> str:
+    """Return the node's number, which the Trainer sets for torch and Kubernetes for every indexed Job."""
+    return os.environ.get("PET_NODE_RANK") or os.environ.get("JOB_COMPLETION_INDEX") or "0"
+
+
+def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run a training and send its metrics to an experiment tracker.")
+    parser.add_argument("--run", required=True, help="JSON object: the tracked run")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="command of the training")
+    return parser.parse_args(arguments)

@@ -1,0 +1,70 @@
+"""Tracked run as event files for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.trackers import StepValues
+
+__all__ = ["create"]
+
+
+def create(run: TrackedRun) -> _TensorBoardTracker:
+    """Return the tracker of a run with the option `folder`."""
+    return _TensorBoardTracker(run)
+
+
+class _TensorBoardTracker:
+    """Event files in one folder; see [trainjob.frameworks.tracking.trackers.Tracker][] for the methods.
+
+    Each attempt adds a file. TensorBoard shows all files of a folder as one run.
+    """
+
+    title = "TensorBoard"
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run, self._folder = run, Path(run.options["folder"])
+        self._writer: Any = None
+
+    def open(self) -> str:
+        import_library("tensorboardX")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return f"event files in {self._folder}"
+
+    def record(self, steps: Sequence[StepValues]) -> None:
+        writer = self._writer or self._create_writer(steps[0].step)
+        for step in steps:
+            for name, value in step.values.items():
+                writer.add_scalar(name, value, step.step, walltime=step.time)
+        writer.flush()
+
+    def close(self, exit_code: int) -> None:
+        writer = self._writer or self._create_writer(0)
+        writer.add_text("exit_code", str(exit_code))
+        writer.close()
+
+    def _create_writer(self, first_step: int) -> Any:
+        """Create the file of this attempt.
+
+        TensorBoard hides an earlier attempt's values from `purge_step` on, which a resumed training computes again.
+        """
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(self._folder), purge_step=first_step)
+        self._writer.add_text("parameters", _to_table(self._run.parameters), first_step)
+        self._writer.add_text("tags", _to_table(self._run.tags), first_step)
+        return self._writer
+
+
+def _to_table(values: Mapping[str, str]) -> str:
+    """Return values as a table in Markdown."""
+    rows = [f"| {name} | {_escape(value)} |" for name, value in values.items()]
+    return "\n".join(["| name | value |", "|---|---|", *rows])
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,138 @@
+"""Command and environment with which a training is tracked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.manifest import labels
+from trainjob.manifest.environment import secret_env
+from trainjob.packing import program_command
+from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
+from trainjob.spec.secrets import EnvValue
+from trainjob.spec.tracking import Tracking
+from trainjob.spec.trainers import escape_expansion, validate_command
+from trainjob.spec.volumes import WORKSPACE
+from trainjob.status.nested_fields import get_str
+
+_MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+_WANDB_KEYS = ("WANDB_API_KEY",)
+_DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
+_LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
+_DEPENDENCIES = (
+    *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
+    *("frameworks.pip_installation", "frameworks.packed_code", "status.progress", "status.nested_fields", "errors"),
+)
+_MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
+_NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+")
+_NO_PROJECT_CHARACTER = re.compile(r"[/\\#?%:\s]")
+
+
+def tracked_command(
+    job: TrainJob, tracking: Tracking, words: Sequence[str], metadata: Mapping[str, Any]
+) -> list[str]:
+    """Return the command that starts a training and sends its metrics to a tracker.
+
+    Args:
+        job: the request.
+        tracking: its tracker.
+        words: the training's own command.
+        metadata: name, namespace, labels and annotations of the TrainJob.
+
+    Raises:
+        InvalidSpec: the command is too long.
+    """
+    run = build_tracked_run(tracking, metadata)
+    lock = f"frameworks.tracking.locks.{_LIBRARIES[tracking.backend]}"
+    program = program_command("frameworks.tracking", lock, *_DEPENDENCIES, source=job.program)
+    command = [*program, "--run", escape_expansion(run.to_json()), *words]
+    return list(validate_command(tuple(command), "tracking"))
+
+
+def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:
+    """Return the environment variables that refer to the tracker's Secret."""
+    if isinstance(tracking, MLflow):
+        return secret_env(tracking.secret, _MLFLOW_KEYS)
+    return secret_env(tracking.secret, _WANDB_KEYS) if isinstance(tracking, WandB) else {}
+
+
+def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any]) -> TrackedRun:
+    """Return the run of a tracker for a TrainJob.
+
+    All attempts of a request have the same run, unless a user has the work done again.
+
+    Args:
+        tracking: the tracker.
+        metadata: name, namespace, labels and annotations of the TrainJob.
+    """
+    origin = _read_run_key(metadata)
+    name = get_str(metadata, "name")
+    identity = [get_str(metadata, "annotations", key) for key in (labels.RUN_KEY, labels.SPEC_HASH, labels.RENEWAL)]
+    run_id = hashlib.sha256(json.dumps(identity if any(identity) else [name]).encode()).hexdigest()[:16]
+    index = f"[{origin['map_index']}]" if origin.get("map_index") else ""
+    title = f"{origin['task']}{index} {origin.get('run', '')}".strip() if origin.get("task") else name
+    tags = {**origin, "namespace": get_str(metadata, "namespace"), "name": name}
+    if attempt := get_str(metadata, "labels", labels.ATTEMPT):
+        tags["attempt"] = attempt
+    parameters = {key: _to_text(value) for key, value in tracking.parameters.items()}
+    return TrackedRun(
+        backend=tracking.backend,
+        run_id=run_id,
+        name=title,
+        options=_build_options(tracking, origin, run_id),
+        parameters=parameters,
+        tags={f"trainjob.{key}": value for key, value in tags.items()},
+    )
+
+
+def list_parameters(step: FineTune) -> dict[str, str | bool | int | float]:
+    """Return the parameters of a fine-tuning by name: its model, framework, and the given fields of its configuration.
+
+    The fields of a nested value have the name of the value before theirs, as in `peft_config.r`.
+    """
+    config = step.config.model_dump(mode="json", exclude_none=True)
+    return {"model": step.model, "framework": step.config.framework, **dict(_flatten(config, ""))}
+
+
+def _flatten(value: Any, name: str) -> Iterator[tuple[str, str | bool | int | float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, str | bool | int | float):
+        yield name, value
+    elif value:  # a list
+        yield name, json.dumps(value)
+
+
+def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str) -> dict[str, str]:
+    workflow = origin.get("workflow") or _DEFAULT_GROUP
+    if isinstance(tracking, MLflow):
+        return {"tracking_uri": tracking.tracking_uri, "experiment": tracking.experiment or workflow}
+    if isinstance(tracking, TensorBoard):
+        parts = [_NO_FOLDER_CHARACTER.sub("_", part) for part in (workflow, f"{origin.get('task', 'run')}-{run_id[:8]}")]
+        return {"folder": "/".join([WORKSPACE, tracking.log_path, *parts])}
+    given = {
+        "project": tracking.project or _NO_PROJECT_CHARACTER.sub("-", workflow),
+        "mode": tracking.mode,
+        "entity": tracking.entity,
+        "base_url": tracking.base_url,
+        "group": origin.get("run"),
+        "folder": WORKSPACE if tracking.mode == "offline" else None,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _read_run_key(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parts of the run key that are not empty; none without a run key."""
+    text = get_str(metadata, "annotations", labels.RUN_KEY)
+    parts: dict[str, str] = json.loads(text) if text else {}
+    return {name: value for name, value in parts.items() if value and name != "origin"}
+
+
+def _to_text(value: str | bool | float) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _MAX_PARAMETER_LENGTH else f"{text[: _MAX_PARAMETER_LENGTH - 1]}…"
