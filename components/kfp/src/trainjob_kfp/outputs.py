@@ -73,7 +73,7 @@ class LogSummary:
         self.attempt = attempt
 
     def read_line(self, line: LogLine) -> None:
-        """Read one line of the log, and keep the receipt, result or address of the tracked run in it."""
+        """Read one line of the log, and keep the result or the tracked run's address in it."""
         self.step_result = parse_step_result(line.text) or self.step_result
         self.tracking_url = parse_tracking_url(line.text) or self.tracking_url
 
@@ -116,7 +116,9 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
 
 
 def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> None:
-    """Write the page with the curve of the loss or the reward, and a link to the tracked run, to a file.
+    """Write the page with the curve of the loss or the reward to a file.
+
+    It has a link to the tracked run if there is one.
 
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.

@@ -408,7 +408,10 @@ class StepOperator(BaseOperator):
         self._keep_links_with_address()
 
     def _set_tracking_link(self, tracking_url: str) -> None:
-        """Set the address of the link to the tracked run; an empty one retains what the trigger has stored."""
+        """Set the address of the link to the tracked run.
+
+        If it is empty, the link remains that of the trigger.
+        """
         if tracking_url:
             self.link_addresses[TRACKED_RUN_LINK.field] = tracking_url
             self._keep_links_with_address()

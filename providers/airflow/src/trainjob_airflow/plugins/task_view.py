@@ -76,7 +76,7 @@ def summarize(
 
 
 def find_tracked_run(xcoms: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the link to the tracked run of a task's newest TrainJob, as a list; empty if there is none.
+    """Return a list with the link to the tracked run; an empty list without a run.
 
     Args:
         xcoms: its XComs by key: `progress`.
