@@ -13,9 +13,10 @@ from trainjob.manifest import labels
 from trainjob.manifest.environment import secret_env
 from trainjob.packing import program_command
 from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
+from trainjob.spec.base import invalid_field
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.tracking import Tracking
-from trainjob.spec.trainers import escape_expansion, validate_command
+from trainjob.spec.trainers import MAX_ITEM_LENGTH, escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status.nested_fields import get_str
 
@@ -28,13 +29,11 @@ _DEPENDENCIES = (
     *("frameworks.pip_installation", "frameworks.packed_code", "status.progress", "status.nested_fields", "errors"),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
-_NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+")
+_NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
 _NO_PROJECT_CHARACTER = re.compile(r"[/\\#?%:\s]")
 
 
-def tracked_command(
-    job: TrainJob, tracking: Tracking, words: Sequence[str], metadata: Mapping[str, Any]
-) -> list[str]:
+def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
     """Return the command that starts a training and sends its metrics to a tracker.
 
     Args:
@@ -44,13 +43,16 @@ def tracked_command(
         metadata: name, namespace, labels and annotations of the TrainJob.
 
     Raises:
-        InvalidSpec: the command is too long.
+        InvalidSpec: the command is too long, or the parameters are.
     """
-    run = build_tracked_run(tracking, metadata)
+    run = escape_expansion(build_tracked_run(tracking, metadata).to_json())
+    if len(run) > MAX_ITEM_LENGTH:
+        rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
+        raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
     lock = f"frameworks.tracking.locks.{_LIBRARIES[tracking.backend]}"
     program = program_command("frameworks.tracking", lock, *_DEPENDENCIES, source=job.program)
-    command = [*program, "--run", escape_expansion(run.to_json()), *words]
-    return list(validate_command(tuple(command), "tracking"))
+    command = [*program, "--run", run, *words]
+    return list(validate_command(tuple(command), "trainer.command"))
 
 
 def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:
@@ -90,9 +92,10 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any]) -> Tracke
 
 
 def list_parameters(step: FineTune) -> dict[str, str | bool | int | float]:
-    """Return the parameters of a fine-tuning by name: its model, framework, and the given fields of its configuration.
+    """Return the parameters of a fine-tuning by name.
 
-    The fields of a nested value have the name of the value before theirs, as in `peft_config.r`.
+    They are its model, its framework, and the fields of its configuration that are not None. The fields of a
+    nested value have the name of the value before theirs, as in `peft_config.r`.
     """
     config = step.config.model_dump(mode="json", exclude_none=True)
     return {"model": step.model, "framework": step.config.framework, **dict(_flatten(config, ""))}
@@ -113,7 +116,9 @@ def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str) -
     if isinstance(tracking, MLflow):
         return {"tracking_uri": tracking.tracking_uri, "experiment": tracking.experiment or workflow}
     if isinstance(tracking, TensorBoard):
-        parts = [_NO_FOLDER_CHARACTER.sub("_", part) for part in (workflow, f"{origin.get('task', 'run')}-{run_id[:8]}")]
+        parts = [
+            _NO_FOLDER_CHARACTER.sub("_", part) for part in (workflow, f"{origin.get('task', 'run')}-{run_id[:8]}")
+        ]
         return {"folder": "/".join([WORKSPACE, tracking.log_path, *parts])}
     given = {
         "project": tracking.project or _NO_PROJECT_CHARACTER.sub("-", workflow),

@@ -198,7 +198,9 @@ class TrainJob(Spec):
         if self.tracking is None:
             return
         if isinstance(self.trainer, BuiltinTrainer):
-            rule = "a BuiltinTrainer can't be tracked, because the runtime's own program runs: use FineTune(workspace=...)"
+            rule = (
+                "a BuiltinTrainer can't be tracked, because the runtime's own program runs: use FineTune(workspace=...)"
+            )
             raise invalid_field("tracking", self.tracking, rule)
         if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
             raise invalid_field("trainer.command", None, "give the command to start, because tracking needs it")

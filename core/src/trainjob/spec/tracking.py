@@ -101,8 +101,8 @@ class TensorBoard(_Tracking):
     @classmethod
     def _validate_log_path(cls, path: str) -> str:
         normal = posixpath.normpath(path)
-        if path.startswith("/") or ".." in path.split("/") or normal in (".", "dataset", "model"):
-            rule = "it must be a folder below /workspace, such as tensorboard, and neither dataset nor model"
+        if path.startswith("/") or ".." in path.split("/") or normal.split("/")[0] in (".", "dataset", "model"):
+            rule = "it must be a folder below /workspace, such as tensorboard, and outside of dataset and model"
             raise invalid_field("", path, rule)
         return normal
 
@@ -133,9 +133,7 @@ def _to_tracking(value: Any) -> Any:
 
 
 # Without `InstanceOf` pydantic would try each class of the union with the attributes of the chosen one.
-Tracking = Annotated[
-    InstanceOf[MLflow] | InstanceOf[WandB] | InstanceOf[TensorBoard], BeforeValidator(_to_tracking)
-]
+Tracking = Annotated[InstanceOf[MLflow] | InstanceOf[WandB] | InstanceOf[TensorBoard], BeforeValidator(_to_tracking)]
 """A tracker. A dict names its kind under `backend`: `mlflow`, `wandb` or `tensorboard`."""
 
 

@@ -16,7 +16,8 @@ from trainjob.spec.resources import Resources
 from trainjob.spec.secrets import Env
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
-_LONGEST_ITEM = 65_536  # characters; limit of the CRD in Trainer 2.2, and half of the limit of Linux for one argument
+MAX_ITEM_LENGTH = 65_536
+"""Characters in an item of a command: limit of the CRD in Trainer 2.2, and half of the limit of Linux."""
 
 
 class BuiltinTrainer(Spec):
@@ -149,8 +150,8 @@ def validate_command(words: tuple[str, ...], field: str) -> tuple[str, ...]:
     if len(words) > _LONGEST_COMMAND:
         raise invalid_field(field, f"{len(words)} items", f"a TrainJob can have at most {_LONGEST_COMMAND}")
     longest = max(map(len, words), default=0)
-    if longest > _LONGEST_ITEM:
-        rule = f"a TrainJob can have at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
+    if longest > MAX_ITEM_LENGTH:
+        rule = f"a TrainJob can have at most {MAX_ITEM_LENGTH}; put it into a file of the image or the workspace"
         raise invalid_field(field, f"an item of {longest} characters", rule)
     return words
 

@@ -72,9 +72,7 @@ class TorchTuneLogParser:
         carried = frozenset(metrics.keys() - values.keys())
         if step == self._last.step:
             loss = loss if loss is not None else self._last.loss
-        self._last = replace(
-            self._last, step=step, epochs=self._epochs, loss=loss, metrics=metrics, carried=carried
-        )
+        self._last = replace(self._last, step=step, epochs=self._epochs, loss=loss, metrics=metrics, carried=carried)
         return self._last
 
 

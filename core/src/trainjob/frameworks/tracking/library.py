@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -21,18 +22,28 @@ def import_library(name: str) -> Any:
         name: name of the module, such as `mlflow`.
 
     Raises:
-        RuntimeError: pip failed; the message has the last lines of its output.
+        RuntimeError: pip failed; the message has the last line of its output.
         ImportError: the library cannot be imported.
         OSError: the packages cannot be written.
     """
     if not importlib.util.find_spec(name):
-        lock = importlib.import_module(f"trainjob.frameworks.tracking.locks.{name.lower()}")
-        folder = Path(tempfile.mkdtemp(prefix="tracking-")) / "packages"
-        if failure := install(name, lock.REQUIREMENTS, folder):
+        _install(name)
+    return importlib.import_module(name)
+
+
+def _install(name: str) -> None:
+    """Install a library into a new folder, and add the folder to the module search path."""
+    lock = importlib.import_module(f"trainjob.frameworks.tracking.locks.{name.lower()}")
+    parent = Path(tempfile.mkdtemp(prefix="tracking-"))
+    try:
+        if failure := install(name, lock.REQUIREMENTS, parent / "packages"):
+            first, *_, last = failure.splitlines()
             raise RuntimeError(
                 f"the image does not contain {name}, and it cannot be installed (pip's variables, such as "
-                f"PIP_INDEX_URL, may be set in env): {failure}"
+                f"PIP_INDEX_URL, may be set in env): {first}: {last}"
             )
-        sys.path.insert(0, str(folder))
-        importlib.invalidate_caches()
-    return importlib.import_module(name)
+    except BaseException:
+        shutil.rmtree(parent, ignore_errors=True)  # the next try creates another folder
+        raise
+    sys.path.insert(0, str(parent / "packages"))
+    importlib.invalidate_caches()

@@ -25,15 +25,19 @@ class MetricReader:
         self._names: set[str] = set()  # of the step's values that were returned
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the step and its new values, for each line or frame of a progress bar that has some.
+        """Yield the step and its new values for each line or frame of a progress bar.
 
-        Of a line over 64 KiB only the end is read.
+        Lines without values yield nothing. Of a line over 64 KiB only the end is read.
         """
         *lines, rest = _LINE_END.split(self._incomplete + chunk)
         self._incomplete = rest[-_MAX_LINE_BYTES:]
         for line in lines:
             if values := self._read_line(line[-_MAX_LINE_BYTES:].decode(errors="replace")):
                 yield self._step, values
+
+    def finish(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the step and its new values of the last line, which has no line end."""
+        return self.feed(b"\n")
 
     def _read_line(self, line: str) -> dict[str, Any]:
         progress = self._parser.feed(line)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainjob.frameworks.tracking.library import import_library
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues
 
 __all__ = ["create"]
@@ -16,7 +17,7 @@ __all__ = ["create"]
 # mlflow 3.17, mlflow/utils/validation.py
 _NO_NAME_CHARACTER = re.compile(r"[^\w./ :-]")
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 100, 1000, 250  # of one request, of one request, and of a name
-# By default, mlflow tries a request seven times, with up to two minutes for each (mlflow 3.17, environment_variables.py).
+# By default, mlflow tries a request seven times, each for up to two minutes (mlflow 3.17, environment_variables.py).
 _ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
@@ -49,9 +50,9 @@ class _MLflowTracker:
         run, *duplicates = found
         for each in duplicates:
             self._client.delete_run(each.info.run_id)
+        self._client.update_run(run.info.run_id, status="RUNNING")
+        self._log_parameters(mlflow, run.info.run_id, run.data.params)
         self._id = run.info.run_id
-        self._client.update_run(self._id, status="RUNNING")
-        self._log_parameters(mlflow, run.data.params)
         return f"run {self._uri}/#/experiments/{experiment}/runs/{self._id}"
 
     def record(self, steps: Sequence[StepValues]) -> None:
@@ -62,12 +63,26 @@ class _MLflowTracker:
             for step in steps
             for name, value in step.values.items()
         ]
-        for start in range(0, len(metrics), _MAX_VALUES):
-            self._client.log_batch(self._id, metrics=metrics[start : start + _MAX_VALUES])
+        with self._use_run() as run_id:
+            for start in range(0, len(metrics), _MAX_VALUES):
+                self._client.log_batch(run_id, metrics=metrics[start : start + _MAX_VALUES])
 
-    def close(self, exit_code: int) -> None:
-        status = {0: "FINISHED", 143: "KILLED"}.get(exit_code, "FAILED")
-        self._client.set_terminated(self._id, status)
+    def close(self, end: TrainingEnd) -> None:
+        status = "KILLED" if end.is_terminated else "FAILED" if end.exit_code else "FINISHED"
+        with self._use_run() as run_id:
+            self._client.set_terminated(run_id, status)
+
+    @contextlib.contextmanager
+    def _use_run(self) -> Iterator[str]:
+        """Yield the run's ID for requests.
+
+        Another pod or a user may delete the run. So after a failure, the next use finds the run again, or creates it.
+        """
+        if not self._id:
+            self.open()
+        run_id, self._id = self._id, ""
+        yield run_id
+        self._id = run_id
 
     @property
     def _tags(self) -> dict[str, str]:
@@ -89,7 +104,7 @@ class _MLflowTracker:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
         return list(self._client.search_runs([experiment], condition, order_by=order, max_results=10))
 
-    def _log_parameters(self, mlflow: Any, known: dict[str, str]) -> None:
+    def _log_parameters(self, mlflow: Any, run_id: str, known: dict[str, str]) -> None:
         """Set the tags of this attempt, and the parameters that the run does not have yet.
 
         MLflow refuses another value for a parameter.
@@ -97,10 +112,13 @@ class _MLflowTracker:
         names = {_to_name(name): value for name, value in self._run.parameters.items()}
         parameters = [mlflow.entities.Param(name, value) for name, value in names.items() if name not in known]
         tags = [mlflow.entities.RunTag(name, value) for name, value in self._tags.items()]
-        self._client.log_batch(self._id, tags=tags)
+        self._client.log_batch(run_id, tags=tags)
         for start in range(0, len(parameters), _MAX_PARAMETERS):
-            self._client.log_batch(self._id, params=parameters[start : start + _MAX_PARAMETERS])
+            self._client.log_batch(run_id, params=parameters[start : start + _MAX_PARAMETERS])
 
 
 def _to_name(text: str) -> str:
-    return _NO_NAME_CHARACTER.sub("_", text)[:_MAX_LENGTH]
+    """Return a valid name of a metric, parameter or tag: a normal relative path."""
+    parts = _NO_NAME_CHARACTER.sub("_", text)[:_MAX_LENGTH].split("/")
+    name = "/".join(part for part in parts if part not in ("", ".", ".."))
+    return name.replace("..", "_.", 1) if name.startswith("..") else name or "_"

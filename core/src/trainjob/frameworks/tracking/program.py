@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from types import FrameType
 
 from trainjob.errors import InvalidSpec
 from trainjob.frameworks.tracking.container_output import ContainerOutput
+from trainjob.frameworks.tracking.output_copier import OutputCopier
 from trainjob.frameworks.tracking.recorder_process import RecorderProcess
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.version import check_version
 
 __all__ = ["main"]
@@ -22,8 +22,7 @@ __all__ = ["main"]
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # Seconds that the recorder has to send the last values; after SIGTERM, the pod's grace period is passing.
 _LAST_VALUES, _LAST_VALUES_AFTER_SIGTERM = 60.0, 10.0
-_LAST_OUTPUT = 5.0  # seconds; a process that the training left behind may hold its output open
-_COMMAND_NOT_FOUND = 127  # a shell's exit code
+_CANNOT_EXECUTE, _COMMAND_NOT_FOUND = 126, 127  # a shell's exit codes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _get_node_rank() != "0":
             os.execvp(given.command[0], given.command)  # noqa: S606 - it is our own command
         return run_tracked(given.command, TrackedRun.from_json(given.run))
-    except FileNotFoundError as missing:
-        print(f"tracking: failed: {given.command[0]}: {missing.strerror}", file=sys.stderr, flush=True)
-        return _COMMAND_NOT_FOUND
+    except OSError as error:
+        print(f"tracking: failed: {given.command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return _COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_EXECUTE
 
 
 def run_tracked(command: Sequence[str], run: TrackedRun) -> int:
@@ -55,26 +54,21 @@ def run_tracked(command: Sequence[str], run: TrackedRun) -> int:
         OSError: the training cannot be started.
     """
     signals = _SignalForwarder()
-    # In a session of its own, the training gets each signal once: from the forwarder.
-    training = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, bufsize=0
-    )
+    source, target = os.pipe()
+    try:
+        # In a session of its own, the training gets each signal once: from the forwarder.
+        training = subprocess.Popen(command, stdout=target, stderr=subprocess.STDOUT, start_new_session=True)
+    finally:
+        os.close(target)
     signals.forward_to(training)
     output = ContainerOutput()
     recorder = RecorderProcess(run, output.print_line)
-
-    def copy_output() -> None:
-        assert training.stdout
-        while chunk := training.stdout.read(1 << 16):
-            output.write(chunk)
-            recorder.put(chunk)
-
-    copying = threading.Thread(target=copy_output, name="output", daemon=True)
-    copying.start()
+    copier = OutputCopier(source, output, recorder.put)
     code = training.wait()
-    copying.join(_LAST_OUTPUT)
+    copier.finish()
     exit_code = 128 - code if code < 0 else code
-    recorder.finish(exit_code, _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES)
+    timeout = _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES
+    recorder.finish(TrainingEnd(exit_code, signals.is_terminated), timeout)
     return exit_code
 
 
@@ -108,7 +102,10 @@ class _SignalForwarder:
 
 
 def _get_node_rank() -> str:
-    """Return the node's number, which the Trainer sets for torch and Kubernetes for every indexed Job."""
+    """Return the node's number.
+
+    The Trainer sets it for torch, and Kubernetes sets it for every indexed Job.
+    """
     return os.environ.get("PET_NODE_RANK") or os.environ.get("JOB_COMPLETION_INDEX") or "0"
 
 
@@ -116,4 +113,7 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run a training and send its metrics to an experiment tracker.")
     parser.add_argument("--run", required=True, help="JSON object: the tracked run")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command of the training")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if not given.command:
+        parser.error("the following arguments are required: command")
+    return given

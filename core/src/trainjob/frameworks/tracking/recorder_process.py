@@ -12,13 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from typing import IO, cast
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import IO, Any, cast
 
 from trainjob.errors import redact_credentials
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.tracking.metric_reader import MetricReader
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 
 __all__ = ["PYTHON_VARIABLE", "RecorderProcess"]
 
@@ -42,16 +43,18 @@ class RecorderProcess:
         self._print_line = print_line
         self._chunks: queue.Queue[bytes | None] = queue.Queue(_MAX_CHUNKS)
         self._left_out = 0  # bytes of output that were not read for metrics
-        self._errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - open as long as the recorder runs
+        self._sent = 0  # steps that the recorder got
+        self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._process = _start(self._errors)
+            self._errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - open as long as the recorder runs
+            process = self._process = _start(self._errors)
         except OSError as error:
             print_line(f"tracking: the recorder cannot be started, and the training continues without it: {error}")
             return
         self._threads = [
-            threading.Thread(target=self._send, args=(run,), name="metrics", daemon=True),
-            threading.Thread(target=self._copy_lines, name="recorder-output", daemon=True),
+            threading.Thread(target=self._send, args=(process, run), name="metrics", daemon=True),
+            threading.Thread(target=self._copy_lines, args=(process,), name="recorder-output", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -65,18 +68,18 @@ class RecorderProcess:
         except queue.Full:
             self._left_out += len(chunk)
 
-    def finish(self, exit_code: int, timeout: float) -> None:
+    def finish(self, end: TrainingEnd, timeout: float) -> None:
         """End the tracked run.
 
         Args:
-            exit_code: exit code of the training.
+            end: end of the training.
             timeout: seconds in which the recorder must have sent the last values.
         """
         process = self._process
         if process is None:
             return
         deadline = time.monotonic() + timeout
-        self._exit_code = exit_code
+        self._end = end
         with contextlib.suppress(queue.Full):
             self._chunks.put(None, timeout=timeout)
         try:
@@ -89,41 +92,47 @@ class RecorderProcess:
             self._print_line(f"tracking: {self._left_out} bytes of output came too fast to be read for metrics")
 
     def _stop(self, process: subprocess.Popen[bytes], timeout: float) -> None:
+        self._is_stopped = True
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LAST_WORDS)
+        if process.poll() != 0:  # it reported nothing
+            when = f"{timeout:.0f} s after the end of the training"
+            self._print_line(f"tracking: the recorder was killed {when}; {self._sent} steps may not have been sent")
         with contextlib.suppress(OSError):  # the process and all that it started
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        self._print_line(f"tracking: stopped {timeout:.0f} s after the end of the training")
 
-    def _send(self, run: TrackedRun) -> None:
+    def _send(self, process: subprocess.Popen[bytes], run: TrackedRun) -> None:
         """Send the run, its metrics and its end to the recorder, until the recorder ends."""
-        assert self._process
-        channel = cast("IO[bytes]", self._process.stdin)
+        channel = cast("IO[bytes]", process.stdin)
         reader = MetricReader()
         try:
             channel.write(f"{run.to_json()}\n".encode())
             channel.flush()
             while chunk := self._chunks.get():
-                now = round(time.time(), 3)
-                for step, values in reader.feed(chunk):
-                    channel.write(json.dumps({"step": step, "time": now, "values": values}).encode() + b"\n")
-                channel.flush()
-            channel.write(json.dumps({"exit_code": self._exit_code}).encode() + b"\n")
+                self._send_steps(channel, reader.feed(chunk))
+            self._send_steps(channel, reader.finish())
+            channel.write(json.dumps(asdict(self._end)).encode() + b"\n")
         except OSError:
             pass  # the recorder has ended, which `_copy_lines` reports
-        except Exception as error:  # the training must not notice
+        except Exception as error:  # noqa: BLE001 - the training must not notice
             self._print_line(f"tracking: the metrics of the training's output cannot be read: {error!r}")
         finally:
             with contextlib.suppress(OSError):
                 channel.close()
 
-    def _copy_lines(self) -> None:
-        assert self._process
-        for line in cast("IO[bytes]", self._process.stdout):
+    def _send_steps(self, channel: IO[bytes], steps: Iterator[tuple[int, dict[str, Any]]]) -> None:
+        now = round(time.time(), 3)
+        for step, values in steps:
+            channel.write(json.dumps({"step": step, "time": now, "values": values}).encode() + b"\n")
+            self._sent += 1
+        channel.flush()
+
+    def _copy_lines(self, process: subprocess.Popen[bytes]) -> None:
+        for line in cast("IO[bytes]", process.stdout):
             self._print_line(line.decode(errors="replace").rstrip("\n"))
-        if (code := self._process.wait()) not in (0, -signal.SIGKILL, -signal.SIGTERM):
+        if (code := process.wait()) and not self._is_stopped:
             self._print_line(f"tracking: the recorder ended with exit code {code}: {self._read_last_error()}")
 
     def _read_last_error(self) -> str:
@@ -133,12 +142,13 @@ class RecorderProcess:
 
 
 def _start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join(filter(None, [*find_packed_code(), os.environ.get("PYTHONPATH")]))
+    packed = find_packed_code()
+    path = os.pathsep.join([*packed, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [os.environ.get(PYTHON_VARIABLE) or sys.executable, "-m", "trainjob.frameworks.tracking.recorder"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env={**os.environ, "PYTHONPATH": path} if path else None,
+        env={**os.environ, "PYTHONPATH": path} if packed else None,
         start_new_session=True,
     )

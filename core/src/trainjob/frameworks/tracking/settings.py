@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["TrackedRun"]
+__all__ = ["TrackedRun", "TrainingEnd"]
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,16 @@ class TrackedRun:
         """
         values: dict[str, Any] = json.loads(text)
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class TrainingEnd:
+    """The end of a training.
+
+    Attributes:
+        exit_code: exit code of the training.
+        is_terminated: whether the pod got SIGTERM before.
+    """
+
+    exit_code: int
+    is_terminated: bool = False

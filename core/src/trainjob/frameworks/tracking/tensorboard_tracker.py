@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.frameworks.tracking.library import import_library
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
 __all__ = ["create"]
@@ -19,9 +19,10 @@ def create(run: TrackedRun) -> _TensorBoardTracker:
 
 
 class _TensorBoardTracker:
-    """Event files in one folder; see [trainjob.frameworks.tracking.trackers.Tracker][] for the methods.
+    """Event files in one folder.
 
-    Each attempt adds a file. TensorBoard shows all files of a folder as one run.
+    See [trainjob.frameworks.tracking.trackers.Tracker][] for the methods. Each attempt adds a file. TensorBoard
+    shows all files of a folder as one run.
     """
 
     title = "TensorBoard"
@@ -42,15 +43,16 @@ class _TensorBoardTracker:
                 writer.add_scalar(name, value, step.step, walltime=step.time)
         writer.flush()
 
-    def close(self, exit_code: int) -> None:
-        writer = self._writer or self._create_writer(0)
-        writer.add_text("exit_code", str(exit_code))
+    def close(self, end: TrainingEnd) -> None:
+        writer = self._writer or self._create_writer(None)
+        writer.add_text("exit_code", str(end.exit_code))
         writer.close()
 
-    def _create_writer(self, first_step: int) -> Any:
+    def _create_writer(self, first_step: int | None) -> Any:
         """Create the file of this attempt.
 
-        TensorBoard hides an earlier attempt's values from `purge_step` on, which a resumed training computes again.
+        TensorBoard hides an earlier attempt's values from `purge_step` on, which a resumed training computes again. An
+        attempt without steps hides none.
         """
         from tensorboardX import SummaryWriter
 

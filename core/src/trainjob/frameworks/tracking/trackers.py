@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 
 __all__ = ["RUN_ID_TAG", "StepValues", "Tracker", "create_tracker"]
 
@@ -42,13 +42,17 @@ class Tracker(Protocol):
     title: str
 
     def open(self) -> str:
-        """Create the run, or continue that of an earlier attempt, and return the log's line about its location."""
+        """Create the run, or continue that of an earlier attempt.
+
+        Returns:
+            The log's text about the location of the run.
+        """
 
     def record(self, steps: Sequence[StepValues]) -> None:
         """Send the values of some steps."""
 
-    def close(self, exit_code: int) -> None:
-        """End the run after the training has ended with an exit code."""
+    def close(self, end: TrainingEnd) -> None:
+        """End the run after the training has ended."""
 
 
 def create_tracker(run: TrackedRun) -> Tracker:

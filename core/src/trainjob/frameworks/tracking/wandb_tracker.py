@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from trainjob.frameworks.tracking.library import import_library
-from trainjob.frameworks.tracking.settings import TrackedRun
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
 __all__ = ["create"]
@@ -40,7 +41,7 @@ class _WandBTracker:
         options = self._run.options
         os.environ.setdefault("WANDB_SILENT", "true")
         if folder := options.get("folder"):
-            os.makedirs(folder, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
         wandb = import_library("wandb")
         settings = {"console": "off", "disable_git": True, "disable_code": True, "init_timeout": _INIT_TIMEOUT}
         if base_url := options.get("base_url"):
@@ -68,5 +69,5 @@ class _WandBTracker:
         for step in steps:
             self._wandb_run.log({_STEP: step.step, **step.values})
 
-    def close(self, exit_code: int) -> None:
-        self._wandb_run.finish(exit_code)
+    def close(self, end: TrainingEnd) -> None:
+        self._wandb_run.finish(end.exit_code)
