@@ -39,7 +39,7 @@ from trainjob_airflow import (
     Workspace,
 )
 from trainjob_airflow.hooks.trainjob import TrainJobHook, connection_from_extra
-from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.links.trainjob import TEMPLATE_LINKS
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.provider_info import get_provider_info
 
