@@ -29,12 +29,23 @@ def run_dag(
     return done.stdout, tasks, state
 
 
-def read_xcom(dag: str, key: str) -> Any:
-    """Return the value of an XCom in the newest run of a DAG that has it."""
+def read_xcom(dag: str, key: str, task: str = "") -> Any:
+    """Return the value of an XCom in the newest run of a DAG that has it.
+
+    Args:
+        dag: ID of the DAG.
+        key: key of the XCom.
+        task: task ID; empty for any task.
+    """
     with _open_database() as database:
-        query = "select value from xcom where dag_id = ? and key = ? order by dag_run_id desc limit 1"
-        value = json.loads(database.execute(query, (dag, key)).fetchone()[0])
-    return json.loads(value) if isinstance(value, str) else value
+        query = (
+            "select value from xcom where dag_id = ? and key = ? and task_id like ? order by dag_run_id desc limit 1"
+        )
+        value = json.loads(database.execute(query, (dag, key, task or "%")).fetchone()[0])
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value  # a text
 
 
 def _open_database() -> closing[sqlite3.Connection]:

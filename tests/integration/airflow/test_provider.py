@@ -39,7 +39,7 @@ from trainjob_airflow import (
     Workspace,
 )
 from trainjob_airflow.hooks.trainjob import TrainJobHook, connection_from_extra
-from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.links.trainjob import TEMPLATE_LINKS
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.provider_info import get_provider_info
 
@@ -124,7 +124,7 @@ def test_the_connection_form_has_the_fields_of_hook_and_links():
     }
     kubernetes_fields = {field.removeprefix("extra__kubernetes__") for field in manager.connection_form_widgets}
     assert {field for field in fields if not field.startswith("trainjob_")} <= kubernetes_fields
-    assert {field for field in fields if field.startswith("trainjob_")} == {link.field for link in LINKS}
+    assert {field for field in fields if field.startswith("trainjob_")} == {link.field for link in TEMPLATE_LINKS}
     values = {"in_cluster": True, "cluster_context": "c", "namespace": "n", "disable_verify_ssl": True}
     assert set(connection_from_extra(values).to_dict()) == {"in_cluster", "context", "namespace", "verify_tls"}
     assert set(values) | {"kube_config_path", "kube_config"} == {f for f in fields if not f.startswith("trainjob_")}

@@ -93,6 +93,26 @@ def own_workspace():
     ).after(read)
 
 
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def repeat(text: str):
+    print(f"received: {text}")
+
+
+def count_down():
+    for step in (1, 2):
+        print(f"Step {step} | loss:{1 / step}", flush=True)
+
+
+@dsl.pipeline
+def tracked(server: str, python: str):
+    trained = train(
+        function=source(count_down),
+        env={"TRAINJOB_TRACKING_PYTHON": python},
+        tracking={"backend": "mlflow", "tracking_uri": server, "experiment": "tracked-pipelines"},
+    )
+    repeat(text=trained.outputs["tracking_url"])
+
+
 def count(words, word):
     return {"share": words.count(word) / len(words), "words": len(words)}
 
@@ -100,11 +120,6 @@ def count(words, word):
 def compute_score(right, total):
     print(f"{right} of {total}")
     return {"exact_match": right / total}
-
-
-@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
-def repeat(text: str):
-    print(f"received: {text}")
 
 
 @dsl.pipeline

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.kfp.pipeline_runner import PipelineRunner
+from tests.support.mlflow_server import TRACKING_PYTHON, MLflowServer
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
@@ -78,6 +79,22 @@ def test_outputs_are_parameters_of_later_steps(pipeline_runner, cluster):
         job for job in pipeline_runner.list_trainjobs(cluster) if job["metadata"]["labels"][labels.TASK] == "train"
     ]
     assert f"[node-0] {first['metadata']['name']} Complete" in log
+
+
+@pytest.mark.slow
+@pytest.mark.torchtune
+def test_a_tracked_training_is_a_run_of_its_pipeline(pipeline_runner, cluster):
+    with MLflowServer() as server:
+        code, log = pipeline_runner("tracked", server=server.url, python=TRACKING_PYTHON)
+        assert code == 0, log
+        [run] = server.list_runs("tracked-pipelines")
+        history = server.get_metric_history(run["info"]["run_id"], "loss")
+    assert history == [(1, 1.0), (2, 0.5)]
+    assert run["info"]["status"] == "FINISHED"
+    [job] = pipeline_runner.list_trainjobs(cluster)
+    tags = {each["key"]: each["value"] for each in run["data"]["tags"]}
+    assert (tags["trainjob.run"], tags["trainjob.name"]) == (pipeline_runner.id, job["metadata"]["name"])
+    assert re.search(rf"received: {server.url}/#/experiments/\d+/runs/{run['info']['run_id']}", log)
 
 
 def test_a_failing_step_logs_the_reason_and_ends_the_pipeline(pipeline_runner, cluster):

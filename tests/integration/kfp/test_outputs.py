@@ -75,6 +75,25 @@ def test_metrics_are_those_of_the_training():
     }
 
 
+def test_the_page_links_to_the_tracked_run(tmp_path):
+    page = tmp_path / "curve.html"
+    summary = make_log_summary(
+        "tracking: MLflow (http://mlflow:5000) failed, and is tried again while the training continues: no answer",
+        "tracking: run javascript:alert(1)",
+        "tracking: run http://mlflow:5000/#/experiments/1/runs/2",
+        "tracking: run https://mlflow.example/#/experiments/1/runs/a&b",
+        "loss tracking: run http://elsewhere",
+        points=POINTS,
+    )
+    summary.start_attempt(2)
+    assert summary.tracking_url == "https://mlflow.example/#/experiments/1/runs/a&b"
+    write_loss_curve(COMPLETE, summary, str(page))
+    address = "https://mlflow.example/#/experiments/1/runs/a&amp;b"
+    assert f'<a href="{address}" target="_blank" rel="noopener">{address}</a>' in page.read_text()
+    write_loss_curve(COMPLETE, make_log_summary(points=POINTS), str(page))
+    assert "Tracked run" not in page.read_text()
+
+
 def test_metrics_have_the_usage():
     metrics = dsl.Metrics()
     usage = Usage(60.0, {"nvidia.com/gpu": 120.0, "rdma/hca": 60.0})

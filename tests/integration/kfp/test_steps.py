@@ -56,6 +56,30 @@ CHAIN = {
 }
 
 
+MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org", "secret": "mlflow"}
+
+
+@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory"])
+def test_a_fine_tuning_has_its_tracker(name):
+    step = getattr(steps, name)({**CHAIN[name], "workspace": "tickets", "tracking": MLFLOW}, None)
+    tracked = to_trainjob(step).tracking
+    assert (tracked.tracking_uri, tracked.secret.name) == ("https://mlflow.example.org", "mlflow")
+    assert tracked.parameters["model"] == CHAIN[name]["model"]
+
+
+def test_a_training_has_its_tracker_and_the_code_of_its_image():
+    arguments = {"image": "i", "command": ["train"], "tracking": MLFLOW, "program": "image"}
+    job = steps.train(arguments, None)
+    command = build_trainjob(to_trainjob(job), name="a", namespace="b")["spec"]["trainer"]["command"]
+    assert command[:3] == ["python", "-m", "trainjob.frameworks.tracking"]
+    assert command[-1] == "train"
+
+
+def test_a_manifest_has_no_tracker():
+    with pytest.raises(InvalidSpec, match="tracking"):
+        steps.train({"manifest": {"kind": "TrainJob"}, "tracking": MLFLOW}, None)
+
+
 def task_config_with(*pairs):
     volumes, mounts = zip(*pairs, strict=True)
     return dsl.TaskConfig(volumes=list(volumes), volume_mounts=list(mounts))

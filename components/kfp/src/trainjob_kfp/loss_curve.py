@@ -80,7 +80,7 @@ class Curves:
         return self._values[name]
 
 
-def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = "") -> str:
+def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = "", tracking_url: str = "") -> str:
     """Return the page with the curve of the loss or the reward.
 
     A second curve has the values of the evaluations if there are any.
@@ -89,6 +89,7 @@ def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = 
         curves: values of the training.
         title: heading above the curve.
         note: text below the curve, such as the reason for an empty curve.
+        tracking_url: address of the tracked run; empty without one.
     """
     curve = downsample(sorted(curves.values(curves.name).items()))
     evaluation = downsample(sorted(curves.values(f"eval_{curves.name}").items()))
@@ -99,6 +100,9 @@ def render_loss_curve(curves: Curves, title: str = "Training loss", note: str = 
     if curve and evaluation:
         parts.append(_format_summary(f"Evaluation {curves.name} (dashed)", curves.name, evaluation))
     parts += [f"<p>{html.escape(note)}</p>"] if note else []
+    if tracking_url:
+        address = html.escape(tracking_url)
+        parts.append(f'<p>Tracked run: <a href="{address}" target="_blank" rel="noopener">{address}</a></p>')
     return _PAGE.format(title=html.escape(title), content="\n".join(parts))
 
 

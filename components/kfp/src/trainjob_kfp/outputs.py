@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Workspace
-from trainjob.status import Outcome, parse_step_result
+from trainjob.status import Outcome, parse_step_result, parse_tracking_url
 from trainjob_kfp.loss_curve import Curves, render_loss_curve
 
 _MAX_METRIC_NAME_LENGTH = 64
@@ -56,6 +56,7 @@ class LogSummary:
         points: loss and other curves of the training; `points.append` adds a progress.
         step_result: receipt of an export, or `{"result": value}` with the value that a function returned; empty if the
             log has neither.
+        tracking_url: address of the tracked run, which all attempts share; empty without one.
         attempt: number of the attempt whose log is read, from 1.
     """
 
@@ -63,6 +64,7 @@ class LogSummary:
         """Create an empty record."""
         self.points = Curves()
         self.step_result: dict[str, Any] = {}
+        self.tracking_url = ""
         self.attempt = 1
 
     def start_attempt(self, attempt: int) -> None:
@@ -71,8 +73,9 @@ class LogSummary:
         self.attempt = attempt
 
     def read_line(self, line: LogLine) -> None:
-        """Read one line of the log, and keep the receipt or result in it."""
+        """Read one line of the log, and keep the result or the tracked run's address in it."""
         self.step_result = parse_step_result(line.text) or self.step_result
+        self.tracking_url = parse_tracking_url(line.text) or self.tracking_url
 
     @property
     def result_json(self) -> str:
@@ -115,13 +118,16 @@ def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Met
 def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> None:
     """Write the page with the curve of the loss or the reward to a file.
 
+    It has a link to the tracked run if there is one.
+
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.
     """
     curves = log_summary.points
     is_empty = not curves.count and outcome.progress is None
     note = "The log has no progress: its pods were deleted, or the image writes no progress bar." if is_empty else ""
-    page = render_loss_curve(curves, f"Training {curves.name} of {outcome.job}", note)
+    title = f"Training {curves.name} of {outcome.job}"
+    page = render_loss_curve(curves, title, note, log_summary.tracking_url)
     Path(path).write_text(page, encoding="utf-8")
 
 

@@ -45,7 +45,7 @@ _COMMON_TRAINER_FIELDS = ("image", "num_nodes", "num_proc_per_node", "env")
 _CONTAINER_FIELDS = (*_COMMON_TRAINER_FIELDS, "command", "args")
 _FUNCTION_FIELDS = (*_COMMON_TRAINER_FIELDS, "packages_to_install", "pip_index_urls")
 # Defaults of `train`, which do not count as given.
-_TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1}
+_TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1, "program": "packed"}
 
 
 def initialize_dataset(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> InitializeDataset:

@@ -10,6 +10,7 @@ from trainjob.status.outcome import Outcome, build_outcome
 from trainjob.status.pods import ContainerFailure, count_restarts, find_failures, find_restarts, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
+from trainjob.status.tracking import parse_tracking_url
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.usage import Usage, compute_usage, get_first_start
 from trainjob.status.verdict import Phase, Verdict, derive_verdict
@@ -34,6 +35,7 @@ __all__ = [
     "get_first_start",
     "get_model_facts",
     "parse_step_result",
+    "parse_tracking_url",
     "pending_reasons",
     "read_trainer_status",
 ]

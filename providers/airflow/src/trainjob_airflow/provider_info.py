@@ -77,7 +77,13 @@ def get_provider_info() -> dict[str, Any]:
         },
         "extra-links": [
             f"trainjob_airflow.links.trainjob.{name}"
-            for name in ("TrainJobLink", "TrainJobPodsLink", "TrainJobLogsLink", "TrainJobMetricsLink")
+            for name in (
+                "TrainJobLink",
+                "TrainJobPodsLink",
+                "TrainJobLogsLink",
+                "TrainJobMetricsLink",
+                "TrackedRunLink",
+            )
         ],
         "task-decorators": [
             {"name": "trainjob", "class-name": "trainjob_airflow.decorators.trainjob.trainjob_task"},

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob_airflow.links.trainjob import TRACKED_RUN_LINK
 from trainjob_airflow.version_compat import run_request
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class TaskProgress:
         on_change: called when phase or progress has changed enough to be logged, and with each progress that an earlier
             process has logged; from several threads.
         step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
+        tracking_url: address of the tracked run; empty before the log has it, and without one.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class TaskProgress:
         self._verdict: Verdict | None = None
         self._progress: Progress | None = None
         self.step_result: dict[str, Any] = {}
+        self.tracking_url = ""
 
     @property
     def listener(self) -> Listener:
@@ -98,7 +101,8 @@ class TaskProgress:
         """Return the newest phase and progress in the form of the XCom `progress`."""
         verdict = self._verdict
         reason = (verdict.message or verdict.reason) if verdict else ""
-        return _build_xcom_value(verdict.phase.value if verdict else "", reason, self._progress)
+        phase = verdict.phase.value if verdict else ""
+        return _build_xcom_value(phase, reason, self._progress, self.tracking_url)
 
     def _report(self, text: str) -> None:
         self._log.report(text)
@@ -117,9 +121,12 @@ class TaskProgress:
         self.on_change()
 
     def _on_log(self, line: LogLine) -> None:
-        from trainjob.status import parse_step_result
+        from trainjob.status import parse_step_result, parse_tracking_url
 
         self.step_result = parse_step_result(line.text) or self.step_result
+        if tracking_url := parse_tracking_url(line.text):
+            self.tracking_url = tracking_url
+            self.on_change()
         if self._log_containers is None or line.container in self._log_containers:
             self._progress_log.log_line(line)
         elif self._log_containers:
@@ -145,23 +152,29 @@ def _do_nothing() -> None:
     pass
 
 
-def final_xcom_value(outcome: Outcome) -> dict[str, Any]:
-    """Return the value of the XCom `progress` after the end of the TrainJob."""
+def final_xcom_value(outcome: Outcome, tracking_url: str = "") -> dict[str, Any]:
+    """Return the value of the XCom `progress` after the end of the TrainJob.
+
+    Args:
+        outcome: outcome of the TrainJob.
+        tracking_url: address of the tracked run; empty if there is none.
+    """
     reason = "" if outcome.succeeded else outcome.message or outcome.reason
-    value = _build_xcom_value(outcome.phase.value, reason, outcome.progress)
+    value = _build_xcom_value(outcome.phase.value, reason, outcome.progress, tracking_url)
     return {**value, "usage": outcome.usage.to_dict()} if outcome.usage else value
 
 
-def _build_xcom_value(phase: str, reason: str, progress: Progress | None) -> dict[str, Any]:
+def _build_xcom_value(phase: str, reason: str, progress: Progress | None, tracking_url: str) -> dict[str, Any]:
     numbers = progress.to_dict() if progress else {}
     percent = None if progress is None or progress.percent is None else round(progress.percent, 1)
     names = ("step", "total", "epoch", "epochs", "loss")
     value = {"phase": phase, "reason": reason, "percent": percent, **{name: numbers.get(name) for name in names}}
-    return {**value, "metrics": numbers["metrics"]} if "metrics" in numbers else value
+    metrics = {"metrics": numbers["metrics"]} if "metrics" in numbers else {}
+    return {**value, **metrics, **({"tracking_url": tracking_url} if tracking_url else {})}
 
 
 class ProgressPublisher:
-    """Writer of the XCom `progress` of a deferred task.
+    """Writer of the XCom `progress` of a deferred task, and of the link to its tracked run.
 
     It is an asynchronous context manager. Threads write the values, one at a time, so that a write does not block the
     triggerer's event loop. Each write stores the newest value. A write that fails is skipped, so that it does not end
@@ -176,7 +189,7 @@ class ProgressPublisher:
             progress: the progress to publish.
         """
         self._task_instance, self._progress = task_instance, progress
-        self._has_changed, self._has_ended = False, task_instance is None
+        self._has_changed, self._has_ended, self._stored_tracking_url = False, task_instance is None, ""
         self._end: asyncio.Event | None = None
         self._writing: asyncio.Task[None] | None = None  # exists while values are written
 
@@ -211,18 +224,21 @@ class ProgressPublisher:
         """Write the newest values until there are no changes for some seconds."""
         while self._has_changed and not self._has_ended:
             self._has_changed = False
-            await run_request(_write_xcom, self._task_instance, self._progress.xcom_value())
+            await run_request(_write_xcom, self._task_instance, PROGRESS_KEY, self._progress.xcom_value())
+            if (tracking_url := self._progress.tracking_url) != self._stored_tracking_url:
+                self._stored_tracking_url = tracking_url
+                await run_request(_write_xcom, self._task_instance, TRACKED_RUN_LINK.xcom_key, tracking_url)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(end.wait(), _WRITE_INTERVAL_SECONDS)
         self._writing = self._end = None
 
 
-def _write_xcom(task_instance: Any, value: dict[str, Any]) -> None:
+def _write_xcom(task_instance: Any, key: str, value: Any) -> None:
     from airflow.sdk.execution_time.xcom import XCom
 
     try:
         XCom.set(
-            PROGRESS_KEY,
+            key,
             value,
             dag_id=task_instance.dag_id,
             task_id=task_instance.task_id,
@@ -230,4 +246,4 @@ def _write_xcom(task_instance: Any, value: dict[str, Any]) -> None:
             map_index=task_instance.map_index,
         )
     except Exception:
-        logging.getLogger(__name__).debug("The XCom 'progress' of the task could not be written", exc_info=True)
+        logging.getLogger(__name__).debug("The XCom %r of the task could not be written", key, exc_info=True)

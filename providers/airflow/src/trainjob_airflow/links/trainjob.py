@@ -1,7 +1,8 @@
-"""Links from a task in the Airflow UI to dashboards of its TrainJob.
+"""Links from a task in the Airflow UI to dashboards of its TrainJob, and to its tracked run.
 
-The connection's extra has their addresses. A link is available from the deferral on, because Airflow requests it from a
-worker at the end of each part of a task's run.
+The connection's extra has the addresses of the dashboards. A link is available from the deferral on, because Airflow
+requests it from a worker at the end of each part of a task's run. The training's log has the address of the tracked
+run; the trigger of a deferred task stores it as soon as the log has it.
 """
 
 from __future__ import annotations
@@ -19,41 +20,53 @@ if TYPE_CHECKING:
     from trainjob.lifecycle import JobReference
 
 
-class _TemplateLink(BaseOperatorLink):
-    """A link whose address is a template in the connection's extra."""
+class _AddressLink(BaseOperatorLink):
+    """A link whose address the operator knows.
+
+    Attributes:
+        field: key of the address in the operator's `link_addresses`.
+    """
 
     field: str
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address for the operator's TrainJob; empty if there is none yet."""
+        """Return the address; empty if there is none yet."""
         return str(getattr(operator, "link_addresses", {}).get(self.field, ""))
 
 
-class TrainJobLink(_TemplateLink):
+class TrainJobLink(_AddressLink):
     """Link to the TrainJob, from `trainjob_url`."""
 
     name, field = "TrainJob", "trainjob_url"
 
 
-class TrainJobPodsLink(_TemplateLink):
+class TrainJobPodsLink(_AddressLink):
     """Link to the TrainJob's pods, from `trainjob_pods_url`."""
 
     name, field = "Pods", "trainjob_pods_url"
 
 
-class TrainJobLogsLink(_TemplateLink):
+class TrainJobLogsLink(_AddressLink):
     """Link to the TrainJob's logs, from `trainjob_logs_url`."""
 
     name, field = "Logs page", "trainjob_logs_url"
 
 
-class TrainJobMetricsLink(_TemplateLink):
+class TrainJobMetricsLink(_AddressLink):
     """Link to the TrainJob's metrics, from `trainjob_metrics_url`."""
 
     name, field = "Metrics", "trainjob_metrics_url"
 
 
-LINKS: Sequence[_TemplateLink] = (TrainJobLink(), TrainJobPodsLink(), TrainJobLogsLink(), TrainJobMetricsLink())
+class TrackedRunLink(_AddressLink):
+    """Link to the run of the experiment tracker, from the training's log."""
+
+    name, field = "Tracked run", "tracking_url"
+
+
+TEMPLATE_LINKS = (TrainJobLink(), TrainJobPodsLink(), TrainJobLogsLink(), TrainJobMetricsLink())
+TRACKED_RUN_LINK = TrackedRunLink()
+LINKS: Sequence[_AddressLink] = (*TEMPLATE_LINKS, TRACKED_RUN_LINK)
 
 
 def read_link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
@@ -66,7 +79,7 @@ def read_link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
         extra: Mapping[str, Any] = BaseHook.get_connection(kubernetes_conn_id).extra_dejson
     except AirflowNotFoundException:
         return {}
-    return {link.field: str(extra[link.field]) for link in LINKS if extra.get(link.field)}
+    return {link.field: str(extra[link.field]) for link in TEMPLATE_LINKS if extra.get(link.field)}
 
 
 def build_link_addresses(
@@ -108,4 +121,4 @@ def list_links(
         One dict for each link, with `name` and `url`.
     """
     addresses = build_link_addresses(templates, reference, get_server)
-    return [{"name": link.name, "url": addresses[link.field]} for link in LINKS if link.field in addresses]
+    return [{"name": link.name, "url": addresses[link.field]} for link in TEMPLATE_LINKS if link.field in addresses]

@@ -16,7 +16,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.links.trainjob import LINKS, TRACKED_RUN_LINK
 from trainjob_airflow.metrics import (
     count_errors,
     report_end,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trainjob.lifecycle import JobReference, Limits, Resubmission
     from trainjob.lifecycle.job_guard import JobGuard
     from trainjob.status import Outcome
+    from trainjob_airflow.task_progress import TaskProgress
 
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
 _ATTRIBUTE_NAMES = {
@@ -68,8 +69,8 @@ class StepOperator(BaseOperator):
     A retry after a crash adopts the TrainJob of the earlier try if it is running or has succeeded. After a user has
     cleared the task, only a running TrainJob is adopted, and finished work is repeated.
 
-    The XCom is the outcome as JSON values: `job`, `namespace`, `uid`, `attempt`, `phase`, `seconds`, `progress`, and
-    the values that the step adds.
+    The XCom is the outcome as JSON values: `job`, `namespace`, `uid`, `attempt`, `phase`, `seconds`, `progress`,
+    `tracking_url` of a tracked run, and the values that the step adds.
 
     Attributes:
         step_type: class of `trainjob.spec` that receives the step's arguments.
@@ -235,10 +236,11 @@ class StepOperator(BaseOperator):
             if self.deferrable and not (reference.adopted and self._has_ended(reference)):
                 self._end_if_user_decided(context, reference)
                 self._defer(context, reference, limits, deadline)
-            outcome, step_result = self._wait_on_worker(context, reference, limits)
+            outcome, progress = self._wait_on_worker(context, reference, limits)
+            self._set_tracking_link(progress.tracking_url)
             resubmission = self._plan_resubmission(context, reference, outcome)
             if resubmission is None:
-                return self._finish(context, outcome, reference, step_result)
+                return self._finish(context, outcome, reference, progress.step_result)
             interruptions = resubmission.interruptions
 
     @convert_permanent_errors()
@@ -255,6 +257,7 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
         self._set_links(reference)
+        self._set_tracking_link(event.get("tracking_url", ""))
         self._set_rendered_trainjob(context, reference)
         with self._store_failure(context):
             if "outcome" not in event:
@@ -402,6 +405,18 @@ class StepOperator(BaseOperator):
 
         templates = read_link_templates(self.kubernetes_conn_id)
         self.link_addresses = build_link_addresses(templates, reference, lambda: self.hook.get_conn().server)
+        self._keep_links_with_address()
+
+    def _set_tracking_link(self, tracking_url: str) -> None:
+        """Set the address of the link to the tracked run.
+
+        If it is empty, the link remains that of the trigger.
+        """
+        if tracking_url:
+            self.link_addresses[TRACKED_RUN_LINK.field] = tracking_url
+            self._keep_links_with_address()
+
+    def _keep_links_with_address(self) -> None:
         self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
 
     def _set_rendered_trainjob(self, context: Context, reference: JobReference, step: Any = None) -> None:
@@ -462,8 +477,8 @@ class StepOperator(BaseOperator):
 
     def _wait_on_worker(
         self, context: Context, reference: JobReference, limits: Limits
-    ) -> tuple[Outcome, dict[str, Any]]:
-        """Return the TrainJob's outcome and the result of its step.
+    ) -> tuple[Outcome, TaskProgress]:
+        """Return the TrainJob's outcome, and what its log reported.
 
         Raises:
             AirflowRescheduleException: the worker was stopped; see [execute][].
@@ -497,7 +512,7 @@ class StepOperator(BaseOperator):
             # After a shorter time, the scheduler could take the end of this process for the end of the next one, as it
             # does after a deferral (Airflow 3.3; see MIN_TRIGGER_SECONDS).
             raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=MIN_TRIGGER_SECONDS))
-        return outcome, progress.step_result
+        return outcome, progress
 
     def _end_if_user_decided(self, context: Context, reference: JobReference) -> None:
         """Apply the kill action and raise an error if a user has ended the task.
@@ -565,7 +580,8 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
         from trainjob_airflow.usage_records import store_usage
 
-        context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
+        tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field, "")
+        context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome, tracking_url))
         if store_usage(context, outcome):
             report_end(context["ti"], outcome)
         resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
@@ -580,7 +596,9 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
 
         outcome.raise_for_failure()
-        extra_values = self.extra_values(outcome, step_result)
+        tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field)
+        tracking_values = {"tracking_url": tracking_url} if tracking_url else {}
+        extra_values = {**tracking_values, **self.extra_values(outcome, step_result)}
         add_asset_event_extra(context, self.outlets, outcome, reference, extra_values)
         self.task_result = build_task_result(outcome, reference, extra_values)
         return self.task_result

@@ -147,6 +147,7 @@ class FineTuneOperator(StepOperator):
         "env",
         "secret",
         "max_restarts",
+        "tracking",
         *StepOperator.template_fields,
     )
 
@@ -171,6 +172,7 @@ class FineTuneOperator(StepOperator):
         secret: Any = None,
         max_restarts: int | str | None = None,
         resume: bool | None = None,
+        tracking: Any = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
@@ -201,6 +203,8 @@ class FineTuneOperator(StepOperator):
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
             resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True.
                 TorchTune saves one after each epoch.
+            tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
+                and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates. Only with a workspace.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
@@ -225,6 +229,7 @@ class FineTuneOperator(StepOperator):
             "secret": secret,
             "max_restarts": max_restarts,
             "resume": resume,
+            "tracking": tracking,
         }
         super().__init__(step_arguments=step, **arguments)
 

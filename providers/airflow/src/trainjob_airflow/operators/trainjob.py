@@ -35,6 +35,8 @@ class TrainJobOperator(StepOperator):
         "placement",
         "volumes",
         "max_restarts",
+        "tracking",
+        "program",
         "manifest",
         *StepOperator.template_fields,
     )
@@ -56,6 +58,8 @@ class TrainJobOperator(StepOperator):
         volumes: Sequence[Any] | None = None,
         managed_by: str | None = None,
         max_restarts: int | str | None = None,
+        tracking: Any = None,
+        program: str | None = None,
         manifest: Mapping[str, Any] | str | None = None,
         **arguments: Any,
     ) -> None:
@@ -72,6 +76,10 @@ class TrainJobOperator(StepOperator):
             managed_by: `kueue.x-k8s.io/multikueue` leaves the TrainJob to Kueue's MultiKueue, which runs it on a worker
                 cluster; by default this cluster's Trainer runs it.
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
+            tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
+                and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates.
+            program: with `tracking`, `image` to run the code of the trainjob that the trainer's image contains; by
+                default `packed`, which sends the code in the command of the pods.
             manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`, and `name`, `labels`,
                 `annotations` and `deadline`. It is a dict, or the name of a YAML or JSON file beside the DAG's file;
                 both may have templates. The names of the created TrainJobs begin with the manifest's name.
@@ -90,6 +98,8 @@ class TrainJobOperator(StepOperator):
             "volumes": volumes,
             "managed_by": managed_by,
             "max_restarts": max_restarts,
+            "tracking": tracking,
+            "program": program,
             "manifest": manifest,
         }
         _reject_arguments_with_manifest({**step, **{name: arguments.get(name) for name in _MANIFEST_FIELDS}})

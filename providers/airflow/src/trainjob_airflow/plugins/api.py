@@ -32,7 +32,7 @@ from trainjob_airflow.plugins.task_records import (
     read_recorded_attempts,
     read_xcoms,
 )
-from trainjob_airflow.plugins.task_view import merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import redact
@@ -191,11 +191,14 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     templates = {
         connection: read_link_templates(connection) for connection in {each["connection"] for each in attempts}
     }
+    shown_attempts = [{**each, "links": _list_links(each, templates[each["connection"]])} for each in attempts]
+    for newest in shown_attempts[:1]:
+        newest["links"] += find_tracked_run(xcoms)
     return {
         "problem": "",
         "loading": found.loading,
         "summary": redact(summarize(record.state, record.try_number, attempts, xcoms)),
-        "attempts": [{**each, "links": _list_links(each, templates[each["connection"]])} for each in attempts],
+        "attempts": shown_attempts,
         "failure": redact(failure),
     }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainjob_airflow.links.trainjob import TRACKED_RUN_LINK
+
 _RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
 _MAX_TEXT_LENGTH = 300
 _FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
@@ -71,6 +73,16 @@ def summarize(
         *((name.capitalize(), _format(result.get(name))) for name in _RESULT_FIELDS),
     ]
     return [(name, text[:_MAX_TEXT_LENGTH]) for name, text in lines if text]
+
+
+def find_tracked_run(xcoms: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a list with the link to the tracked run; an empty list without a run.
+
+    Args:
+        xcoms: its XComs by key: `progress`.
+    """
+    url = str(xcoms.get("progress", {}).get(TRACKED_RUN_LINK.field) or "")
+    return [{"name": TRACKED_RUN_LINK.name, "url": url}] if url.startswith(("https://", "http://")) else []
 
 
 def select_failure(failure: Mapping[str, Any], *, with_log: bool) -> dict[str, Any] | None:

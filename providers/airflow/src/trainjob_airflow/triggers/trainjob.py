@@ -43,9 +43,10 @@ class TrainJobTrigger(BaseTrigger):
     All triggers of a triggerer with the same connection and namespace share one informer for TrainJobs and one for
     pods. The events are:
 
-    * `{"reference": {...}, "outcome": {...}, "receipt": {...}, "deadline": ...}`: the TrainJob has ended, with success
-      or not; see `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at its end, such as an
-      export's receipt, or empty. `deadline` is the trigger's argument, which another attempt keeps.
+    * `{"reference": {...}, "outcome": {...}, "receipt": {...}, "tracking_url": "...", "deadline": ...}`: the TrainJob
+      has ended, with success or not; see `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at
+      its end, such as an export's receipt, or empty. `tracking_url` is the address of the tracked run, or empty.
+      `deadline` is the trigger's argument, which another attempt keeps.
     * `{"reference": {...}, "error": "...", "kind": "WaitTimeout", "retryable": true}`: the wait ended before that;
       `kind` is the error's class. After an error that is not in `trainjob.errors`, such as an ImportError, the
       TrainJob continues until the operator decides about it.
@@ -185,7 +186,12 @@ class TrainJobTrigger(BaseTrigger):
                         )
         except TrainJobError as error:
             return event_from_error(error)
-        return {"outcome": outcome.to_dict(), "receipt": progress.step_result, "deadline": self.deadline}
+        return {
+            "outcome": outcome.to_dict(),
+            "receipt": progress.step_result,
+            "tracking_url": progress.tracking_url,
+            "deadline": self.deadline,
+        }
 
     async def on_kill(self) -> None:
         """Apply the kill action to the TrainJob unless it has ended.

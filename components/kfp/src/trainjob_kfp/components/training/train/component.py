@@ -37,6 +37,8 @@ def train(
     managed_by: str = "",
     deadline_seconds: int = 0,
     max_restarts: int = 0,
+    tracking: Dict[str, Any] = {},
+    program: str = "packed",
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -53,6 +55,7 @@ def train(
         ("workspace", str),
         ("output_path", str),
         ("result", str),
+        ("tracking_url", str),
     ],
 ):
     """Run a container, a Python function or a runtime's own training program as a TrainJob.
@@ -86,6 +89,8 @@ def train(
         managed_by: `kueue.x-k8s.io/multikueue` lets Kueue's MultiKueue run the TrainJob on a worker cluster.
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
+        tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
+        program: With `tracking`: `packed` sends our code in the command; `image` runs the trainjob in the image.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
@@ -101,6 +106,7 @@ def train(
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.
         result: JSON value that the function returned on rank 0; empty if it returned none.
+        tracking_url: Address of the tracked run; empty without `tracking`, and if the tracker has no page.
     """
     from trainjob_kfp import launcher, outputs, steps
 
@@ -128,6 +134,8 @@ def train(
                 "managed_by": managed_by,
                 "deadline_seconds": deadline_seconds,
                 "max_restarts": max_restarts,
+                "tracking": tracking,
+                "program": program,
             },
             task_config,
         )
@@ -144,4 +152,4 @@ def train(
         )
         outputs.log_training_metrics(outcome, log_summary, metrics)
         common = outputs.build_outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
-        return (*common, log_summary.result_json)
+        return (*common, log_summary.result_json, log_summary.tracking_url)

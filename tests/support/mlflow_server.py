@@ -1,0 +1,109 @@
+"""A real MLflow tracking server of a test, from the environment .venv/tracking."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACKING_PYTHON = ROOT / ".venv" / "tracking" / "bin" / "python"
+"""Python with the client libraries of all trackers."""
+_START_SECONDS = 120
+
+
+class MLflowServer:
+    """MLflow server with a SQLite database, used as a context manager.
+
+    The server listens on a loopback port. Its data are kept while it is stopped and started again.
+
+    Attributes:
+        url: address of the server.
+    """
+
+    def __init__(self) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self._port = listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> MLflowServer:
+        with contextlib.ExitStack() as stack:
+            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainjob-mlflow-")))
+            self._log = self._folder / "mlflow.log"
+            stack.callback(self.stop)
+            self.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        database = f"sqlite:///{self._folder}/mlflow.db"
+        arguments = ("--backend-store-uri", database, "--artifacts-destination", str(self._folder), "--workers", "1")
+        with self._log.open("ab") as out:
+            self._server = subprocess.Popen(
+                [
+                    TRACKING_PYTHON,
+                    "-m",
+                    "mlflow",
+                    "server",
+                    *arguments,
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(self._port),
+                ],
+                env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._is_ready():
+            assert self._server.poll() is None and time.monotonic() < deadline, self._log.read_text()[-4000:]
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Kill the server with its workers."""
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
+            self._server = None
+
+    def list_runs(self, experiment: str) -> list[dict[str, Any]]:
+        """Return the active runs of an experiment, oldest first, as the server's REST API represents them."""
+        found = self._request(f"experiments/get-by-name?experiment_name={experiment}")
+        query = {"experiment_ids": [found["experiment"]["experiment_id"]], "order_by": ["attributes.start_time"]}
+        runs: list[dict[str, Any]] = self._request("runs/search", query).get("runs", [])
+        return runs
+
+    def get_metric_history(self, run: str, name: str) -> list[tuple[int, float]]:
+        """Return step and value of each value of a metric, in the order of the steps."""
+        found = self._request(f"metrics/get-history?run_id={run}&metric_key={name}")
+        return sorted((int(each.get("step", 0)), float(each["value"])) for each in found.get("metrics", []))
+
+    def _request(self, path: str, body: Any = None) -> Any:
+        address = f"{self.url}/api/2.0/mlflow/{path}"
+        answer = urllib3.request("GET" if body is None else "POST", address, json=body, timeout=30)
+        assert answer.status == 200, answer.data
+        return answer.json()
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            return urllib3.request("GET", f"{self.url}/health", timeout=5, retries=False).status == 200
+        return False
