@@ -13,6 +13,7 @@ import pytest
 from tests.integration.tracking.event_files import read_event_files
 from tests.integration.tracking.tracked_programs import (
     python,
+    read_line,
     run_tracked,
     start_tracked,
     tensorboard_run,
@@ -78,11 +79,6 @@ def test_only_the_first_node_is_tracked(folder, variable):
     ended = run_tracked(tensorboard_run(folder), python(STEPS), env={variable: "1"})
     assert (ended.code, ended.own_lines, folder.exists()) == (0, [], False)
     assert len(ended.output.splitlines()) == 3
-
-
-def read_line(process, start):
-    """Return the program's next line that starts with a text."""
-    return next(line.rstrip("\n") for line in process.stdout if line.startswith(start))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])

@@ -21,6 +21,7 @@ __all__ = [
     "Ended",
     "mlflow_run",
     "python",
+    "read_line",
     "run_tracked",
     "start_tracked",
     "tensorboard_run",
@@ -86,6 +87,11 @@ def start_tracked(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def read_line(process: subprocess.Popen[str], start: str) -> str:
+    """Return the program's next line that starts with a text."""
+    return next(line.rstrip("\n") for line in process.stdout or () if line.startswith(start))
 
 
 def wait_for_end(process: subprocess.Popen[str], seconds: float = _SECONDS) -> Ended:
