@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ class _TensorBoardTracker:
         """
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(self._folder), purge_step=first_step)
+        # The file's name has only the second and the host. A file of that name would be replaced (tensorboardX 2.6).
+        suffix = f".{time.time_ns()}"
+        self._writer = SummaryWriter(str(self._folder), purge_step=first_step, filename_suffix=suffix)
         self._writer.add_text("parameters", _to_table(self._run.parameters), first_step)
         self._writer.add_text("tags", _to_table(self._run.tags), first_step)
         return self._writer
