@@ -18,20 +18,24 @@ from tests.support.mlflow_server import TRACKING_PYTHON
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, Workspace, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
-from trainjob.lifecycle import Listener
+from trainjob.lifecycle import KillAction, Limits, Listener
 from trainjob_local.kubelet.watchdog import CONTAINER_MARK_VARIABLE, find_marked_processes
 
-# The first attempt never ends by itself.
+# The first attempt never ends by itself. The kubelet restarts its container after the kill, until the TrainJob is
+# suspended; this container does nothing.
 SOURCE = f"""{STEP_PRINTER}
 import pathlib, threading
-mark = pathlib.Path("/workspace/attempted")
-if mark.exists():
+if pathlib.Path("/workspace/go-on").exists():
     [step(number, 0.5) for number in (3, 4)]
     sys.exit(0)
-mark.touch()
-[step(number, 1.0) for number in (1, 2, 3)]
+attempted = pathlib.Path("/workspace/attempted")
+if not attempted.exists():
+    attempted.touch()
+    [step(number, 1.0) for number in (1, 2, 3)]
 threading.Event().wait()
 """
+# A failed TrainJob is retained, so the next attempt has another number.
+LIMITS = Limits(on_failure=KillAction.SUSPEND)
 DONE = f"{STEP_PRINTER}\n[step(number, 1.0) for number in (1, 2, 3)]"
 
 
@@ -47,7 +51,8 @@ def tracked_job(source, tracking, workspace):
         command=("python", "-c", source),
         env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
     )
-    return TrainJob(trainer=trainer, tracking=tracking, workspace=Workspace(node_path=str(workspace)))
+    place = Workspace(node_path=str(workspace))
+    return TrainJob(trainer=trainer, tracking=tracking, workspace=place, on_failure="suspend")
 
 
 def first_process(api, job):
@@ -67,15 +72,16 @@ def container_mark(process):
 
 
 def run_killed(cluster, api, job, key, is_recorded):
-    """Run a TrainJob, and kill its pod's process 1 when its first steps are recorded."""
+    """Run a TrainJob, kill its pod's process 1 after its first steps, and let the next one go on."""
     reference = submit(cluster, job, key)
     wait_until(is_recorded, 90)
     process = first_process(api, reference.name)
     mark = container_mark(process)
     assert len(find_marked_processes(mark, CONTAINER_MARK_VARIABLE)) >= 3  # the program, the training, the recorder
     os.kill(process, signal.SIGKILL)
-    assert wait(cluster, reference).phase.value == "Failed"
+    assert wait(cluster, reference, limits=LIMITS).phase.value == "Failed"
     wait_until(lambda: not find_marked_processes(mark, CONTAINER_MARK_VARIABLE))
+    Path(job.workspace.node_path, "go-on").touch()
 
 
 def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api, mlflow, unique, tmp_path):

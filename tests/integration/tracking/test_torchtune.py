@@ -12,7 +12,7 @@ from tests.support.interrupted_trainings import KILLER_PROGRAM
 from tests.support.mlflow_server import TRACKING_PYTHON
 from trainjob import FineTune, MLflow, RunKey, Workspace, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
-from trainjob.lifecycle import Listener
+from trainjob.lifecycle import KillAction, Limits, Listener
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -45,16 +45,20 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
             "KILL_AT": "epoch_1/model.safetensors.index.json",
             "KILLED": str(tmp_path / "killed"),
         },
+        on_failure="suspend",
         tracking=MLflow(tracking_uri=mlflow.url, experiment=unique),
     )
 
     def train():
         lines: list[str] = []
         reference = submit(cluster, step, RunKey("test", "dag", "tune", unique))
-        return wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text))), lines
+        listener = Listener(on_log=lambda line: lines.append(line.text))
+        # A failed TrainJob is retained, so the next attempt has another number.
+        return wait(cluster, reference, limits=Limits(on_failure=KillAction.SUSPEND), listener=listener), lines
 
-    outcome, _ = train()
-    assert (outcome.phase.value, outcome.exit_code, (tmp_path / "killed").exists()) == ("Failed", 137, True)
+    outcome, lines = train()
+    killed = (outcome.phase.value, outcome.exit_code, (tmp_path / "killed").exists())
+    assert killed == ("Failed", 137, True), "\n".join(lines[-40:])
     [killed] = mlflow.list_runs(unique)
     assert killed["info"]["status"] == "RUNNING"
     outcome, lines = train()
