@@ -72,7 +72,7 @@ def container_mark(process):
 
 
 def run_killed(cluster, api, job, key, is_recorded):
-    """Run a TrainJob, kill its pod's process 1 after its first steps, and let the next one go on."""
+    """Run a TrainJob, kill its pod after the first steps, and let the next pod go on."""
     reference = submit(cluster, job, key)
     wait_until(is_recorded, 90)
     process = first_process(api, reference.name)
@@ -95,8 +95,6 @@ def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api,
 
     run_killed(cluster, core_api, job, key, lambda: read_losses() == [[(1, 1.0), (2, 1.0), (3, 1.0)]])
     [killed] = mlflow.list_runs(unique)
-    assert killed["info"]["status"] == "RUNNING"
-
     reference = submit(cluster, job, key)
     lines: list[str] = []
     wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text))).raise_for_failure()

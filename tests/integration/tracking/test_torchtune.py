@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 KILL_THE_POD = KILLER_PROGRAM.replace(
     "os.kill(os.getpid(), signal.SIGKILL)",
     'parent = open(f"/proc/{os.getsid(0)}/stat").read().rpartition(")")[2].split()[1]\n'
-    "    os.kill(int(parent), signal.SIGKILL)\n"
-    "    signal.pause()",
+    "        os.kill(int(parent), signal.SIGKILL)\n"
+    "        signal.pause()",
 )
 EPOCHS = 3
 
@@ -60,7 +60,6 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
     killed = (outcome.phase.value, outcome.exit_code, (tmp_path / "killed").exists())
     assert killed == ("Failed", 137, True), "\n".join(lines[-40:])
     [killed] = mlflow.list_runs(unique)
-    assert killed["info"]["status"] == "RUNNING"
     outcome, lines = train()
     outcome.raise_for_failure()
     assert [line for line in lines if line.startswith("resumed from epoch 1: ")]
