@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
+from tests.support.mlflow_server import TRACKING_PYTHON
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
@@ -31,7 +32,11 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
     make_demo_hub(hub)
     with (
         HubServer(hub) as server,
-        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}) as cluster,
+        LocalCluster(
+            folder / "cluster",
+            environments=ALL_ENVIRONMENTS,
+            pod_env={"HF_ENDPOINT": server.url, "TRAINJOB_TRACKING_PYTHON": str(TRACKING_PYTHON)},
+        ) as cluster,
     ):
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 

@@ -107,3 +107,14 @@ class MLflowServer:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             return urllib3.request("GET", f"{self.url}/health", timeout=5, retries=False).status == 200
         return False
+
+
+def check_tracked_example(server: MLflowServer, run: dict[str, Any]) -> None:
+    """Check the run of the example `tracked`: 340 rows in batches of 8 with TRL, which logs each tenth step."""
+    assert run["info"]["status"] == "FINISHED"
+    history = server.get_metric_history(run["info"]["run_id"], "loss")
+    assert [step for step, _ in history] == [10, 20, 30, 40]
+    assert history[-1][1] < history[0][1]
+    parameters = {each["key"]: each["value"] for each in run["data"]["params"]}
+    assert parameters.items() >= {"framework": "trl", "method": "sft", "learning_rate": "0.003"}.items()
+    assert parameters["dataset"] == "hf://demo/tickets"

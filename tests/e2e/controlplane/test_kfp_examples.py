@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.dag_examples import read_hub_objects
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
+from tests.support.mlflow_server import TRACKING_PYTHON, MLflowServer, check_tracked_example
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from trainjob.client import Cluster, Connection
@@ -39,7 +40,11 @@ def folder(tmp_path_factory):
 def laptop(folder):
     with (
         HubServer(folder / "hub") as hub,
-        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
+        LocalCluster(
+            folder / "cluster",
+            environments=ALL_ENVIRONMENTS,
+            pod_env={"HF_ENDPOINT": hub.url, "TRAINJOB_TRACKING_PYTHON": str(TRACKING_PYTHON)},
+        ) as cluster,
     ):
         yield cluster
 
@@ -132,6 +137,18 @@ def check_preference_tuning(laptop, finished_jobs, pipeline):
     assert set(receipts) == {"sft", "export"}
     assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
     assert receipts["export"]["manifest_sha256"] != receipts["sft"]["manifest_sha256"]
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_a_fine_tuning_is_tracked(laptop, finished_jobs):
+    with MLflowServer() as server:
+        log = run_pipeline(laptop, "tracked", f"mlflow={server.url}")
+        [run] = server.list_runs("tracked")
+        check_tracked_example(server, run)
+    assert (
+        f"tracking: run {server.url}/#/experiments/{run['info']['experiment_id']}/runs/{run['info']['run_id']}" in log
+    )
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
 
 

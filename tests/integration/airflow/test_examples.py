@@ -28,6 +28,7 @@ DAGS = {
     "registered",
     "sweep",
     "tickets_llm",
+    "tracked",
     "trl_preferences",
     "trl_rewards",
     "trl_sft",
