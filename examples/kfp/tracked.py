@@ -5,7 +5,7 @@
 
 The run on the server has the pipeline's name as experiment. Its tags lead back to the pipeline run, the step and the
 TrainJob. A retry continues the same run. The output `tracking_url` is the address of its page. The pods need the
-server's address; for a server with a login, add `"secret": "mlflow"`. The claim `tickets` must exist.
+server's address; for a server with a login, add `"secret": "mlflow"`.
 
 On a real cluster, name a real dataset and model, and remove `precision`, which is for CPUs. For a GPU, call
 `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task.
@@ -16,20 +16,29 @@ from tickets_llm import main
 
 from trainjob_kfp import export_model, fine_tune_trl, initialize_dataset, initialize_model
 
+WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
-@dsl.pipeline(name="tracked")
+
+@dsl.pipeline(
+    name="tracked",
+    pipeline_config=dsl.PipelineConfig(
+        workspace=dsl.WorkspaceConfig(
+            size="1Gi",
+            kubernetes=dsl.KubernetesWorkspaceConfig(pvcSpecPatch={"accessModes": ["ReadWriteOnce"]}),
+        )
+    ),
+)
 def tracked(
     mlflow: str = "http://mlflow.mlflow:5000",
     dataset_uri: str = "hf://demo/tickets",
     model_uri: str = "hf://demo/tiny-llama",
     destination: str = "/workspace/export",
-    workspace: str = "tickets",
 ):
-    dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
-    model = initialize_model(storage_uri=model_uri, workspace=workspace)
+    dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
     tune = fine_tune_trl(
         method="sft",
-        workspace=workspace,
+        workspace=WORKSPACE,
         model="tiny-llama",
         dataset_path="chats",
         epochs=1.0,
@@ -38,7 +47,7 @@ def tracked(
         config={"precision": "fp32"},
         tracking={"backend": "mlflow", "tracking_uri": mlflow, "parameters": {"dataset": dataset_uri}},
     ).after(dataset, model)
-    export_model(workspace=workspace, destination=destination).after(tune)
+    export_model(workspace=WORKSPACE, destination=destination).after(tune)
 
 
 if __name__ == "__main__":
