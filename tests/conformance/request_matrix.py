@@ -22,6 +22,7 @@ from trainjob import (
     Initializer,
     LLaMAFactoryConfig,
     LoraConfig,
+    MLflow,
     Placement,
     PreferenceTuning,
     Quantization,
@@ -32,12 +33,14 @@ from trainjob import (
     S3ModelInitializer,
     SecretKeyReference,
     SecretReference,
+    TensorBoard,
     TorchTuneConfig,
     TorchTuneInstructDataset,
     TrainJob,
     TRLConfig,
     TRLLoraConfig,
     Volume,
+    WandB,
     Workspace,
 )
 from trainjob.manifest import to_trainjob
@@ -321,6 +324,45 @@ def trainer_requests() -> Iterator[Request]:
         initializer = Initializer(dataset=DATASETS[data], model=MODEL_SOURCES[source])
         runtime = {"runtime": "torchtune-qwen2.5-1.5b", "initializer": initializer}
         yield f"initializers {data} {source}", _build_later(TrainJob, trainer=trainers["container"], **runtime)
+
+
+TRACKERS: Mapping[str, Any] = {
+    "mlflow": MLflow(tracking_uri="http://mlflow:5000", secret=SECRET_BY_NAME, parameters={"a": "$(b) $$"}),
+    "mlflow-keys": MLflow(
+        tracking_uri="http://mlflow:5000",
+        experiment="e",
+        secret=SecretReference(name="keys", keys={"MLFLOW_TRACKING_TOKEN": "token"}),
+    ),
+    "wandb": WandB(project="p", entity="e", base_url="https://wandb.example.org", secret=SECRET_BY_NAME),
+    "wandb-offline": WandB(mode="offline"),
+    "tensorboard": TensorBoard(log_path="logs/tensorboard"),
+}
+"""A tracker of each kind."""
+
+
+def tracking_requests() -> Iterator[Request]:
+    """Yield every kind of training with every tracker, alone and as a step of a run."""
+    trainers: Mapping[str, Any] = {
+        "function": CustomTrainer(func=_train, func_args={"rate": 0.5}, env=_ENV),
+        "container": CustomTrainerContainer(image="i:1", command=("sh", "-c", "true"), args=("x",), num_nodes=2),
+    }
+    online = {"method": "grpo", **TRL_METHODS["grpo"]}
+    tunings: Mapping[str, Mapping[str, Any]] = {
+        "torchtune": {"model": "qwen2.5-1.5b", "config": TorchTuneConfig(epochs=2, peft_config=METHODS["lora"])},
+        "trl": {"model": "any/model", "config": TRLConfig(**online)},
+        "llamafactory": {"model": "any/model", "config": LLaMAFactoryConfig(method="sft")},
+    }
+    for name, tracking in TRACKERS.items():
+        for trainer, given in trainers.items():
+            yield (
+                f"{trainer} {name}",
+                _build_later(TrainJob, trainer=given, workspace="claim", tracking=tracking),
+            )
+        for program, (tuning, values) in product(("packed", "image"), tunings.items()):
+            fields = {"workspace": "claim", "tracking": tracking, "program": program, "image": "i:1"}
+            label, build = f"{tuning} {name} {program}", partial(FineTune, **values, **fields)
+            yield label, build
+            yield f"{label} of a run", _convert_later(build)
 
 
 def volume_requests() -> Iterator[Request]:

@@ -18,6 +18,7 @@ from tests.conformance.request_matrix import (
     fine_tune_requests,
     initializer_requests,
     llamafactory_requests,
+    tracking_requests,
     trainer_requests,
     trl_requests,
     tuning_requests,
@@ -259,6 +260,11 @@ def test_functions_and_containers(client, namespace, target, record_feature):
     """Functions and containers are accepted with each option, with and without a workspace or initializers."""
     check_refusals(client, namespace, target, trainer_requests, lambda words: is_unsupported_deadline(words[1], target))
     record_feature("Python function", "container", "PyTorch DDP/FSDP")
+
+
+def test_tracked_trainings(client, namespace, target):
+    """Every kind of training with every experiment tracker is accepted."""
+    check_refusals(client, namespace, target, tracking_requests, lambda words: False)
 
 
 def test_volumes_and_workspaces(client, namespace, target):

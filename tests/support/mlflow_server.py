@@ -86,7 +86,7 @@ class MLflowServer:
             self._server = None
 
     def list_runs(self, experiment: str) -> list[dict[str, Any]]:
-        """Return the active runs of an experiment, oldest first, as the server's REST API represents them."""
+        """Return the active runs of an experiment, oldest first, as the REST API does."""
         found = self._request(f"experiments/get-by-name?experiment_name={experiment}")
         query = {"experiment_ids": [found["experiment"]["experiment_id"]], "order_by": ["attributes.start_time"]}
         runs: list[dict[str, Any]] = self._request("runs/search", query).get("runs", [])
@@ -96,6 +96,19 @@ class MLflowServer:
         """Return step and value of each value of a metric, in the order of the steps."""
         found = self._request(f"metrics/get-history?run_id={run}&metric_key={name}")
         return sorted((int(each.get("step", 0)), float(each["value"])) for each in found.get("metrics", []))
+
+    def create_run(self, experiment: str, tags: dict[str, str], start_time: int) -> str:
+        """Create a run, and its experiment if there is none, and return the run's ID."""
+        address = f"{self.url}/api/2.0/mlflow/experiments/create"
+        urllib3.request("POST", address, json={"name": experiment}, timeout=30)  # 400 if it exists
+        found = self._request(f"experiments/get-by-name?experiment_name={experiment}")["experiment"]["experiment_id"]
+        listed = [{"key": key, "value": value} for key, value in tags.items()]
+        body = {"experiment_id": found, "tags": listed, "start_time": start_time}
+        return str(self._request("runs/create", body)["run"]["info"]["run_id"])
+
+    def delete_run(self, run: str) -> None:
+        """Delete a run, as a user does on the server's page."""
+        self._request("runs/delete", {"run_id": run})
 
     def _request(self, path: str, body: Any = None) -> Any:
         address = f"{self.url}/api/2.0/mlflow/{path}"

@@ -25,6 +25,7 @@ from trainjob import (
     InitializeDataset,
     InitializeModel,
     Limits,
+    MLflow,
     RunKey,
     TrainJob,
     TrainJobManifest,
@@ -35,8 +36,10 @@ from trainjob import (
 from trainjob.cli.application import application
 from trainjob.frameworks import llamafactory, torchtune, trl
 from trainjob.frameworks.fine_tuning import run_files
+from trainjob.frameworks.tracking.trackers import RUN_ID_TAG
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
+from trainjob.manifest.tracking import build_tracked_run
 from trainjob.programs.fetch.record import RECORD_FILE
 from trainjob.status import FetchLogParser, Outcome, Phase, Usage
 from trainjob.status.step_result import parse_step_result
@@ -63,9 +66,19 @@ STEPS = {
     ),
     "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
     "export of an adapter": ExportModel(destination="hf://a/b", workspace="w", adapter="keep"),
+    "tracked container": TrainJob(
+        trainer=CustomTrainerContainer(image="i", command=("a", "b"), env={"A": "b"}, num_nodes=2),
+        tracking=MLflow(tracking_uri="https://mlflow", experiment="e", secret="s"),
+    ),
     "container": TrainJob(trainer=CustomTrainerContainer(image="i", command=("a", "b"), env={"A": "b"}, num_nodes=2)),
     "builtin": TrainJob(trainer=BuiltinTrainer(config={"epochs": 1}), runtime="torchtune-llama3.2-1b"),
     "manifest": TrainJobManifest(manifest=MANIFEST),
+}
+
+TRACKING = MLflow(tracking_uri="https://mlflow")
+TRACKED_METADATA = {
+    "name": "own",
+    "annotations": {labels.RUN_KEY: '{"engine":"airflow"}', labels.SPEC_HASH: "0123", labels.RENEWAL: "again"},
 }
 
 
@@ -116,6 +129,8 @@ def current_values():
         "run key": {"canonical": key.canonical, "digest": key.digest},
         "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
         "command": recorded_commands(),
+        "tag of a tracked run": RUN_ID_TAG,
+        "tracked run": build_tracked_run(TRACKING, TRACKED_METADATA).run_id,
         "record of a fetch": RECORD_FILE,
         "record of a TRL training": run_files.RECORD_FILE,
         "handed back": {line: parse_step_result(line) for line in lines},  # serialized name

@@ -16,6 +16,8 @@ from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, Tra
 from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
+from trainjob.manifest.tracking import LIBRARIES as TRACKING_LIBRARIES
+from trainjob.manifest.tracking import PROGRAM_DEPENDENCIES as TRACKING_DEPENDENCIES
 from trainjob.packing import program_command
 from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
@@ -24,6 +26,8 @@ PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
+    # with the largest of the locks
+    "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }

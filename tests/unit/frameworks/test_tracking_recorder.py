@@ -9,8 +9,10 @@ import threading
 import pytest
 
 from trainjob.frameworks.tracking import recorder as module
+from trainjob.frameworks.tracking import recorder_process
 from trainjob.frameworks.tracking.recorder import Inbox, Recorder
-from trainjob.frameworks.tracking.settings import TrainingEnd
+from trainjob.frameworks.tracking.recorder_process import RecorderProcess
+from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
 
@@ -165,3 +167,20 @@ def test_a_step_that_was_lost_meanwhile_removes_no_other():
     inbox.fill([line_of(3)])
     inbox.remove(sent)
     assert inbox.first() == [StepValues(3, 1.0, {"loss": 0.5})]
+
+
+def test_without_a_temporary_folder_the_training_runs_without_the_recorder(monkeypatch):
+    def fail():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(recorder_process.tempfile, "TemporaryFile", fail)
+    lines = []
+    process = RecorderProcess(TrackedRun("tensorboard", "id", "name", {}, {}, {}), lines.append)
+    process.put(b"Step 1 | loss:0.5 lr:0.1 \n")
+    process.finish(TrainingEnd(0), 1.0)
+    assert lines == [
+        (
+            "tracking: the recorder cannot be started, and the training continues without it: "
+            "[Errno 2] No usable temporary directory found"
+        )
+    ]

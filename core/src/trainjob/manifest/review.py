@@ -40,14 +40,18 @@ def shorten_command(words: Sequence[str]) -> list[str]:
     """
     match words:
         case [python, "-c", _, packed, program, *arguments] if read_packed_code(packed):
-            return [python, "-m", f"trainjob.{program}", *arguments]
+            return [python, "-m", f"trainjob.{program}", *map(_shorten_packed_code, arguments)]
         case [python, "-c", program, *arguments] if len(program) > _LONGEST_SHOWN_PROGRAM:
             return [python, "-c", "…", *map(_summarize_word, arguments)]
     return list(words)
 
 
 def _summarize_word(word: str) -> str:
-    return _BASE64.sub(lambda found: _describe_packed_code(found[0]), _decode_function(word))
+    return _shorten_packed_code(_decode_function(word))
+
+
+def _shorten_packed_code(word: str) -> str:
+    return _BASE64.sub(lambda found: _describe_packed_code(found[0]), word)
 
 
 def _decode_function(word: str) -> str:

@@ -23,8 +23,8 @@ from trainjob.status.nested_fields import get_str
 _MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
-_LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
-_DEPENDENCIES = (
+LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
+PROGRAM_DEPENDENCIES = (
     *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
     *("frameworks.pip_installation", "frameworks.packed_code", "status.progress", "status.nested_fields", "errors"),
 )
@@ -49,8 +49,8 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
     if len(run) > MAX_ITEM_LENGTH:
         rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
         raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
-    lock = f"frameworks.tracking.locks.{_LIBRARIES[tracking.backend]}"
-    program = program_command("frameworks.tracking", lock, *_DEPENDENCIES, source=job.program)
+    lock = f"frameworks.tracking.locks.{LIBRARIES[tracking.backend]}"
+    program = program_command("frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, source=job.program)
     command = [*program, "--run", run, *words]
     return list(validate_command(tuple(command), "trainer.command"))
 
