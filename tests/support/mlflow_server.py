@@ -123,7 +123,10 @@ class MLflowServer:
 
 
 def check_tracked_example(server: MLflowServer, run: dict[str, Any]) -> None:
-    """Check the run of the example `tracked`: 340 rows in batches of 8 with TRL, which logs each tenth step."""
+    """Check the run of the example `tracked`.
+
+    It trains on 340 rows in batches of 8 with TRL, which logs each tenth step.
+    """
     assert run["info"]["status"] == "FINISHED"
     history = server.get_metric_history(run["info"]["run_id"], "loss")
     assert [step for step, _ in history] == [10, 20, 30, 40]
