@@ -51,21 +51,13 @@ class MLflowServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         database = f"sqlite:///{self._folder}/mlflow.db"
-        arguments = ("--backend-store-uri", database, "--artifacts-destination", str(self._folder), "--workers", "1")
+        address = ("--host", "127.0.0.1", "--port", str(self._port), "--workers", "1")
+        storage = ("--backend-store-uri", database, "--artifacts-destination", str(self._folder))
+        settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         with self._log.open("ab") as out:
             self._server = subprocess.Popen(
-                [
-                    TRACKING_PYTHON,
-                    "-m",
-                    "mlflow",
-                    "server",
-                    *arguments,
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(self._port),
-                ],
-                env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+                [TRACKING_PYTHON, "-m", "mlflow", "server", *address, *storage],
+                env={**os.environ, **settings},
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
