@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TorchTunePreferenceDataset,
     )
     from trainjob.frameworks.trl import TRLConfig, TRLLoraConfig
+    from trainjob.frameworks.unsloth import UnslothConfig, UnslothLoraConfig
     from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
@@ -130,6 +131,8 @@ __all__ = [
     "TrainJob",
     "TrainJobError",
     "TrainJobManifest",
+    "UnslothConfig",
+    "UnslothLoraConfig",
     "Volume",
     "WaitTimeout",
     "Workspace",
@@ -147,6 +150,7 @@ _PACKAGES = (
     "frameworks.torchtune",
     "frameworks.trl",
     "frameworks.llamafactory",
+    "frameworks.unsloth",
     "status",
     "lifecycle",
     "client",
