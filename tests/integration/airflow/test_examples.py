@@ -32,6 +32,7 @@ DAGS = {
     "trl_rewards",
     "trl_sft",
     "trl_two_nodes",
+    "unsloth_sft",
 }
 
 

@@ -24,6 +24,7 @@ PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
+    "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
     "programs.fetch": ("errors",),
     "programs.export": ("programs.fetch", "errors"),
 }
@@ -31,7 +32,7 @@ PROGRAMS = {
 PARENTS = (
     "trainjob",
     "trainjob/frameworks",
-    *(f"trainjob/frameworks/{name}" for name in ("torchtune", "trl", "llamafactory")),
+    *(f"trainjob/frameworks/{name}" for name in ("torchtune", "trl", "llamafactory", "unsloth")),
 )
 
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 from unsloth import FastLanguageModel
 
 # isort: split
-import dataclasses
 import os
 from importlib import metadata
-from typing import Any
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import trl
-from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.finishing import finish
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
 from trainjob.frameworks.unsloth.pod.run_arguments import RunArguments, parse_run_arguments
+from trainjob.frameworks.unsloth.pod.trainer_arguments import build_trainer_arguments
 
 __all__ = ["main"]
 
@@ -60,7 +58,8 @@ def train(run: RunArguments, start: Start) -> None:
     """
     callback = CheckpointCallback(start.owner if run.run else "")
     config_name, trainer_name = _TRAINERS[run.method]
-    config = build_config(run, getattr(trl, config_name))
+    config_class = getattr(trl, config_name)
+    config = config_class(**build_trainer_arguments(run, config_class, metadata.version("trl")))
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=str(run.model),
         use_exact_model_name=True,  # otherwise some names are replaced with those of Unsloth's copies on the Hub
@@ -85,33 +84,6 @@ def train(run: RunArguments, start: Start) -> None:
         torch.distributed.destroy_process_group()
     if int(os.environ.get("RANK", "0")) == 0:
         finish(run, "unsloth", callback.summary())
-
-
-def build_config(run: RunArguments, config_class: Any) -> Any:
-    """Return TRL's configuration of the training.
-
-    Unsloth accepts many versions of TRL, and drops an argument that the installed one lacks (unsloth 2026.10.9,
-    models/rl_config_compat.py).
-
-    Args:
-        run: the request.
-        config_class: TRL's class of the configuration.
-
-    Raises:
-        InvalidSpec: the class lacks an argument.
-    """
-    known = {field.name for field in dataclasses.fields(config_class)}
-    rule = f"TRL {metadata.version('trl')} of the image has no such argument: use an image with a newer TRL"
-    if problems := [
-        Problem(f"config.arguments.{name}", repr(value), rule)
-        for name, value in run.arguments.items()
-        if name not in known
-    ]:
-        raise InvalidSpec(problems)
-    arguments = dict(run.arguments)
-    if os.environ.get("KUBEFLOW_TRAINER_SERVER_URL"):
-        arguments.setdefault("report_to", ["kubeflow"])  # the Trainer's own progress (gate TrainJobStatus, Trainer 2.2)
-    return config_class(output_dir=str(run.output), disable_tqdm=True, **arguments)
 
 
 if __name__ == "__main__":
