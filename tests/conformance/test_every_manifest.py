@@ -22,6 +22,7 @@ from tests.conformance.request_matrix import (
     trainer_requests,
     trl_requests,
     tuning_requests,
+    unsloth_requests,
     volume_requests,
     workspace_requests,
 )
@@ -179,6 +180,11 @@ def test_trl_trainings(client, namespace, target, record_feature):
 def test_llamafactory_trainings(client, namespace, target):
     """A LLaMA-Factory training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, llamafactory_requests, lambda words: False)
+
+
+def test_unsloth_trainings(client, namespace, target):
+    """An Unsloth training is accepted for every method and number of GPUs, with LoRA and without."""
+    check_refusals(client, namespace, target, unsloth_requests, lambda words: False)
 
 
 def test_a_pods_time_to_end(client, namespace, target):

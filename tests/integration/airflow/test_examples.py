@@ -33,6 +33,7 @@ DAGS = {
     "trl_rewards",
     "trl_sft",
     "trl_two_nodes",
+    "unsloth_sft",
 }
 
 

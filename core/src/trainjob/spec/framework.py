@@ -25,6 +25,7 @@ _MODULES = {
     "torchtune": "trainjob.frameworks.torchtune.framework",
     "trl": "trainjob.frameworks.trl.framework",
     "llamafactory": "trainjob.frameworks.llamafactory.framework",
+    "unsloth": "trainjob.frameworks.unsloth.framework",
 }
 DEFAULT_FRAMEWORK = "torchtune"
 """Framework of a configuration that names none."""
