@@ -65,7 +65,7 @@ CHAIN = {
 MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org", "secret": "mlflow"}
 
 
-@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory"])
+@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory", "fine_tune_unsloth"])
 def test_a_fine_tuning_has_its_tracker(name):
     step = getattr(steps, name)({**CHAIN[name], "workspace": "tickets", "tracking": MLFLOW}, None)
     tracked = to_trainjob(step).tracking

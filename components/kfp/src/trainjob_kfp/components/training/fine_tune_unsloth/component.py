@@ -45,6 +45,7 @@ def fine_tune_unsloth(
     deadline_seconds: int = 0,
     max_restarts: int = 0,
     resume: bool = True,
+    tracking: Dict[str, Any] = {},
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -53,7 +54,15 @@ def fine_tune_unsloth(
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
-    [("job", str), ("namespace", str), ("uid", str), ("status", str), ("workspace", str), ("output_path", str)],
+    [
+        ("job", str),
+        ("namespace", str),
+        ("uid", str),
+        ("status", str),
+        ("workspace", str),
+        ("output_path", str),
+        ("tracking_url", str),
+    ],
 ):
     """Fine-tune `/workspace/model` on `/workspace/dataset` with Unsloth, on GPUs.
 
@@ -98,6 +107,7 @@ def fine_tune_unsloth(
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes from the last complete checkpoint of an earlier attempt in the workspace.
+        tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
@@ -112,6 +122,7 @@ def fine_tune_unsloth(
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the result: `/workspace/output` or a folder below it.
+        tracking_url: Address of the tracked run; empty without `tracking`, and if the tracker has no page.
     """
     from trainjob_kfp import launcher, outputs, steps
 
@@ -146,6 +157,7 @@ def fine_tune_unsloth(
                 "deadline_seconds": deadline_seconds,
                 "max_restarts": max_restarts,
                 "resume": resume,
+                "tracking": tracking,
             },
             task_config,
         )
@@ -158,7 +170,9 @@ def fine_tune_unsloth(
             attempts=attempts,
             on_attempt=log_summary.start_attempt,
             on_progress=log_summary.points.append,
+            on_line=log_summary.read_line,
         )
         outputs.log_training_metrics(outcome, log_summary, metrics)
         outputs.write_loss_curve(outcome, log_summary, loss_curve.path)
-        return outputs.build_outputs(outcome, f"{steps.OUTPUT_FOLDER}/{step.output_path}".rstrip("/"), step.workspace)
+        output_folder = f"{steps.OUTPUT_FOLDER}/{step.output_path}".rstrip("/")
+        return (*outputs.build_outputs(outcome, output_folder, step.workspace), log_summary.tracking_url)
