@@ -13,7 +13,7 @@ from trainjob.lifecycle import Listener, submit, wait
 
 __all__ = ["line_framework", "line_framework_folder"]
 
-pytestmark = pytest.mark.usefixtures("line_framework")
+pytestmark = [pytest.mark.since("2.0"), pytest.mark.usefixtures("line_framework")]
 
 
 def line_training(**fields):
