@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conformance.built_jobsets import (
     TORCHTUNE_RUNTIMES,
     create_jobsets,
@@ -171,12 +173,14 @@ def test_fine_tuning_in_a_workspace(client, namespace, target):
     assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
 
 
+@pytest.mark.since("2.0")
 def test_trl_trainings(client, namespace, target, record_feature):
     """A TRL training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, trl_requests, lambda words: False)
     record_feature("TRL")
 
 
+@pytest.mark.since("2.0")
 def test_llamafactory_trainings(client, namespace, target):
     """A LLaMA-Factory training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, llamafactory_requests, lambda words: False)

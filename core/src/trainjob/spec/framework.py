@@ -136,6 +136,15 @@ def _find_problem(name: str, framework: Any) -> str:
     return ""
 
 
+def names_missing_package(config: Any) -> bool:
+    """Return whether a dict names a framework of a package that is not installed here.
+
+    A misspelled name is such a framework, too.
+    """
+    name = config.get("framework") if isinstance(config, Mapping) else None
+    return isinstance(name, str) and name not in _MODULES and not framework_packages.is_installed(name)
+
+
 def default_config() -> FrameworkConfig:
     """Return the configuration of a request that sets none."""
     return _load_framework(DEFAULT_FRAMEWORK).config_class()
