@@ -26,7 +26,7 @@ def make_demo_hub(folder: Path) -> None:
 def laptop_with_demo_hub(folder: Path) -> Iterator[LocalCluster]:
     """Start a laptop cluster whose pods fetch the demo's model and tickets.
 
-    It has the environment of every framework and of the experiment trackers. The model and the tickets are in the folder `hub`.
+    It has the environments of every framework and of the experiment trackers. The folder `hub` has model and tickets.
     """
     make_demo_hub(folder / "hub")
     with (
