@@ -24,7 +24,7 @@ demo: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv
 demo-kfp: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
 	@$(call DEMO,kfp)
 
-CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
+CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking cli/test_command.py) \
         tests/conformance tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
 AIRFLOW_VERSIONS ?= 3.1 3.2
 E2E_AIRFLOW ?= airflow airflow-3.1
@@ -33,7 +33,7 @@ QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
 
-test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## run lint, types and all quick tests
+test: $(LAPTOP) .venv/tracking/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## run lint, types and all quick tests
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
@@ -76,13 +76,13 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
-slow: $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
+slow: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
 	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory tests/integration/unsloth
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
-	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local) tests/chaos/crash_points/core tests/chaos/takeover
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/chaos/crash_points/core tests/chaos/takeover
 	$(call IN,core)/pytest -n 2 -m slow tests/chaos/logs
 	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
 	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp

@@ -89,6 +89,11 @@ class MLflowServer:
         found = self._request(f"metrics/get-history?run_id={run}&metric_key={name}")
         return sorted((int(each.get("step", 0)), float(each["value"])) for each in found.get("metrics", []))
 
+    def has_experiment(self, name: str) -> bool:
+        """Return whether an experiment exists."""
+        address = f"{self.url}/api/2.0/mlflow/experiments/get-by-name?experiment_name={name}"
+        return urllib3.request("GET", address, timeout=30).status == 200
+
     def create_run(self, experiment: str, tags: dict[str, str], start_time: int) -> str:
         """Create a run, and its experiment if there is none, and return the run's ID."""
         address = f"{self.url}/api/2.0/mlflow/experiments/create"

@@ -13,7 +13,7 @@ __all__ = ["AuthorizingProxy"]
 
 
 class AuthorizingProxy:
-    """Proxy that forwards the requests with one value of the header Authorization; a context manager."""
+    """Proxy that forwards requests with the right header Authorization; a context manager."""
 
     def __init__(self, target: str, authorization: str) -> None:
         self._handler = type("Handler", (_Handler,), {"target": target, "authorization": authorization})

@@ -1,4 +1,4 @@
-"""Files of trackers, read by the trackers' own libraries in the environment .venv/tracking."""
+"""Files of trackers, read with the trackers' own libraries in the environment .venv/tracking."""
 
 from __future__ import annotations
 
@@ -23,18 +23,29 @@ texts = {
 }
 print(json.dumps({"scalars": scalars, "texts": texts}))
 """
+# wandb 0.31 writes the log format of LevelDB after a header of 7 bytes: blocks of 32 KiB with parts of records. Each
+# has a checksum, its length and its type (1: whole record, 2: first part, 3: middle part, 4: last part).
 _WANDB = """
-import glob, json, sys
-from wandb.proto import wandb_internal_pb2
-from wandb.sdk.internal.datastore import DataStore
-from wandb.sdk.lib import json_util
+import glob, json, struct, sys
+from wandb.proto.wandb_internal_pb2 import Record
+
+def read_records(path):
+    data, position, record = open(path, "rb").read(), 7, b""
+    assert data[:4] == b":W&B", data[:7]
+    while position + 7 <= len(data):
+        if (left := 32768 - position % 32768) < 7:
+            position += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, position + 4)
+        record += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):
+            yield Record.FromString(record)
+            record = b""
+
 for file in sorted(glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb")):
-    store = DataStore()
-    store.open_for_scan(file)
     found = {"id": "", "project": "", "group": "", "config": {}, "history": [], "exit_code": None}
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for record in read_records(file):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run = record.run

@@ -26,6 +26,7 @@ __all__ = [
     "start_tracked",
     "tensorboard_run",
     "wait_for_end",
+    "wandb_run",
 ]
 
 STEP_PRINTER = """
@@ -63,6 +64,13 @@ def mlflow_run(url: str, unique: str, **fields: Any) -> TrackedRun:
     options = {"tracking_uri": url, "experiment": unique}
     parameters, tags = {"epochs": "2", "a//b": "x"}, {"trainjob.attempt": "1", "trainjob.task": "tune"}
     return replace(TrackedRun("mlflow", f"id-of-{unique}", "tune run-1", options, parameters, tags), **fields)
+
+
+def wandb_run(**options: str) -> TrackedRun:
+    """Return a tracked run of Weights & Biases."""
+    given = {"project": "tickets", "group": "run-1", **options}
+    parameters, tags = {"epochs": "2"}, {"trainjob.attempt": "1", "trainjob.task": "tune"}
+    return TrackedRun("wandb", "0123456789abcdef", "tune run-1", given, parameters, tags)
 
 
 def python(source: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
 __all__ = ["create"]
+
+# The library writes in a thread of its own, which `flush` does not wait for (tensorboardX 2.6).
+_FLUSH_SECONDS = 2
 
 
 def create(run: TrackedRun) -> _TensorBoardTracker:
@@ -41,7 +45,7 @@ class _TensorBoardTracker:
         for step in steps:
             for name, value in step.values.items():
                 writer.add_scalar(name, value, step.step, walltime=step.time)
-        writer.flush()
+        writer.flush()  # raises an error if the disk is full
 
     def close(self, end: TrainingEnd) -> None:
         writer = self._writer or self._create_writer(None)
@@ -56,7 +60,11 @@ class _TensorBoardTracker:
         """
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(self._folder), purge_step=first_step)
+        # The file's name has only the second and the host. A file of that name would be replaced (tensorboardX 2.6).
+        suffix = f".{time.time_ns()}"
+        self._writer = SummaryWriter(
+            str(self._folder), purge_step=first_step, filename_suffix=suffix, flush_secs=_FLUSH_SECONDS
+        )
         self._writer.add_text("parameters", _to_table(self._run.parameters), first_step)
         self._writer.add_text("tags", _to_table(self._run.tags), first_step)
         return self._writer

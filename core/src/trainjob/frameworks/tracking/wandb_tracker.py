@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class _WandBTracker:
     def open(self) -> str:
         options = self._run.options
         os.environ.setdefault("WANDB_SILENT", "true")
-        if folder := options.get("folder"):
-            Path(folder).mkdir(parents=True, exist_ok=True)
+        folder = options.get("folder") or tempfile.gettempdir()  # not the training's working folder
+        Path(folder).mkdir(parents=True, exist_ok=True)
         wandb = import_library("wandb")
         settings = {"console": "off", "disable_git": True, "disable_code": True, "init_timeout": _INIT_TIMEOUT}
         if base_url := options.get("base_url"):
@@ -50,7 +51,7 @@ class _WandBTracker:
             project=options["project"],
             entity=options.get("entity"),
             group=options.get("group"),
-            dir=options.get("folder"),
+            dir=folder,
             mode=options["mode"],
             id=self._run.run_id,
             name=self._run.name,

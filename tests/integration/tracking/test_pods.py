@@ -1,0 +1,150 @@
+"""Tracked trainings in pods of the laptop cluster: SIGKILL, a later attempt, and a login from a Secret."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes import config as configuration
+
+from tests.integration.tracking.authorizing_proxy import AuthorizingProxy
+from tests.integration.tracking.event_files import read_event_files
+from tests.integration.tracking.tracked_programs import STEP_PRINTER
+from tests.support.mlflow_server import TRACKING_PYTHON
+from tests.support.polling import wait_until
+from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, Workspace, submit, wait
+from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
+from trainjob.lifecycle import KillAction, Limits, Listener
+from trainjob_local.kubelet.watchdog import CONTAINER_MARK_VARIABLE, find_marked_processes
+
+# The first attempt never ends by itself. The kubelet restarts its container after the kill, until the TrainJob is
+# suspended; this container does nothing.
+SOURCE = f"""{STEP_PRINTER}
+import pathlib, threading
+if pathlib.Path("/workspace/go-on").exists():
+    [step(number, 0.5) for number in (3, 4)]
+    sys.exit(0)
+attempted = pathlib.Path("/workspace/attempted")
+if not attempted.exists():
+    attempted.touch()
+    [step(number, 1.0) for number in (1, 2, 3)]
+threading.Event().wait()
+"""
+# A failed TrainJob is retained, so the next attempt has another number.
+LIMITS = Limits(on_failure=KillAction.SUSPEND)
+DONE = f"{STEP_PRINTER}\n[step(number, 1.0) for number in (1, 2, 3)]"
+
+
+@pytest.fixture
+def core_api(laptop):
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        yield client.CoreV1Api(api)
+
+
+def tracked_job(source, tracking, workspace):
+    trainer = CustomTrainerContainer(
+        image="docker.io/library/python:3.12-alpine",
+        command=("python", "-c", source),
+        env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
+    )
+    place = Workspace(node_path=str(workspace))
+    return TrainJob(trainer=trainer, tracking=tracking, workspace=place, on_failure="suspend")
+
+
+def first_process(api, job):
+    """Return the ID of process 1 of a TrainJob's pod."""
+    [pod] = [
+        each
+        for each in api.list_namespaced_pod("default").items
+        if (each.metadata.labels or {}).get("jobset.sigs.k8s.io/jobset-name") == job
+    ]
+    return int(pod.status.container_statuses[0].container_id.removeprefix("process://"))
+
+
+def container_mark(process):
+    variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    start = f"{CONTAINER_MARK_VARIABLE}=".encode()
+    return next(each for each in variables if each.startswith(start)).removeprefix(start).decode()
+
+
+def run_killed(cluster, api, job, key, is_recorded):
+    """Run a TrainJob, kill its pod's process 1 after its first steps, and let the next one go on."""
+    reference = submit(cluster, job, key)
+    wait_until(is_recorded, 90)
+    process = first_process(api, reference.name)
+    mark = container_mark(process)
+    assert len(find_marked_processes(mark, CONTAINER_MARK_VARIABLE)) >= 3  # the program, the training, the recorder
+    os.kill(process, signal.SIGKILL)
+    assert wait(cluster, reference, limits=LIMITS).phase.value == "Failed"
+    wait_until(lambda: not find_marked_processes(mark, CONTAINER_MARK_VARIABLE))
+    Path(job.workspace.node_path, "go-on").touch()
+
+
+def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api, mlflow, unique, tmp_path):
+    """SIGKILL of process 1 also ends the training and the recorder; the next attempt continues the run."""
+    tracking = MLflow(tracking_uri=mlflow.url, experiment=unique, parameters={"rate": 0.5, "$(HOME)": "$(HOME)"})
+    job, key = tracked_job(SOURCE, tracking, tmp_path), RunKey("test", "dag", "tune", unique)
+
+    def read_losses():
+        runs = mlflow.list_runs(unique) if mlflow.has_experiment(unique) else []
+        return [mlflow.get_metric_history(run["info"]["run_id"], "loss") for run in runs]
+
+    run_killed(cluster, core_api, job, key, lambda: read_losses() == [[(1, 1.0), (2, 1.0), (3, 1.0)]])
+    [killed] = mlflow.list_runs(unique)
+    assert killed["info"]["status"] == "RUNNING"
+
+    reference = submit(cluster, job, key)
+    lines: list[str] = []
+    wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text))).raise_for_failure()
+    [run] = mlflow.list_runs(unique)
+    assert (run["info"]["run_id"], run["info"]["status"]) == (killed["info"]["run_id"], "FINISHED")
+    assert read_losses() == [[(1, 1.0), (2, 1.0), (3, 0.5), (3, 1.0), (4, 0.5)]]
+    tags = {each["key"]: each["value"] for each in run["data"]["tags"] if each["key"].startswith("trainjob.")}
+    assert tags.pop("trainjob.tracked_run")
+    assert tags == {
+        "trainjob.engine": "test",
+        "trainjob.workflow": "dag",
+        "trainjob.task": "tune",
+        "trainjob.run": unique,
+        "trainjob.namespace": "default",
+        "trainjob.name": reference.name,
+        "trainjob.attempt": "2",
+    }
+    assert {each["key"]: each["value"] for each in run["data"]["params"]} == {"rate": "0.5", "__HOME_": "$(HOME)"}
+    assert [line for line in lines if line.startswith("tracking: ")] == [
+        f"tracking: run {mlflow.url}/#/experiments/{run['info']['experiment_id']}/runs/{run['info']['run_id']}"
+    ]
+
+
+def test_event_files_of_a_killed_pod_and_a_later_attempt(cluster, core_api, unique, tmp_path):
+    job, key = tracked_job(SOURCE, TensorBoard(), tmp_path), RunKey("test", "a/dag", "tune", unique)
+
+    def find_folder():
+        return next(tmp_path.glob("tensorboard/a_dag/tune-*"), None)
+
+    def is_recorded():
+        folder = find_folder()
+        return folder and read_event_files(folder)["scalars"].get("loss") == [[1, 1.0], [2, 1.0], [3, 1.0]]
+
+    run_killed(cluster, core_api, job, key, is_recorded)
+    wait(cluster, submit(cluster, job, key)).raise_for_failure()
+    assert read_event_files(find_folder())["scalars"]["loss"] == [[1, 1.0], [2, 1.0], [3, 0.5], [4, 0.5]]
+
+
+@pytest.mark.slow
+def test_a_login_from_a_secret(cluster, core_api, mlflow, unique, tmp_path):
+    login = {"MLFLOW_TRACKING_USERNAME": "team", "MLFLOW_TRACKING_PASSWORD": "from-the-secret"}
+    core_api.create_namespaced_secret("default", {"metadata": {"name": unique}, "stringData": login})
+    expected = "Basic " + base64.b64encode(b"team:from-the-secret").decode()
+    with AuthorizingProxy(mlflow.url, expected) as proxy:
+        tracking = MLflow(tracking_uri=proxy.url, experiment=unique, secret=unique)
+        reference = submit(cluster, tracked_job(DONE, tracking, tmp_path), RunKey("test", "dag", "tune", unique))
+        wait(cluster, reference).raise_for_failure()
+    [run] = mlflow.list_runs(unique)
+    assert run["info"]["status"] == "FINISHED"
+    manifest = cluster.get_trainjob(reference.name, reference.namespace)
+    assert "from-the-secret" not in str(manifest)
