@@ -1,6 +1,6 @@
 """Tests that each Airflow example loads and has a description.
 
-tests/e2e/airflow/test_example_runs.py runs them.
+tests/e2e/airflow/test_example_runs.py runs them, except `unsloth_sft`, which needs a GPU.
 """
 
 from __future__ import annotations
