@@ -52,7 +52,7 @@ flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each test 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) and kubectl from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
+e2e: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
 	$(call IN,core)/pytest tests/e2e/demo/test_demo.py tests/e2e/demo/test_wheels.py
 	$(call IN,core)/pytest tests/e2e/docs/test_tutorials.py tests/e2e/docs/test_kubeflow_sdk_page.py
 	$(call IN,core)/pytest -n 2 tests/e2e/docs/test_page_commands.py tests/e2e/local
@@ -78,7 +78,7 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 
 slow: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
-	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory
+	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory tests/integration/unsloth
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
@@ -89,7 +89,7 @@ slow: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: chromium $(LAPTOP) .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+system: chromium $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 INSTALL_CHROMIUM := apt-get update && apt-get install -y chromium chromium-driver

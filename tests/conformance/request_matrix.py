@@ -39,6 +39,7 @@ from trainjob import (
     TrainJob,
     TRLConfig,
     TRLLoraConfig,
+    UnslothConfig,
     Volume,
     WandB,
     Workspace,
@@ -241,8 +242,29 @@ def llamafactory_requests() -> Iterator[Request]:
         yield from _workspace_tuning_requests(label, "any/model", config)
 
 
-def _workspace_tuning_requests(label: str, model: str, config: FrameworkConfig) -> Iterator[Request]:
-    step = FineTune(model=model, workspace="claim", model_path="made/before", output_path="$(y)", config=config)
+def unsloth_requests() -> Iterator[Request]:
+    """Yield an Unsloth training of every method and size with GPUs, with all arguments."""
+    tuned = {
+        "precision": "bf16",
+        "gradient_checkpointing": "unsloth",
+        "columns": {"prompt": "a $(column)"},
+        "eval_dataset_path": "held $(out)",
+        "arguments": {"run_name": "$(x) it's", "report_to": ["wandb", "tensorboard"], "rope_scaling": {"factor": 2.0}},
+    }
+    lora = {"r": 8, "modules_to_save": ["q"], "load_in_4bit": True}
+    for method, nodes, gpus, peft in product(("sft", "dpo", "kto"), (1, 2), (1, 4), (None, lora)):
+        config = UnslothConfig(
+            method=method, peft_config=peft, num_nodes=nodes, resources_per_node={"gpu": gpus}, **tuned
+        )
+        label = f"{method} {nodes}x{gpus} {'lora' if peft else 'full'}"
+        yield from _workspace_tuning_requests(label, "any/model", config, image="registry.example/unsloth:1")
+
+
+def _workspace_tuning_requests(
+    label: str, model: str, config: FrameworkConfig, image: str | None = None
+) -> Iterator[Request]:
+    paths = {"model_path": "made/before", "output_path": "$(y)"}
+    step = FineTune(model=model, workspace="claim", image=image, config=config, **paths)
     yield label, lambda: step
     yield f"{label} of a run", lambda: to_trainjob(step, run="0123456789abcdef-0123")
 
@@ -287,6 +309,9 @@ def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterat
         "torchtune": partial(FineTune, model="qwen2.5-1.5b", **fields),
         "trl": partial(FineTune, model="m", config=TRLConfig(method="sft"), **fields),
         "llamafactory": partial(FineTune, model="m", config=LLaMAFactoryConfig(method="sft"), **fields),
+        "unsloth": partial(
+            FineTune, model="m", config=UnslothConfig(method="sft", resources_per_node={"gpu": 1}), **fields
+        ),
         "export": partial(ExportModel, destination="s3://bucket/path", **fields),
     }
     for name, build in builders.items():

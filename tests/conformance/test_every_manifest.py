@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conformance.built_jobsets import (
     TORCHTUNE_RUNTIMES,
     create_jobsets,
@@ -22,6 +24,7 @@ from tests.conformance.request_matrix import (
     trainer_requests,
     trl_requests,
     tuning_requests,
+    unsloth_requests,
     volume_requests,
     workspace_requests,
 )
@@ -170,15 +173,22 @@ def test_fine_tuning_in_a_workspace(client, namespace, target):
     assert sorted(builder_errors) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
 
 
+@pytest.mark.since("2.0")
 def test_trl_trainings(client, namespace, target, record_feature):
     """A TRL training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, trl_requests, lambda words: False)
     record_feature("TRL")
 
 
+@pytest.mark.since("2.0")
 def test_llamafactory_trainings(client, namespace, target):
     """A LLaMA-Factory training is accepted for every method and size, with LoRA and without."""
     check_refusals(client, namespace, target, llamafactory_requests, lambda words: False)
+
+
+def test_unsloth_trainings(client, namespace, target):
+    """An Unsloth training is accepted for every method and number of GPUs, with LoRA and without."""
+    check_refusals(client, namespace, target, unsloth_requests, lambda words: False)
 
 
 def test_a_pods_time_to_end(client, namespace, target):

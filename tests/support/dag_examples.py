@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
-from trainjob_local import LocalCluster
-from trainjob_local.demo.hub import HubServer
+from tests.support.demo_chain import laptop_with_demo_hub
 
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"
@@ -27,12 +25,7 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
 
     That Airflow has its own home, and its default Kubernetes connection leads to the cluster.
     """
-    hub = folder / "hub"
-    make_demo_hub(hub)
-    with (
-        HubServer(hub) as server,
-        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}) as cluster,
-    ):
+    with laptop_with_demo_hub(folder) as cluster:
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.mlflow_server import TRACKING_PYTHON
 from trainjob_demo.engines import ENGINES, Engine
 from trainjob_demo.tickets_hub import make_hub
+from trainjob_local import LocalCluster
+from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("initializer", "torchtune", "trl", "llamafactory")}
@@ -15,6 +20,24 @@ ENVIRONMENTS = {name: ALL_ENVIRONMENTS[name] for name in ("initializer", "torcht
 def make_demo_hub(folder: Path) -> None:
     """Write the demo's tiny model and tickets as the hub has them."""
     make_hub(folder, ENVIRONMENTS["torchtune"])
+
+
+@contextmanager
+def laptop_with_demo_hub(folder: Path) -> Iterator[LocalCluster]:
+    """Start a laptop cluster whose pods fetch the demo's model and tickets.
+
+    It has the environments of every framework and of the experiment trackers. The folder `hub` has model and tickets.
+    """
+    make_demo_hub(folder / "hub")
+    with (
+        HubServer(folder / "hub") as hub,
+        LocalCluster(
+            folder / "cluster",
+            environments=ALL_ENVIRONMENTS,
+            pod_env={"HF_ENDPOINT": hub.url, "TRAINJOB_TRACKING_PYTHON": str(TRACKING_PYTHON)},
+        ) as cluster,
+    ):
+        yield cluster
 
 
 def demo_engine(name: str) -> Engine:

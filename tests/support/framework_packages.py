@@ -1,11 +1,18 @@
-"""Installation of the example framework `line_framework`, as a package with an entry point."""
+"""The example framework `line_framework`, as an installed package with an entry point."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.support.uv import UV
+from trainjob.spec import framework_packages
+
+__all__ = ["SOURCE", "install_line_framework", "line_framework", "line_framework_folder"]
 
 SOURCE = Path(__file__).with_name("line_framework")
 
@@ -16,3 +23,19 @@ def install_line_framework(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def line_framework_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the package is installed."""
+    return install_line_framework(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture
+def line_framework(line_framework_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Add the package to this process during a test."""
+    monkeypatch.syspath_prepend(str(line_framework_folder))
+    yield
+    framework_packages.load_framework.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "line_framework"]:
+        monkeypatch.delitem(sys.modules, name)

@@ -19,18 +19,24 @@ from trainjob.spec import FrameworkConfig
 __all__ = ["assert_same_weights", "check_kills", "drain_training", "killing_environment", "resumed_steps", "saved_step"]
 
 # Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
-# with KILL_AT.
+# with KILL_AT. If the kubelet restarts the container in place, the container waits for the end of the pod: a short
+# training could otherwise be complete before anybody sees the restart.
 KILLER_PROGRAM = """
 import os, signal, sys
 
 def kill(event, arguments):
     if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
         try:
-            os.close(os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL))
+            killed = os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
             return
+        os.write(killed, os.environ["HOME"].encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
+if os.path.exists(os.environ["KILLED"]):
+    with open(os.environ["KILLED"]) as killed:
+        if killed.read() == os.environ["HOME"]:
+            signal.pause()
 sys.addaudithook(kill)
 """
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "merged/model.safetensors")

@@ -51,21 +51,13 @@ class MLflowServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         database = f"sqlite:///{self._folder}/mlflow.db"
-        arguments = ("--backend-store-uri", database, "--artifacts-destination", str(self._folder), "--workers", "1")
+        address = ("--host", "127.0.0.1", "--port", str(self._port), "--workers", "1")
+        storage = ("--backend-store-uri", database, "--artifacts-destination", str(self._folder))
+        settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         with self._log.open("ab") as out:
             self._server = subprocess.Popen(
-                [
-                    TRACKING_PYTHON,
-                    "-m",
-                    "mlflow",
-                    "server",
-                    *arguments,
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(self._port),
-                ],
-                env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+                [TRACKING_PYTHON, "-m", "mlflow", "server", *address, *storage],
+                env={**os.environ, **settings},
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -125,3 +117,17 @@ class MLflowServer:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             return urllib3.request("GET", f"{self.url}/health", timeout=5, retries=False).status == 200
         return False
+
+
+def check_tracked_example(server: MLflowServer, run: dict[str, Any]) -> None:
+    """Check the run of the example `tracked`.
+
+    It trains on 340 rows in batches of 8 with TRL, which logs each tenth step.
+    """
+    assert run["info"]["status"] == "FINISHED"
+    history = server.get_metric_history(run["info"]["run_id"], "loss")
+    assert [step for step, _ in history] == [10, 20, 30, 40]
+    assert history[-1][1] < history[0][1]
+    parameters = {each["key"]: each["value"] for each in run["data"]["params"]}
+    assert parameters.items() >= {"framework": "trl", "method": "sft", "learning_rate": "0.003"}.items()
+    assert parameters["dataset"] == "hf://demo/tickets"

@@ -34,7 +34,7 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
-from trainjob.frameworks import llamafactory, torchtune, trl
+from trainjob.frameworks import llamafactory, torchtune, trl, unsloth
 from trainjob.frameworks.fine_tuning import run_files
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG
 from trainjob.lifecycle import JobReference
@@ -63,6 +63,12 @@ STEPS = {
         model="m",
         workspace="w",
         config={"framework": "llamafactory", "method": "sft", "epochs": 2, "peft_config": {"r": 4}},
+    ),
+    "fine-tune with Unsloth": FineTune(
+        model="m",
+        workspace="w",
+        image="unsloth:1",
+        config={"framework": "unsloth", "method": "sft", "resources_per_node": {"gpu": 1}, "peft_config": {"r": 4}},
     ),
     "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
     "export of an adapter": ExportModel(destination="hf://a/b", workspace="w", adapter="keep"),
@@ -106,7 +112,7 @@ def current_values():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
     public = [
         *vars(spec).values(),
-        *(getattr(each, name) for each in (torchtune, trl, llamafactory) for name in each.__all__),
+        *(getattr(each, name) for each in (torchtune, trl, llamafactory, unsloth) for name in each.__all__),
     ]
     models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
     annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}

@@ -20,6 +20,7 @@ PROGRAMS = (
     "frameworks.torchtune.pod",
     "frameworks.trl.pod",
     "frameworks.llamafactory.pod",
+    "frameworks.unsloth.pod",
 )
 # Fails for each import of a package that the images of the Trainer lack.
 NO_DEPENDENCIES = """\

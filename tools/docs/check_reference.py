@@ -20,6 +20,7 @@ PACKAGES = {
         "trainjob.client",
         "trainjob.errors",
         "trainjob.frameworks.llamafactory",
+        "trainjob.frameworks.unsloth",
         "trainjob.frameworks.torchtune",
         "trainjob.frameworks.trl",
         "trainjob.lifecycle",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TorchTunePreferenceDataset,
     )
     from trainjob.frameworks.trl import TRLConfig, TRLLoraConfig
+    from trainjob.frameworks.unsloth import UnslothConfig, UnslothLoraConfig
     from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
@@ -135,6 +136,8 @@ __all__ = [
     "TrainJob",
     "TrainJobError",
     "TrainJobManifest",
+    "UnslothConfig",
+    "UnslothLoraConfig",
     "Volume",
     "WaitTimeout",
     "WandB",
@@ -153,6 +156,7 @@ _PACKAGES = (
     "frameworks.torchtune",
     "frameworks.trl",
     "frameworks.llamafactory",
+    "frameworks.unsloth",
     "status",
     "lifecycle",
     "client",

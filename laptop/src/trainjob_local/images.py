@@ -8,6 +8,7 @@ runtimes have environments that are created on first use (`trainjob_local.enviro
 * `torchtune` replaces `torchtune-trainer`: torch, torchtune, torchao.
 * `trl` replaces `pytorch/pytorch`: torch, transformers, TRL.
 * `llamafactory` replaces `hiyouga/llamafactory`: torch, LLaMA-Factory and an older TRL.
+* No environment replaces `unsloth/unsloth`, because Unsloth trains on GPUs only. Its containers do not start.
 * `runtimes` replaces `xgboost-runtime`, `jax` and `deepspeed-runtime`: XGBoost, JAX, an mpirun.
 
 Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
@@ -37,6 +38,10 @@ _TORCHTUNE_ENV = {
 _TRAINING_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 _PLAIN_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
+_UNSLOTH_REFUSAL = (
+    "the laptop cluster has no environment for Unsloth, which trains on GPUs only; on a machine with a GPU, name one: "
+    "--environment unsloth=FOLDER"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Image:
         env: environment variables; the container's own variables take precedence.
         python_path: folders that come first in PYTHONPATH.
         prefix: words before every command, such as `["nice"]`.
+        refusal: reason why no container of such an image can start; empty if they can.
     """
 
     match: str
@@ -60,11 +66,12 @@ class Image:
     python_path: tuple[Path, ...] = ()
     prefix: tuple[str, ...] = ()
     lock: EnvironmentLock | None = None
+    refusal: str = ""
 
     def problem(self) -> str:
         """Return the reason why containers of this image cannot start, or an empty string."""
-        if self.environment is None or (self.environment / "bin").is_dir():
-            return ""
+        if self.refusal or self.environment is None or (self.environment / "bin").is_dir():
+            return self.refusal
         return (
             f"the environment {self.environment} for images that match {self.match!r} has no folder bin; "
             "pass the folder of another environment"
@@ -113,6 +120,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
         trl.image(r"\bpytorch\b", ("torch",), env=_TRAINING_ENV),
         trl.image(r"\btrl\b", ("torch", "trl"), env=_TRAINING_ENV),
         llamafactory.image(r"\bllamafactory\b", ("torch", "llamafactory"), env=_TRAINING_ENV),
+        Image(match=r"\bunsloth\b", refusal=_UNSLOTH_REFUSAL),
         runtimes.image(r"\bxgboost-runtime\b", ("xgboost",), env=_PLAIN_ENV),
         runtimes.image(r"\bjax\b", ("jax",), env=_PLAIN_ENV),
         runtimes.image(r"\bdeepspeed-runtime\b", ("mpi4py",), env=_PLAIN_ENV),
@@ -187,5 +195,6 @@ def _image_from_dict(fields: dict[str, Any]) -> Image:
         env=fields.get("env", {}),
         python_path=tuple(Path(folder) for folder in fields.get("python_path", ())),
         prefix=tuple(fields.get("prefix", ())),
+        refusal=fields.get("refusal", ""),
         lock=EnvironmentLock.from_json(fields["lock"]) if fields.get("lock") else None,
     )

@@ -21,6 +21,8 @@ LINKS = {
     "trainjob_logs_url": "javascript:{name}",
 }
 
+TRACKED_RUN = "https://mlflow.example/#/experiments/1/runs/2"
+
 
 @pytest.fixture(scope="module")
 def airflow(laptop, installation, tmp_path_factory):
@@ -45,10 +47,14 @@ def get_progress(airflow, run):
     return found and found["value"]
 
 
+def get_links(airflow, run):
+    return airflow.request("GET", f"{run}/taskInstances/train/links")["extra_links"]
+
+
 def test_a_deferred_task_has_progress_links_and_an_asset_event(airflow, cluster, tmp_path):
     release_file = tmp_path / "release_file"
     script = (
-        "echo 'epochs: 2'; echo '1|5|Loss: 2.5:  50%|##| 5/10 [x'; "
+        f"echo 'tracking: run {TRACKED_RUN}'; echo 'epochs: 2'; echo '1|5|Loss: 2.5:  50%|##| 5/10 [x'; "
         f"while [ ! -e {release_file} ]; do sleep 0.2; done; echo '2|20|Loss: 0.5: 100%|##| 10/10 [x'"
     )
     run = airflow.start_run("visible", script=script)
@@ -69,10 +75,13 @@ def test_a_deferred_task_has_progress_links_and_an_asset_event(airflow, cluster,
         "epoch": 1,
         "epochs": 2,
         "loss": 2.5,
+        "tracking_url": TRACKED_RUN,
     }
     [job] = trainjobs_of(cluster, run)
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-    links = airflow.request("GET", f"{run}/taskInstances/train/links")["extra_links"]
+    links = wait_for_airflow(lambda: (found := get_links(airflow, run))["Tracked run"] and found, 60)
+    assert airflow.get_state(run, "train") == "deferred"
+    assert links["Tracked run"] == TRACKED_RUN
     metrics = f'https://grafana.example/d/x?panes={{"a":1}}&var-job={name}&var-server={cluster.server}'
     assert links["TrainJob"] == f"https://k8s.example/default/trainjobs/{name}?uid={uid}"
     assert links["Metrics"] == metrics
@@ -82,7 +91,8 @@ def test_a_deferred_task_has_progress_links_and_an_asset_event(airflow, cluster,
     wait_for_airflow(lambda: airflow.get_state(run) == "success", 90)
     shown = get_progress(airflow, run)
     assert (shown["phase"], shown["step"], shown["percent"], shown["loss"]) == ("Complete", 20, 100.0, 0.5)
-    assert airflow.request("GET", f"{run}/taskInstances/train/links")["extra_links"]["Metrics"] == metrics
+    links = get_links(airflow, run)
+    assert (links["Metrics"], links["Tracked run"]) == (metrics, TRACKED_RUN)
     [event] = [
         event
         for event in airflow.request("GET", "/api/v2/assets/events")["asset_events"]
@@ -90,6 +100,7 @@ def test_a_deferred_task_has_progress_links_and_an_asset_event(airflow, cluster,
     ]
     assert event["extra"]["trainjob"] == f"default/{name}"
     assert event["extra"]["metrics"]["loss"] == 0.5
+    assert event["extra"]["tracking_url"] == TRACKED_RUN
 
 
 def test_the_progress_of_a_failed_job_has_the_reason(airflow):

@@ -11,6 +11,7 @@ import kubernetes
 import pytest
 
 from tests.support.dag_examples import DAGS, example_runs, laptop_with_tickets, read_hub_objects
+from tests.support.mlflow_server import MLflowServer, check_tracked_example
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from tests.support.standalone import Standalone, wait_for_airflow
@@ -124,6 +125,16 @@ def check_preference_tuning(examples, dag, first_export):
     assert dpo["progress"]["loss"] < 0.6  # it started at log 2, without a preference
     assert dpo["progress"]["metrics"]["rewards/accuracies"] > 0.9
     assert export["digest"] != first["digest"]
+
+
+def test_a_fine_tuning_is_tracked(examples):
+    with MLflowServer() as server:
+        done = examples.run("tracked", mlflow=server.url)
+        assert done["state"] == "success", examples.read_log()[-6000:]
+        [run] = server.list_runs("tracked")
+        check_tracked_example(server, run)
+    [tune] = done["returned"]["fine_tune"]
+    assert tune["tracking_url"].endswith(f"/runs/{run['info']['run_id']}")
 
 
 def test_rewards_of_a_function_rise_with_trl(examples, evidence):

@@ -12,13 +12,12 @@ import kubernetes
 import pytest
 
 from tests.support.dag_examples import read_hub_objects
-from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import laptop_with_demo_hub
+from tests.support.mlflow_server import MLflowServer, check_tracked_example
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from trainjob.client import Cluster, Connection
 from trainjob.status import Phase, derive_verdict
-from trainjob_local import LocalCluster
-from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "kfp"
@@ -30,17 +29,12 @@ pytestmark = [pytest.mark.timeout(300, func_only=True), pytest.mark.torchtune]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("examples")
-    make_demo_hub(made / "hub")
-    return made
+    return tmp_path_factory.mktemp("examples")
 
 
 @pytest.fixture(scope="module")
 def laptop(folder):
-    with (
-        HubServer(folder / "hub") as hub,
-        LocalCluster(folder / "cluster", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}) as cluster,
-    ):
+    with laptop_with_demo_hub(folder) as cluster:
         yield cluster
 
 
@@ -132,6 +126,18 @@ def check_preference_tuning(laptop, finished_jobs, pipeline):
     assert set(receipts) == {"sft", "export"}
     assert receipts["export"]["metrics"]["loss"] < 0.6  # it started at log 2, without a preference
     assert receipts["export"]["manifest_sha256"] != receipts["sft"]["manifest_sha256"]
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+
+
+@pytest.mark.usefixtures("torchrun_lock")
+def test_a_fine_tuning_is_tracked(laptop, finished_jobs):
+    with MLflowServer() as server:
+        log = run_pipeline(laptop, "tracked", f"mlflow={server.url}")
+        [run] = server.list_runs("tracked")
+        check_tracked_example(server, run)
+    assert (
+        f"tracking: run {server.url}/#/experiments/{run['info']['experiment_id']}/runs/{run['info']['run_id']}" in log
+    )
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
 
 

@@ -387,6 +387,7 @@ def test_a_task_instance_has_its_trainjobs_with_links_and_a_summary(get_as_admin
     assert attempt["links"] == [
         {"name": "TrainJob", "url": f"https://dashboard.example/default/{attempt['name']}"},
         {"name": "Pods", "url": f"{cluster.server}/pods?of={attempt['uid']}"},
+        {"name": "Tracked run", "url": "https://mlflow.example/runs/0.1"},
     ]
     summary = dict(found["summary"])
     assert summary["State"] == "success, try 1"
@@ -402,7 +403,10 @@ def test_a_deleted_trainjob_has_links(get_as_admin, sweep_run, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)  # the task's connection
     [attempt] = get_as_admin(f"api/task?{sweep_query(sweep_run, task='tune', index=2)}")["attempts"]
     assert (attempt["phase"], attempt["try_number"], attempt["connection"]) == ("", 1, "kubernetes_default")
-    assert attempt["links"] == [{"name": "Metrics", "url": f"https://grafana.example/?job={attempt['name']}"}]
+    assert attempt["links"] == [
+        {"name": "Metrics", "url": f"https://grafana.example/?job={attempt['name']}"},
+        {"name": "Tracked run", "url": "https://mlflow.example/runs/0.3"},
+    ]
 
 
 def test_a_stored_failure_is_shown_with_the_permissions_for_xcoms_and_logs(get_as_admin, sweep_run, without):

@@ -8,7 +8,7 @@ import pytest
 
 from trainjob_airflow.plugins.comparison import Trial, collect_metrics, compare, flatten_fields, get_better_direction
 from trainjob_airflow.plugins.job_list import select_page
-from trainjob_airflow.plugins.task_view import merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
 
 
 def row(number, *, dag="d", phase="Running"):
@@ -171,3 +171,9 @@ def test_a_stored_failure_has_log_and_description_only_with_the_permission_for_l
     minimal = select_failure({"kind": "WaitTimeout"}, with_log=True)
     assert (minimal["kind"], minimal["description"], minimal["log"]) == ("WaitTimeout", [], [])
     assert select_failure({}, with_log=True) is None
+
+
+@pytest.mark.parametrize("url", [None, "", 5, "javascript:alert(1)"])
+def test_only_web_addresses_are_tracked_runs(url):
+    assert find_tracked_run({"progress": {"tracking_url": url}}) == []
+    assert find_tracked_run({}) == []

@@ -1,4 +1,4 @@
-"""Pipelines with plain commands instead of trainings, and trainings of the demo's tiny model with TRL.
+"""Pipelines with plain commands instead of trainings, and trainings of the demo's tiny model.
 
 The program runs one of them, or a component, with `kfp.local`: pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
 """
@@ -8,7 +8,18 @@ import sys
 
 from kfp import compiler, components, dsl, local
 
-from trainjob_kfp import cleanup, evaluate, fine_tune, fine_tune_trl, initialize_dataset, source, train
+from trainjob_kfp import (
+    cleanup,
+    evaluate,
+    export_model,
+    fine_tune,
+    fine_tune_llamafactory,
+    fine_tune_trl,
+    initialize_dataset,
+    initialize_model,
+    source,
+    train,
+)
 from trainjob_kfp.image import BASE_IMAGE
 
 
@@ -185,6 +196,47 @@ def trl_dpo(workspace: str):
     )
 
 
+SAVING = {"save_strategy": "steps", "save_steps": 4}
+
+
+@dsl.pipeline
+def llamafactory_chain(workspace: str, sft_env: dict, dpo_env: dict):
+    """Run SFT and DPO with LoRA, whose pods a test kills, and an export after each."""
+    dataset = initialize_dataset(storage_uri="hf://demo/tickets", workspace=workspace)
+    model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace=workspace)
+    sft = fine_tune_llamafactory(
+        method="sft",
+        workspace=workspace,
+        dataset_path="chats",
+        output_path="sft",
+        max_steps=12,
+        batch_size=8,
+        learning_rate=1e-2,
+        lora_rank=4,
+        config=SAVING,
+        arguments={"logging_steps": 2},
+        env=sft_env,
+        attempts=2,
+    ).after(dataset, model)
+    merged = export_model(workspace=workspace, output_path="sft", destination="/workspace/merged").after(sft)
+    dpo = fine_tune_llamafactory(
+        method="dpo",
+        workspace=workspace,
+        model_path="merged",
+        dataset_path="pairs",
+        output_path="dpo",
+        max_steps=12,
+        batch_size=8,
+        learning_rate=1e-3,
+        lora_rank=4,
+        config=SAVING,
+        arguments={"logging_steps": 2},
+        env=dpo_env,
+        attempts=2,
+    ).after(merged)
+    export_model(workspace=workspace, output_path="dpo", destination="/workspace/export").after(dpo)
+
+
 @dsl.pipeline
 def other_framework(workspace: str):
     """Run the framework of the example package in tests/support/line_framework."""
@@ -224,6 +276,6 @@ if __name__ == "__main__":
         raise_on_error=True,
     )
     parameters = dict(word.split("=", 1) for word in arguments)
-    for key in {"command"} & set(parameters):
+    for key in {"command", "sft_env", "dpo_env"} & set(parameters):
         parameters[key] = json.loads(parameters[key])
     components.load_component_from_file(f"{folder}/{name}.yaml")(**parameters)

@@ -19,8 +19,10 @@ import pytest
 import trainjob_kfp
 from tests.support.accounts import create_account, create_token, grant
 from tests.support.component_runs import LAUNCHER, load_containers, run_component
+from tests.support.framework_packages import install_line_framework
 from tests.support.kubernetes_client import Client
 from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import code_configmap, packaging
 from trainjob_kfp.code_configmap import build_code_configmap, configmap_name, pack_code
@@ -80,10 +82,10 @@ def run_in_pod(laptop, client, namespace, compiled, tmp_path, unique):
         "TRAINJOB_RUN_ID": unique,
     }
 
-    def run(name, arguments):
+    def run(name, arguments, **more):
         assert ACCOUNT_FOLDER in compiled[name]
         text = compiled[name].replace(ACCOUNT_FOLDER, str(account))
-        return run_component(text, tmp_path, arguments, **variables)
+        return run_component(text, tmp_path, arguments, **variables, **more)
 
     return run
 
@@ -234,3 +236,33 @@ def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
     done, _ = run_in_pod("fine_tune_trl", {**given, "arguments": {"logging_step": 1}})
     assert "arguments.logging_step: 1 is not allowed; TRL 1.16.0 grpo has no such argument" in done.stdout
     assert done.returncode == 2
+
+
+OTHER_FRAMEWORK = {"model": "line", "config": {"framework": "line", "steps": 300}, "image": "python:3.11"}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("configmap")
+def test_a_step_names_the_missing_package_of_its_framework(run_in_pod, cluster, tmp_path, unique):
+    done, _ = run_in_pod("fine_tune", {**OTHER_FRAMEWORK, "workspace": str(tmp_path)})
+    known = "torchtune, trl, llamafactory, unsloth"
+    assert f"config.framework: 'line' is not allowed; it must be one of {known};" in done.stdout
+    assert "for another one, install its package where this step runs" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert done.returncode == 2
+    assert not cluster.list_trainjobs("default", f"{labels.RUN}={unique}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("configmap")
+def test_a_step_runs_the_framework_of_a_package_in_its_image(run_in_pod, cluster, tmp_path, unique):
+    """The image has the package without its dependency trainjob, which comes from the ConfigMap."""
+    packages = install_line_framework(tmp_path / "packages")
+    done, outputs = run_in_pod("fine_tune", {**OTHER_FRAMEWORK, "workspace": str(tmp_path)}, PYTHONPATH=str(packages))
+    assert done.returncode == 0, done.stdout
+    assert "[node-0] y = 2.000 x + 1.000" in done.stdout
+    assert json.loads((tmp_path / "output" / "line.json").read_text()) == pytest.approx(
+        {"slope": 2, "intercept": 1}, abs=0.001
+    )
+    [job] = cluster.list_trainjobs("default", f"{labels.RUN}={unique}")
+    assert (outputs["uid"], derive_verdict(job).phase) == (job["metadata"]["uid"], Phase.COMPLETE)

@@ -52,6 +52,12 @@ CHAIN = {
     "fine_tune": {"model": "llama3.2-1b"},
     "fine_tune_trl": {"model": "llama", "method": "sft"},
     "fine_tune_llamafactory": {"model": "llama", "method": "sft"},
+    "fine_tune_unsloth": {
+        "model": "llama",
+        "method": "sft",
+        "image": "unsloth:1",
+        "config": {"resources_per_node": {"gpu": 1}},
+    },
     "export_model": {"destination": "s3://models/tickets"},
 }
 
@@ -59,7 +65,7 @@ CHAIN = {
 MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org", "secret": "mlflow"}
 
 
-@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory"])
+@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory", "fine_tune_unsloth"])
 def test_a_fine_tuning_has_its_tracker(name):
     step = getattr(steps, name)({**CHAIN[name], "workspace": "tickets", "tracking": MLFLOW}, None)
     tracked = to_trainjob(step).tracking
@@ -398,4 +404,4 @@ def test_a_step_can_run_the_program_of_its_image(name):
     step = build({**arguments, "program": "image", "image": "registry.example/steps:1"}, None)
     assert to_trainjob(step, run="run-1").trainer.command[:2] == ("python", "-m")
     with pytest.raises(InvalidSpec, match="image: None is not allowed; program='image' runs the code of the image"):
-        build({**arguments, "program": "image"}, None)
+        build({**arguments, "program": "image", "image": ""}, None)

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.framework_packages import install_line_framework
+from tests.support.framework_packages import line_framework, line_framework_folder
+from tests.support.interrupted_trainings import killing_environment
 from trainjob import FineTune, InvalidSpec, RunKey, submit, wait
 from trainjob.lifecycle import Listener
 from trainjob.manifest import spec_hash
-from trainjob.spec import Workspace, framework_packages
+from trainjob.spec import Workspace
+
+__all__ = ["killing_environment", "line_framework", "line_framework_folder"]
 
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Return the folder in which the example package is installed."""
-    return install_line_framework(tmp_path_factory.mktemp("packages"))
-
-
-@pytest.fixture
-def imported(installed, monkeypatch):
-    """Add the package to this process."""
-    monkeypatch.syspath_prepend(str(installed))
-    yield
-    framework_packages.load_framework.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "line_framework"]:
-        monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.mark.usefixtures("imported")
+@pytest.mark.usefixtures("line_framework")
 def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique, tmp_path):
     workspace = Workspace(node_path=str(tmp_path))
     step = FineTune(model="line", workspace=workspace, config={"framework": "line", "steps": 300}, image="python:3.11")
@@ -47,7 +35,27 @@ def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique,
     assert line == pytest.approx({"slope": 2, "intercept": 1}, abs=0.001)
 
 
-@pytest.mark.usefixtures("imported")
+@pytest.mark.usefixtures("line_framework")
+@pytest.mark.parametrize(("resume", "first_step"), [(True, 150), (False, 50)])
+def test_the_next_attempt_resumes_unless_the_step_forbids_it(
+    cluster, unique, tmp_path, killing_environment, resume, first_step
+):
+    step = FineTune(
+        model="line",
+        workspace=Workspace(node_path=str(tmp_path)),
+        config={"framework": "line"},
+        image="python:3.11",
+        env={**killing_environment, "KILL_AT": "checkpoint-150.json.new"},
+        resume=resume,
+    )
+    key, steps = RunKey("test", "frameworks", unique, "run-1"), []
+    assert wait(cluster, submit(cluster, step, key)).exit_code == 137
+    listener = Listener(on_log=lambda line: steps.extend(re.findall(r"'step': '(\d+)'", line.text)))
+    wait(cluster, submit(cluster, step, key), listener=listener).raise_for_failure()
+    assert steps[0] == str(first_step)
+
+
+@pytest.mark.usefixtures("line_framework")
 def test_the_configuration_belongs_to_the_request():
     from line_framework import LineConfig
 
@@ -68,10 +76,10 @@ def run_python(program, path):
     return done.stdout.split()
 
 
-def test_a_package_is_loaded_when_a_request_uses_it(installed):
+def test_a_package_is_loaded_when_a_request_uses_it(line_framework_folder):
     program = (
         "import sys; from trainjob import FineTune, TRLConfig; "
         "FineTune(model='m', workspace='w', config=TRLConfig(method='sft')); print('line_framework' in sys.modules); "
         "FineTune(model='line', workspace='w', config={'framework': 'line'}); print('line_framework' in sys.modules)"
     )
-    assert run_python(program, installed) == ["False", "True"]
+    assert run_python(program, line_framework_folder) == ["False", "True"]

@@ -395,6 +395,16 @@ def test_a_stock_image_without_an_environment_has_a_lock(monkeypatch, tmp_path, 
     assert (given.environment, given.lock) == (tmp_path, None)
 
 
+def test_no_environment_replaces_unsloths_image_unless_one_is_named(tmp_path):
+    found = find_image(default_images(), "docker.io/unsloth/unsloth:core")
+    rule = "the laptop cluster has no environment for Unsloth, which trains on GPUs only"
+    assert found.problem().startswith(rule)
+    assert images_from_json(images_to_json([found])) == (found,)
+    (tmp_path / "bin").mkdir()
+    given = find_image(default_images({"unsloth": tmp_path}), "docker.io/unsloth/unsloth:core")
+    assert (given.environment, given.problem()) == (tmp_path, "")
+
+
 def test_this_interpreters_environment_replaces_a_stock_image_if_it_has_the_packages(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     for image in (f"{TRAINER}/torchtune-trainer:v2.3.0", TORCH_IMAGE, f"{TRAINER}/xgboost-runtime:v2.3.0"):

@@ -58,7 +58,7 @@ def find_problem(config):
 def test_a_framework_that_no_package_adds(name):
     problem = find_problem({"framework": name})
     assert (problem.field, problem.value) == ("config.framework", repr(name))
-    known = "torchtune, trl, llamafactory"
+    known = "torchtune, trl, llamafactory, unsloth"
     assert problem.allowed.startswith(f"it must be one of {known}; for another one, install its package where")
 
 

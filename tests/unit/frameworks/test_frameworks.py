@@ -26,6 +26,7 @@ PROGRAMS = {
     "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
+    "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
     "programs.fetch": ("errors",),
@@ -35,7 +36,7 @@ PROGRAMS = {
 PARENTS = (
     "trainjob",
     "trainjob/frameworks",
-    *(f"trainjob/frameworks/{name}" for name in ("torchtune", "trl", "llamafactory")),
+    *(f"trainjob/frameworks/{name}" for name in ("torchtune", "trl", "llamafactory", "unsloth")),
 )
 
 

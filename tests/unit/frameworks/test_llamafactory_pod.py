@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 
 from trainjob import InvalidSpec
-from trainjob.frameworks.llamafactory.pod import program
+from trainjob.frameworks.fine_tuning import checks
 from trainjob.frameworks.llamafactory.pod.conversations import convert_row
 from trainjob.frameworks.llamafactory.pod.program import check_dataset, check_version_of_image
 from trainjob.frameworks.llamafactory.pod.run_arguments import parse_run_arguments
@@ -113,7 +113,7 @@ def test_conversations_need_a_template(tmp_path):
     [("", "image: .* it must contain LLaMA-Factory 0.9.5"), ("0.9.4", "the image has LLaMA-Factory 0.9.4")],
 )
 def test_an_image_with_another_llamafactory_is_refused(tmp_path, monkeypatch, found, rule):
-    monkeypatch.setattr(program, "get_version", lambda _: found)
+    monkeypatch.setattr(checks, "get_version", lambda _: found)
     with pytest.raises(InvalidSpec, match=rule):
         check_version_of_image(run_in(tmp_path, "sft"))
 

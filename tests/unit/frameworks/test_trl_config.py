@@ -141,7 +141,7 @@ def test_the_source_of_a_reward_function_is_part_of_the_identity():
 
 REFUSED = {
     "unknown method": ({"method": "ppo"}, "config.method", "'sft', 'dpo', 'kto'"),
-    "unknown framework": ({"framework": "unsloth"}, "config.framework", "torchtune, trl"),
+    "unknown framework": ({"framework": "axolotl"}, "config.framework", "torchtune, trl"),
     "unknown field": ({"learning_rat": 1}, "config.learning_rat", "no such field"),
     "unknown argument": (
         {"arguments": {"warmup_stps": 1}},

@@ -1,4 +1,4 @@
-"""TrainJobs of trainings with TRL and LLaMA-Factory, compared with files: a change of a manifest must be intended.
+"""TrainJobs of trainings with TRL and others, compared with files: a change of a manifest must be intended.
 
 UPDATE_GOLDEN=1 pytest tests/unit/manifest/test_golden_trl.py     writes the files anew
 """
@@ -20,13 +20,17 @@ from trainjob import (
     SecretKeyReference,
     TRLConfig,
     TRLLoraConfig,
+    UnslothConfig,
+    UnslothLoraConfig,
 )
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
-PROGRAMS = {program_command(f"frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3] for name in ("trl", "llamafactory")}
+PROGRAMS = {
+    program_command(f"frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3] for name in ("trl", "llamafactory", "unsloth")
+}
 
 
 def concise(completions, max_words=20, **_):
@@ -111,6 +115,25 @@ STEPS["llamafactory-lora"] = FineTune(
         peft_config=LLaMAFactoryLoraConfig(r=16, target_modules=("all-linear",)),
         resources_per_node={"gpu": 2},
         arguments={"warmup_steps": 20},
+    ),
+)
+STEPS["unsloth-qlora"] = FineTune(
+    model="llama-8b",
+    workspace="tickets",
+    dataset_path="chats",
+    output_path="qlora",
+    image="registry.example/unsloth:2026.10.9",
+    config=UnslothConfig(
+        method="sft",
+        epochs=3,
+        max_length=4096,
+        packing=True,
+        precision="bf16",
+        gradient_checkpointing="unsloth",
+        eval_dataset_path="heldout",
+        peft_config=UnslothLoraConfig(r=16, target_modules=("all-linear",), load_in_4bit=True),
+        resources_per_node={"gpu": 2},
+        arguments={"bias": "none", "float32_mixed_precision": False, "warmup_steps": 20},
     ),
 )
 DIALECTS = {"sft": list(Dialect)}

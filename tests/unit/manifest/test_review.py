@@ -9,7 +9,16 @@ import zlib
 import pytest
 import yaml
 
-from trainjob import CustomTrainer, ExportModel, FineTune, InitializeModel, LLaMAFactoryConfig, TrainJob, TRLConfig
+from trainjob import (
+    CustomTrainer,
+    ExportModel,
+    FineTune,
+    InitializeModel,
+    LLaMAFactoryConfig,
+    TrainJob,
+    TRLConfig,
+    UnslothConfig,
+)
 from trainjob.cli.terminal import to_yaml
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.manifest.review import shorten_command, summarize_manifest
@@ -22,6 +31,12 @@ STEPS = {
     "frameworks.torchtune.pod": FineTune(model="llama3.2-1b", workspace="tickets"),
     "frameworks.trl.pod": FineTune(model="m", workspace="tickets", config=TRLConfig(method="sft")),
     "frameworks.llamafactory.pod": FineTune(model="m", workspace="tickets", config=LLaMAFactoryConfig(method="sft")),
+    "frameworks.unsloth.pod": FineTune(
+        model="m",
+        workspace="tickets",
+        image="registry.example/unsloth:1",
+        config=UnslothConfig(method="sft", resources_per_node={"gpu": 1}),
+    ),
 }
 
 

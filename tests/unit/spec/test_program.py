@@ -17,12 +17,14 @@ from trainjob.manifest import spec_hash, to_trainjob
 from trainjob.version import VERSION
 
 IMAGE = "registry.example/steps:1"
+UNSLOTH = {"framework": "unsloth", "method": "sft", "resources_per_node": {"gpu": 1}}
 STEPS = {
     "dataset": (InitializeDataset, {"storage_uri": "hf://a/b"}),
     "model": (InitializeModel, {"storage_uri": "hf://a/b"}),
     "torchtune": (FineTune, {"model": "llama3.2-1b"}),
     "trl": (FineTune, {"model": "m", "config": {"framework": "trl", "method": "sft"}}),
     "llamafactory": (FineTune, {"model": "m", "config": {"framework": "llamafactory", "method": "sft"}}),
+    "unsloth": (FineTune, {"model": "m", "config": UNSLOTH}),
     "export": (ExportModel, {"destination": "hf://a/b"}),
 }
 
@@ -61,9 +63,9 @@ def test_the_program_is_not_part_of_the_requests_identity(name):
     assert commands[0].args == commands[1].args
 
 
-@pytest.mark.parametrize("framework", ["trl", "llamafactory"])
+@pytest.mark.parametrize("framework", ["trl", "llamafactory", "unsloth"])
 def test_the_output_folder_of_a_training_is_found_in_both_commands(framework):
-    config = {"framework": framework, "method": "sft"}
+    config = {**UNSLOTH, "framework": framework}
     for program in ("packed", "image"):
         step = FineTune(model="m", workspace="w", output_path="a", config=config, image=IMAGE, program=program)
         trainer = to_trainjob(step).trainer

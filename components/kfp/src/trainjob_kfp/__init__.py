@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.training.fine_tune import fine_tune
     from trainjob_kfp.components.training.fine_tune_llamafactory import fine_tune_llamafactory
     from trainjob_kfp.components.training.fine_tune_trl import fine_tune_trl
+    from trainjob_kfp.components.training.fine_tune_unsloth import fine_tune_unsloth
     from trainjob_kfp.components.training.train import train
     from trainjob_kfp.function_text import source as source
 
@@ -27,6 +28,7 @@ _MODULES = {
     "fine_tune": "components.training.fine_tune",
     "fine_tune_llamafactory": "components.training.fine_tune_llamafactory",
     "fine_tune_trl": "components.training.fine_tune_trl",
+    "fine_tune_unsloth": "components.training.fine_tune_unsloth",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
     "source": "function_text",
@@ -41,6 +43,7 @@ __all__ = [
     "fine_tune",
     "fine_tune_llamafactory",
     "fine_tune_trl",
+    "fine_tune_unsloth",
     "initialize_dataset",
     "initialize_model",
     "train",

@@ -67,7 +67,26 @@ LLAMAFACTORY_ARGUMENTS = FrameworkArguments(
         "arguments": "arguments",
     },
 )
-_COMPONENTS = {"trl": "fine_tune_trl", "llamafactory": "fine_tune_llamafactory"}  # for the framework of each name
+UNSLOTH_ARGUMENTS = FrameworkArguments(
+    "unsloth",
+    {
+        "method": "method",
+        "epochs": "epochs",
+        "max_steps": "max_steps",
+        "batch_size": "batch_size",
+        "learning_rate": "learning_rate",
+        "max_length": "max_length",
+        "lora_rank": "peft_config.r",
+        "load_in_4bit": "peft_config.load_in_4bit",
+        "columns": "columns",
+        "arguments": "arguments",
+    },
+)
+_COMPONENTS = {  # for the framework of each name
+    "trl": "fine_tune_trl",
+    "llamafactory": "fine_tune_llamafactory",
+    "unsloth": "fine_tune_unsloth",
+}
 
 
 def build_config(component: FrameworkArguments, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from trainjob_kfp.framework_config import (
     LLAMAFACTORY_ARGUMENTS,
     TORCHTUNE_ARGUMENTS,
     TRL_ARGUMENTS,
+    UNSLOTH_ARGUMENTS,
     FrameworkArguments,
     build_config,
     name_arguments,
@@ -106,6 +107,14 @@ def fine_tune_llamafactory(arguments: Mapping[str, Any], task_config: TaskConfig
     The arguments and errors are those of [fine_tune][].
     """
     return _build_fine_tune(LLAMAFACTORY_ARGUMENTS, arguments, task_config)
+
+
+def fine_tune_unsloth(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
+    """Return the step of the component `fine_tune_unsloth`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return _build_fine_tune(UNSLOTH_ARGUMENTS, arguments, task_config)
 
 
 def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from trainjob.spec.volumes import WORKSPACE
 
-NAMES = "TorchTune, TRL or LLaMA-Factory"
+NAMES = "TorchTune, TRL, LLaMA-Factory or Unsloth"
 """Names of the frameworks whose output is known, for messages."""
 _BUILTIN_COMMAND = ["tune", "run"]
-_PACKAGES = ("frameworks.trl.pod", "frameworks.llamafactory.pod")
+_PACKAGES = ("frameworks.trl.pod", "frameworks.llamafactory.pod", "frameworks.unsloth.pod")
 _PROGRAMS = {*_PACKAGES, *(f"trainjob.{package}" for package in _PACKAGES)}  # packed, or in an image
 _OPTION = "--output"
 _TORCHTUNE_KEY = "output_dir="

@@ -1,4 +1,4 @@
-"""Parser of the log of transformers' Trainer, on which the trainers of TRL and LLaMA-Factory are based.
+"""Parser of the log of transformers' Trainer, on which TRL, LLaMA-Factory and Unsloth are based.
 
 These facts were seen in transformers 5.23 and TRL 1.16:
 

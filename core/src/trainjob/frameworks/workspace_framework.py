@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.transformers_config import TransformersConfig
 from trainjob.packing import program_command
 from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
@@ -28,6 +29,10 @@ def _get_image(step: FineTune) -> str | None:
     return step.image
 
 
+def _find_nothing(step: FineTune, config: Any) -> Iterable[Problem]:  # noqa: ARG001 - as other functions in its place
+    return ()
+
+
 @dataclass(frozen=True)
 class WorkspaceFramework:
     """A framework; see [trainjob.spec.framework.Framework][] for the methods.
@@ -39,6 +44,7 @@ class WorkspaceFramework:
         build_arguments: function that returns the program's arguments for a step, its configuration and the
             identifier of the run.
         find_image: function that returns the image of a step; None means the runtime's.
+        find_missing: function that returns what a step with a workspace and this configuration lacks.
     """
 
     title: str
@@ -46,6 +52,7 @@ class WorkspaceFramework:
     program: str
     build_arguments: Callable[[FineTune, Any, str], list[str]]
     find_image: Callable[[FineTune], str | None] = _get_image
+    find_missing: Callable[[FineTune, Any], Iterable[Problem]] = _find_nothing
 
     def canonical_model_name(self, name: str) -> str:
         """Return the name unchanged: the weights are in `model_path`, and the name is metadata."""
@@ -55,11 +62,13 @@ class WorkspaceFramework:
         return name
 
     def check_step(self, step: FineTune) -> None:
-        """Refuse a step without a workspace."""
-        self._to_config(step.config)
+        """Refuse a step without a workspace, or without something that the framework needs."""
+        config = self._to_config(step.config)
         if step.workspace is None:
             fetch = "fetch the model with InitializeModel and the dataset with InitializeDataset"
             raise invalid_field("workspace", None, f"{self.title} needs a workspace: {fetch}")
+        if problems := list(self.find_missing(step, config)):
+            raise InvalidSpec(problems)
 
     def check_builtin(self, config: FrameworkConfig, model: str, field: str) -> None:  # noqa: ARG002 - the interface's
         """Refuse every configuration, because no runtime contains the framework."""

@@ -25,6 +25,7 @@ _MODULES = {
     "torchtune": "trainjob.frameworks.torchtune.framework",
     "trl": "trainjob.frameworks.trl.framework",
     "llamafactory": "trainjob.frameworks.llamafactory.framework",
+    "unsloth": "trainjob.frameworks.unsloth.framework",
 }
 DEFAULT_FRAMEWORK = "torchtune"
 """Framework of a configuration that names none."""
@@ -133,6 +134,15 @@ def _find_problem(name: str, framework: Any) -> str:
     if getattr(config, "framework", None) != name:
         return f"has a config_class whose attribute framework is not {name!r}"
     return ""
+
+
+def names_missing_package(config: Any) -> bool:
+    """Return whether a dict names a framework of a package that is not installed here.
+
+    A misspelled name is such a framework, too.
+    """
+    name = config.get("framework") if isinstance(config, Mapping) else None
+    return isinstance(name, str) and name not in _MODULES and not framework_packages.is_installed(name)
 
 
 def default_config() -> FrameworkConfig:

@@ -47,6 +47,11 @@ def load_framework(name: str, built_in: Collection[str], find_problem: Callable[
     return _load(entries[0], find_problem)
 
 
+def is_installed(name: str) -> bool:
+    """Return whether an installed package adds a framework under a name."""
+    return any(entry.name == name for entry in _find_entry_points())
+
+
 def _find_entry_points() -> list[EntryPoint]:
     from importlib.metadata import entry_points
 

@@ -7,6 +7,7 @@ from airflow.sdk import dag
 from trainjob_airflow import TrainJobOperator
 
 SCRIPT = """
+echo 'tracking: run https://mlflow.example/runs/'$RATE
 echo 'epochs: 1'
 printf '1|10|Loss: 1.%s:  100%%|##| 10/10 [x\\n' "${RATE#0.}"
 [ "$RATE" != 0.3 ]

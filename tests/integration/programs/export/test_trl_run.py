@@ -98,6 +98,20 @@ def test_a_run_of_llamafactory_is_exported_with_its_name(place: Path) -> None:
     assert front["tags"] == ["llamafactory", "sft", "trainjob"]
 
 
+@pytest.mark.parametrize(("adapter", "exported"), [("merge", MODEL), ("keep", ADAPTER)])
+def test_a_run_of_unsloth_is_exported_as_the_merged_model_or_the_adapter(
+    place: Path, adapter: str, exported: list[str]
+) -> None:
+    make_trl_run(place / "output", adapter=True, merged=True, framework="unsloth", framework_version="2026.10.9")
+    write(place / "output/README.md", "the card that peft writes")
+    export(place, adapter=adapter)
+    assert list_exported(place) == sorted(exported)
+    manifest = read_json(place / "export/manifest.json")
+    assert (manifest["framework"], manifest["framework_version"]) == ("unsloth", "2026.10.9")
+    front = yaml.safe_load((place / "export/README.md").read_text().split("---\n")[1])
+    assert {"unsloth", "sft", "trainjob"} <= set(front["tags"])
+
+
 def test_manifest_and_card_have_the_values_of_the_record(place: Path) -> None:
     make_trl_run(place / "output", method="dpo")
     export(place, run_key="a/b")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["check_model", "get_version", "has_chat_template", "list_versions"]
+__all__ = ["check_model", "check_package", "get_version", "has_chat_template", "list_versions"]
 
 
 def check_model(folder: Path, field: str) -> None:
@@ -27,6 +28,28 @@ def check_model(folder: Path, field: str) -> None:
         names = ", ".join(sorted(path.name for path in parent.iterdir())[:12]) if parent.is_dir() else "nothing"
         rule = f"it must be the folder of a model with config.json; {parent} contains {names or 'nothing'}"
         raise InvalidSpec(Problem(field, str(folder), rule))
+
+
+def check_package(framework: str, title: str, version: str, advice: str, reported: Sequence[str]) -> None:
+    """Refuse an image without a framework's version, and print the versions in it.
+
+    Args:
+        framework: name of the framework and of its package.
+        title: name of the framework for messages.
+        version: the version that the request was checked for.
+        advice: the rule for an image without the framework.
+        reported: names of the packages to print.
+
+    Raises:
+        InvalidSpec: the image has another version, or none.
+    """
+    found = get_version(framework)
+    if not found:
+        raise InvalidSpec(Problem("image", "the image of this pod", advice))
+    if found != version:
+        rule = f"the image has {title} {found}: use an image with {title} {version}"
+        raise InvalidSpec(Problem(f"config.{framework}_version", repr(version), rule))
+    print(f"{framework}: the image contains {list_versions(*reported)}", flush=True)
 
 
 def has_chat_template(model: Path) -> bool:

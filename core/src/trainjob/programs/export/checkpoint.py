@@ -42,7 +42,7 @@ class Checkpoint:
         kind: `model` for full (or merged) weights, `adapter` for adapter weights alone.
         weights: the safetensors files, ordered by name.
         dtype: the weights' data type by torch's name; empty if torch's configurations have no name for it.
-        framework: `torchtune`, `trl` or `llamafactory`.
+        framework: `torchtune`, `trl`, `llamafactory` or `unsloth`.
         method: the framework's method, such as `sft`; empty for TorchTune.
         step: number of steps trained; None for TorchTune.
     """

@@ -1,4 +1,4 @@
-"""The file `trainjob_run.json` that a run of TRL or LLaMA-Factory leaves in its output folder.
+"""The file `trainjob_run.json` that a run of TRL, LLaMA-Factory or Unsloth leaves in its output folder.
 
 The training pod writes it before the first step, with `complete: false`. After all other files are on disk, it replaces
 the file with `complete: true`. Source: `trainjob.frameworks.fine_tuning`.
@@ -19,7 +19,7 @@ from trainjob.programs.fetch.folder import Folder
 __all__ = ["FRAMEWORKS", "RECORD_FILE", "TransformersRecord", "get_record_time", "read_transformers_record"]
 
 RECORD_FILE = "trainjob_run.json"
-FRAMEWORKS = ("trl", "llamafactory")
+FRAMEWORKS = ("trl", "llamafactory", "unsloth")
 """Frameworks whose runs leave this record."""
 _SIZE_LIMIT = 16 << 20
 
@@ -29,7 +29,7 @@ class TransformersRecord:
     """The record of a run.
 
     Attributes:
-        framework: `trl` or `llamafactory`.
+        framework: `trl`, `llamafactory` or `unsloth`.
         complete: whether the run has finished, and all of its files are on disk.
         method: the framework's method, such as `sft`.
         framework_version: version of the framework.

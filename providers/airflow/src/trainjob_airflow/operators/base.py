@@ -63,6 +63,16 @@ _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
 
 
+def _needs_missing_package(step_arguments: Mapping[str, Any]) -> bool:
+    """Return whether only a worker that has a framework's package can check the step."""
+    from trainjob.spec.framework import names_missing_package
+
+    trainer = step_arguments.get("trainer")
+    return names_missing_package(step_arguments.get("config")) or (
+        isinstance(trainer, Mapping) and names_missing_package(trainer.get("config"))
+    )
+
+
 class StepOperator(BaseOperator):
     """Run one step as a TrainJob; the base class of the operators for each kind of step.
 
@@ -116,7 +126,7 @@ class StepOperator(BaseOperator):
         """Create the operator, and check the step's arguments if all of them are known.
 
         Arguments are checked when the DAG is parsed, unless one of them is a template, a template file or another
-        task's result.
+        task's result, or a dict names the framework of a package that is not installed there.
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
@@ -179,7 +189,7 @@ class StepOperator(BaseOperator):
         self.rendered_trainjob: str | None = None
         self._stop_request = StopRequest()
         self.task_result: dict[str, Any] = {}
-        if not any(
+        if not _needs_missing_package(step_arguments) and not any(
             is_resolved_at_run_time(value) or is_template_file(value, self.template_ext)
             for value in step_arguments.values()
         ):

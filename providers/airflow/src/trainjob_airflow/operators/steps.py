@@ -182,8 +182,9 @@ class FineTuneOperator(StepOperator):
                 `qwen2.5-1.5b`. With other frameworks, a free name; the trained model is in `model_path`.
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
                 Only TorchTune works without one.
-            config: a `TorchTuneConfig`, `TRLConfig` or `LLaMAFactoryConfig`, or a dict of its fields, which may have
-                templates. A dict for another framework than TorchTune also has its name, such as `"framework": "trl"`.
+            config: a `TorchTuneConfig`, `TRLConfig`, `LLaMAFactoryConfig` or `UnslothConfig`, or a dict of its fields,
+                which may have templates. A dict for another framework than TorchTune also has its name, such as
+                `"framework": "trl"`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
             dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.

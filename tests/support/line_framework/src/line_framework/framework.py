@@ -27,7 +27,7 @@ class _LineFramework:
         raise invalid_field(field, "a LineConfig", "no runtime contains this framework: use FineTune")
 
     def can_resume(self, step: FineTune) -> bool:
-        return False
+        return True
 
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         config = step.config
@@ -37,7 +37,7 @@ class _LineFramework:
         return CustomTrainerContainer(
             image=step.image,
             command=("python", "-c", program),
-            args=(str(config.steps), str(config.learning_rate), output),
+            args=(str(config.steps), str(config.learning_rate), output, run if step.can_resume else ""),
             resources_per_node=config.resources_per_node,
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import check_model, get_version, has_chat_template, list_versions
+from trainjob.frameworks.fine_tuning.checks import check_model, check_package, has_chat_template
 from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns, read_columns
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.llamafactory.pod.run_arguments import RunArguments, parse_run_arguments
@@ -63,14 +63,8 @@ def check_version_of_image(run: RunArguments) -> None:
     Raises:
         InvalidSpec: the image has another version, or none.
     """
-    found = get_version("llamafactory")
-    if not found:
-        rule = f"it must contain LLaMA-Factory {run.llamafactory_version}; without image=, its own image is used"
-        raise InvalidSpec(Problem("image", "the image of this pod", rule))
-    if found != run.llamafactory_version:
-        rule = f"the image has LLaMA-Factory {found}: use an image with LLaMA-Factory {run.llamafactory_version}"
-        raise InvalidSpec(Problem("config.llamafactory_version", repr(run.llamafactory_version), rule))
-    print(f"llamafactory: the image contains {list_versions(*_REPORTED)}", flush=True)
+    rule = f"it must contain LLaMA-Factory {run.llamafactory_version}; without image=, its own image is used"
+    check_package("llamafactory", "LLaMA-Factory", run.llamafactory_version, rule, _REPORTED)
 
 
 def check_dataset(run: RunArguments, path: Path) -> None:

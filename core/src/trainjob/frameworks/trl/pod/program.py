@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import check_model, has_chat_template
-from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns
+from trainjob.frameworks.fine_tuning.checks import check_model
+from trainjob.frameworks.fine_tuning.dataset_files import Choices
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -23,9 +23,8 @@ _TRAINING = "trainjob.frameworks.trl.pod.training"
 _REWARD_MODULE = "trainjob_reward"
 # Source: trl 1.16, docs/source/dataset_formats.md and the trainers.
 _COLUMNS: Mapping[str, Choices] = {
-    "sft": (("prompt", "completion"), ("messages",), ("text",), ("input_ids",), ("conversations",)),
-    "dpo": (("chosen", "rejected"),),
-    "kto": (("prompt", "completion", "label"), ("chosen", "rejected")),
+    **TRL_COLUMNS,
+    "sft": (*TRL_COLUMNS["sft"], ("conversations",)),
     "reward": (("chosen", "rejected"), ("chosen_ids", "rejected_ids")),
     "grpo": (("prompt",),),
     "rloo": (("prompt",),),
@@ -80,14 +79,7 @@ def check_datasets(run: RunArguments) -> None:
     """
     text_column = _get_trl_argument(run, "dataset_text_field") or "text"
     choices = list_column_choices(run.method, text_column)
-    conversations = check_columns(run.dataset, run.method, run.columns, choices)
-    if run.eval_dataset:
-        conversations |= check_columns(run.eval_dataset, run.method, run.columns, choices)
-    if conversations and not _get_trl_argument(run, "chat_template_path") and not has_chat_template(run.model):
-        rule = (
-            "the rows are conversations, but its tokenizer has no chat template: give chat_template_path in arguments"
-        )
-        raise InvalidSpec(Problem("model_path", str(run.model), rule))
+    check_rows(run, choices, _get_trl_argument(run, "chat_template_path"))
 
 
 def list_column_choices(method: str, text_column: str = "text") -> Choices:
@@ -97,7 +89,7 @@ def list_column_choices(method: str, text_column: str = "text") -> Choices:
         method: the method.
         text_column: name of SFT's column with plain text.
     """
-    return [tuple(text_column if name == "text" else name for name in names) for names in _COLUMNS[method]]
+    return rename_text_column(_COLUMNS[method], text_column)
 
 
 def write_reward_modules(rewards: Sequence[str], folder: Path) -> None:

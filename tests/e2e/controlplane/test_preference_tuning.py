@@ -1,4 +1,4 @@
-"""SFT and DPO with TRL on real control planes: API server, controllers, Airflow and KFP."""
+"""SFT and DPO with TRL and LLaMA-Factory on real control planes: API server, controllers, Airflow and KFP."""
 
 from __future__ import annotations
 
@@ -14,19 +14,28 @@ from trainjob.client import Cluster, Connection
 from trainjob_demo.chain import find_export_folder, run_chain
 from trainjob_local.demo.hub import HubServer
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.trl, pytest.mark.usefixtures("torchrun_lock")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("torchrun_lock")]
 
+# Airflow names a TrainJob's task by its ID in the DAG, Kubeflow Pipelines by the component and a number.
 TASKS = {
-    "airflow": ["dataset", "dpo", "export", "model", "sft", "sft_model"],
-    "kfp": [
-        "export-model",
-        "export-model-2",
-        "fine-tune-trl",
-        "fine-tune-trl-2",
-        "initialize-dataset",
-        "initialize-model",
-    ],
+    ("trl", "airflow"): ["dataset", "dpo", "export", "model", "sft", "sft_model"],
+    ("llamafactory", "airflow"): ["dataset", "dpo", "export", "merged", "model", "sft"],
+    **{
+        (framework, "kfp"): [
+            "export-model",
+            "export-model-2",
+            f"fine-tune-{framework}",
+            f"fine-tune-{framework}-2",
+            "initialize-dataset",
+            "initialize-model",
+        ]
+        for framework in ("trl", "llamafactory")
+    },
 }
+CASES = [
+    *(pytest.param("trl", trainer, marks=pytest.mark.trl) for trainer in ("2.3", "2.1")),
+    pytest.param("llamafactory", "2.3", marks=pytest.mark.llamafactory),
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +48,8 @@ def hub(tmp_path_factory):
 
 
 @pytest.mark.parametrize("engine", ["airflow", "kfp"])
-@pytest.mark.parametrize("trainer", ["2.3", "2.1"])
-def test_preference_tuning_after_sft(trainer, engine, hub, tmp_path, evidence):
+@pytest.mark.parametrize(("framework", "trainer"), CASES)
+def test_preference_tuning_after_sft(framework, trainer, engine, hub, tmp_path, evidence):
     """Six TrainJobs fetch, train an adapter, export the merged model, train it on pairs, and export it again."""
     if reason := ControlPlane.unavailable_reason(trainer):
         pytest.skip(reason)
@@ -51,12 +60,14 @@ def test_preference_tuning_after_sft(trainer, engine, hub, tmp_path, evidence):
         stack.enter_context(plane)
         cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
         stack.callback(cluster.close)
-        view = run_chain(demo_engine(engine), example_workflow(engine, "trl_preferences"), cluster, plane.kubeconfig)
+        workflow = example_workflow(engine, f"{framework}_preferences")
+        view = run_chain(demo_engine(engine), workflow, cluster, plane.kubeconfig)
         jobs = cluster.list_trainjobs("default")
-        assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
+        assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[framework, engine]
         assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
         if engine == "airflow":  # the pipeline's workspace is a folder of kfp.local, which is deleted with the run
             manifest = json.loads((find_export_folder(cluster, view, plane.state) / "manifest.json").read_text())
-            assert (manifest["framework"], manifest["method"]) == ("trl", "dpo")
+            assert (manifest["framework"], manifest["method"]) == (framework, "dpo")
             assert "model.safetensors" in json.dumps(manifest)
-    evidence("features", row="TRL", cell="control plane")
+    if framework == "trl":
+        evidence("features", row="TRL", cell="control plane")
