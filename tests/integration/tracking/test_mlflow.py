@@ -171,6 +171,7 @@ def test_a_server_that_dies_and_returns_gets_all_values(unique, tmp_path):
         end.touch()
         ended = wait_for_end(process, 180)
         run = only_run(server, unique)
+        assert losses(server, run) == [(1, 1.0), (2, 0.5)]
     assert (ended.code, ended.own_lines) == (0, [])
     assert run["info"]["status"] == "FINISHED"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 import threading
 
 import pytest
@@ -184,3 +186,30 @@ def test_without_a_temporary_folder_the_training_runs_without_the_recorder(monke
             "[Errno 2] No usable temporary directory found"
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("packed", "own", "expected"),
+    [
+        ([], None, None),
+        ([], "/own", "/own"),
+        (["/code.zip"], None, "/code.zip"),
+        (["/code.zip"], "/own", "/code.zip:/own"),
+    ],
+)
+def test_the_recorder_gets_the_packed_code(monkeypatch, packed, own, expected):
+    """Without packed code, its environment is that of the program."""
+    monkeypatch.setattr(recorder_process, "find_packed_code", lambda: packed)
+    monkeypatch.setenv(recorder_process.PYTHON_VARIABLE, sys.executable)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if own is not None:
+        monkeypatch.setenv("PYTHONPATH", own)
+    started = []
+
+    def start(command, **options):
+        started.append((command[0], (options["env"] or os.environ).get("PYTHONPATH")))
+        raise OSError("not started")
+
+    monkeypatch.setattr(recorder_process.subprocess, "Popen", start)
+    RecorderProcess(TrackedRun("tensorboard", "id", "name", {}, {}, {}), [].append)
+    assert started == [(sys.executable, expected)]

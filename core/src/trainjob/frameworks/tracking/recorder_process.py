@@ -47,8 +47,8 @@ class RecorderProcess:
         self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - open as long as the recorder runs
-            process = self._process = _start(self._errors)
+            process, self._errors = _start()
+            self._process = process
         except OSError as error:
             print_line(f"tracking: the recorder cannot be started, and the training continues without it: {error}")
             return
@@ -141,14 +141,21 @@ class RecorderProcess:
         return redact_credentials(lines[-1] if lines else "no message")[:_MAX_ERROR_LENGTH]
 
 
-def _start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start() -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """Return the recorder's process and the file with its errors."""
     packed = find_packed_code()
     path = os.pathsep.join([*packed, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen(
-        [os.environ.get(PYTHON_VARIABLE) or sys.executable, "-m", "trainjob.frameworks.tracking.recorder"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        env={**os.environ, "PYTHONPATH": path} if packed else None,
-        start_new_session=True,
-    )
+    errors = cast("IO[bytes]", tempfile.TemporaryFile())  # noqa: SIM115 - open as long as the recorder runs
+    try:
+        process = subprocess.Popen(
+            [os.environ.get(PYTHON_VARIABLE) or sys.executable, "-m", "trainjob.frameworks.tracking.recorder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": path} if packed else None,
+            start_new_session=True,
+        )
+    except OSError:
+        errors.close()
+        raise
+    return process, errors
