@@ -118,6 +118,7 @@ def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api,
     ]
 
 
+@pytest.mark.slow
 def test_event_files_of_a_killed_pod_and_a_later_attempt(cluster, core_api, unique, tmp_path):
     job, key = tracked_job(SOURCE, TensorBoard(), tmp_path), RunKey("test", "a/dag", "tune", unique)
 
