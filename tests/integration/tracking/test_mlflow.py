@@ -68,6 +68,7 @@ def test_a_run_has_parameters_tags_metrics_and_an_end(mlflow, unique):
     assert mlflow.get_metric_history(info["run_id"], "lr") == [(1, 0.1), (2, 0.1), (3, 0.1)]
 
 
+@pytest.mark.slow
 def test_a_later_attempt_continues_the_run(mlflow, unique):
     first = mlflow_run(mlflow.url, unique)
     assert run_tracked(first, python(f"{STEPS}; sys.exit(3)")).code == 3
@@ -123,6 +124,7 @@ def test_a_run_that_is_deleted_meanwhile_is_created_again(mlflow, unique, tmp_pa
     assert losses(mlflow, run) == [(2, 0.5)]
 
 
+@pytest.mark.slow
 def test_pods_that_start_at_once_have_one_run(mlflow, unique):
     """Each recorder creates a run if it finds none; the oldest one remains."""
     processes = [start_tracked(mlflow_run(mlflow.url, unique), python(STEPS)) for _ in range(3)]
