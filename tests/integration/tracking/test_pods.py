@@ -72,7 +72,7 @@ def container_mark(process):
 
 
 def run_killed(cluster, api, job, key, is_recorded):
-    """Run a TrainJob, kill its pod after the first steps, and let the next pod go on."""
+    """Run a TrainJob, kill its pod's process 1 after some steps, and let the next run end."""
     reference = submit(cluster, job, key)
     wait_until(is_recorded, 90)
     process = first_process(api, reference.name)
