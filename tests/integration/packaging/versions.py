@@ -60,7 +60,7 @@ DISTRIBUTIONS = (
     Distribution(
         "kfp",
         ("components/kfp",),
-        ("./core[local,cli]", "./laptop", "./components/kfp[author]"),
+        ("./core[local,cli]", "./laptop", "./demo", "./components/kfp[author]"),
         ("kubeflow==0.5.0", "kubeflow-trainer-api==2.3.0"),
         # Not test_image.py: it compares the launcher's environment, which is of one Python.
         tuple(path.relative_to(ROOT / "tests").as_posix() for path in KFP_TESTS if path.name != "test_image.py"),
