@@ -205,9 +205,10 @@ lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, an
 	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --generate-hashes $$more --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
+TRL_VERSION = $(shell sed -n 's/^trl\[peft\]==//p' $(LAPTOP_REQUIREMENTS)/trl.in)
 trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
-	$(call IN,trl)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod/lock_1_16_0.py "TRL 1.16.0" 3.11-3.13 trl peft
+	$(call IN,trl)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod/lock_$(subst .,_,$(TRL_VERSION)).py "TRL $(TRL_VERSION)" 3.11-3.13 trl peft
 
 llamafactory: .venv/llamafactory/.ready ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables

@@ -12,7 +12,7 @@ __all__ = ["TrackedRun", "TrainingEnd"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run of an experiment tracker.
+    """A run of an experiment tracker.
 
     Attributes:
         backend: `mlflow`, `wandb` or `tensorboard`.
