@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from airflow.sdk import DAG, task
 
 from tests.integration.airflow.airflow_runs import read_xcom, run_dag
 from tests.support.mlflow_server import TRACKING_PYTHON, MLflowServer
+from trainjob import TensorBoard
 
 URL = "http://mlflow.example/#/experiments/1/runs"
 LINK = "_link_TrackedRunLink"
@@ -13,13 +15,22 @@ LINK = "_link_TrackedRunLink"
 
 def test_the_address_of_the_tracked_run_is_a_link_and_in_the_xcoms(airflow):
     output, tasks, _ = run_dag(airflow, "logged")
-    states = {task: state for task, (state, _) in tasks.items()}
+    states = {name: state for name, (state, _) in tasks.items()}
     assert states == {"on_worker": "success", "deferred": "success", "failed": "failed"}, output[-4000:]
-    for task in states:
-        assert read_xcom("logged", LINK, task) == f"{URL}/{task}"
-        assert read_xcom("logged", "progress", task)["tracking_url"] == f"{URL}/{task}"
-    for task in ("on_worker", "deferred"):
-        assert read_xcom("logged", "return_value", task)["tracking_url"] == f"{URL}/{task}"
+    for name in states:
+        assert read_xcom("logged", LINK, name) == f"{URL}/{name}"
+        assert read_xcom("logged", "progress", name)["tracking_url"] == f"{URL}/{name}"
+    for name in ("on_worker", "deferred"):
+        assert read_xcom("logged", "return_value", name)["tracking_url"] == f"{URL}/{name}"
+
+
+def test_a_decorated_function_is_tracked_without_templates():
+    @task.trainjob(workspace="w", tracking=TensorBoard())
+    def train():
+        pass
+
+    with DAG("d", schedule=None):
+        assert train().operator.tracking == TensorBoard()
 
 
 @pytest.mark.slow

@@ -61,6 +61,11 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         self.trainer_fields = {name: arguments.pop(name) for name in _TRAINER_FIELDS if name in arguments}
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **arguments)
 
+    def _build_step(self, claim: str) -> Any:
+        # When the DAG is parsed, the function's arguments are not known, and the trainer's fields may be templates.
+        self.trainer = self.trainer or CustomTrainer(func=self.python_callable)
+        return super()._build_step(claim)
+
     def rendered_step(self, context: Context) -> Any:
         """Return the step to submit, with the function and the arguments of its call."""
         given = inspect.signature(self.python_callable).bind(*self.op_args, **self.op_kwargs).arguments

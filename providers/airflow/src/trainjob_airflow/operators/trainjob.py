@@ -24,6 +24,7 @@ class TrainJobOperator(StepOperator):
     """
 
     step_type = TrainJob
+    trainer: Any
     manifest: Mapping[str, Any] | str | None
     max_restarts: int | str | None
     template_fields: Sequence[str] = (
