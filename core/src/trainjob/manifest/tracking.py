@@ -15,7 +15,7 @@ from trainjob.packing import program_command
 from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
 from trainjob.spec.base import invalid_field
 from trainjob.spec.secrets import EnvValue
-from trainjob.spec.tracking import Tracking
+from trainjob.spec.tracking import NO_PROJECT_CHARACTER, Tracking
 from trainjob.spec.trainers import MAX_ITEM_LENGTH, escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status.nested_fields import get_str
@@ -30,7 +30,6 @@ PROGRAM_DEPENDENCIES = (
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
-_NO_PROJECT_CHARACTER = re.compile(r"[/\\#?%:\s]")
 
 
 def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
@@ -121,7 +120,7 @@ def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str) -
         ]
         return {"folder": "/".join([WORKSPACE, tracking.log_path, *parts])}
     given = {
-        "project": tracking.project or _NO_PROJECT_CHARACTER.sub("-", workflow),
+        "project": tracking.project or NO_PROJECT_CHARACTER.sub("-", workflow),
         "mode": tracking.mode,
         "entity": tracking.entity,
         "base_url": tracking.base_url,

@@ -13,8 +13,8 @@ from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Secret
 
-# Weights & Biases refuses these characters in a project's name (wandb 0.31, sdk/wandb_settings.py).
-_NOT_IN_PROJECT = re.compile(r"[/\\#?%:\s]")
+NO_PROJECT_CHARACTER = re.compile(r"[/\\#?%:\s]")
+"""Character that Weights & Biases refuses in a project's name (wandb 0.31, sdk/wandb_settings.py)."""
 _ParameterValue = str | bool | int | float
 
 
@@ -77,7 +77,7 @@ class WandB(_Tracking):
     @field_validator("project", "entity")
     @classmethod
     def _validate_name(cls, name: str | None) -> str | None:
-        if name is not None and _NOT_IN_PROJECT.search(name):
+        if name is not None and NO_PROJECT_CHARACTER.search(name):
             raise invalid_field("", name, "it must not contain spaces or any of / \\ # ? % :")
         return name
 
