@@ -16,7 +16,7 @@ from tests.support.trainjobs import IMAGE, list_pods, shell
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection, LogNotice
 from trainjob.errors import WaitTimeout
-from trainjob.lifecycle import KillAction, Limits, Listener, apply_kill_action, cancel, set_suspended, submit, wait
+from trainjob.lifecycle import KillAction, Limits, Listener, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
 from trainjob.status import Phase, derive_verdict
 
@@ -46,7 +46,7 @@ def test_a_cancelled_job_does_not_start_again(client, namespace, cluster):
     job = submit_script(cluster, namespace, "sleep 600")
     pod = wait_for_running_pod(client, namespace, job.name)
     jobsets = client.request("GET", path_of("JobSet", namespace)).body
-    assert cancel(cluster, job)
+    assert not cancel(cluster, job).had_finished
     assert client.find("TrainJob", namespace, job.name) is None
     client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
     client.wait_until_deleted("JobSet", namespace, job.name)
@@ -70,7 +70,7 @@ def test_a_cancelled_step_can_be_submitted_again_at_once(client, namespace, clus
     """A step submitted again right after its cancellation gets a new TrainJob with the same name."""
     first = submit_script(cluster, namespace, "echo ran")
     assert wait(cluster, first).succeeded
-    assert cancel(cluster, first)
+    assert not cancel(cluster, first).had_finished
     lines = []
     second = submit_script(cluster, namespace, "echo ran")
     assert second.name == first.name
@@ -91,7 +91,7 @@ def test_a_job_without_its_runtime_can_be_cancelled(client, namespace, cluster):
     job = submit(cluster, request, RunKey("test", "cancel", "orphan", namespace), namespace=namespace)
     pod = wait_for_running_pod(client, namespace, job.name)
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
-    assert cancel(cluster, job)
+    assert not cancel(cluster, job).had_finished
     client.wait_until_deleted("TrainJob", namespace, job.name)
     client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
 
@@ -103,7 +103,7 @@ def test_the_next_attempt_waits_for_terminating_objects(client, namespace, clust
     pod = wait_for_running_pod(client, namespace, first.name)["metadata"]["name"]
     name = pod if kind == "Pod" else first.name
     client.add_finalizer(kind, namespace, name)
-    assert cancel(cluster, first)
+    assert not cancel(cluster, first).had_finished
     client.wait_for(kind, namespace, name, lambda found: "deletionTimestamp" in found["metadata"])
     seen_at_creation = []
 
@@ -132,15 +132,15 @@ def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
         waiting = pool.submit(wait, cluster, first)
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
         assert waiting.result(300).phase is Phase.DELETED
-        assert cancel(cluster, first)  # it exists and still terminates
-        assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
+        for action in KillAction:  # it exists and still terminates
+            assert cancel(cluster, first, action).text == "it was being deleted"
         submission = pool.submit(submit_script, cluster, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", timeout=0.5)
         client.remove_finalizers("TrainJob", namespace, first.name)
         second = submission.result(300)
     assert second.uid != first.uid
-    assert cancel(cluster, first) is False
+    assert cancel(cluster, first).had_finished
     assert client.find("TrainJob", namespace, second.name)
 
 
@@ -148,16 +148,15 @@ def test_a_terminating_job_is_not_adopted(client, namespace, cluster):
 def test_actions_on_a_deleted_job_do_not_affect_a_namesake(client, namespace, cluster, action):
     """An action on a deleted job changes nothing, even if another job has the same name by now."""
     first = submit_script(cluster, namespace, "sleep 600")
-    assert cancel(cluster, first)
+    assert not cancel(cluster, first).had_finished
     client.wait_until_deleted("JobSet", namespace, first.name)
-    expected = "it continues to run" if action is KillAction.KEEP else "it did not exist any more"
-    assert apply_kill_action(cluster, first, action) == expected
+    expected = "it did not exist any more"
+    assert cancel(cluster, first, action).text == expected
     client.create(shell("sleep 600", name=first.name), namespace)
     other = client.get("TrainJob", namespace, first.name)["metadata"]["uid"]
-    assert apply_kill_action(cluster, first, action) == expected
-    with contextlib.suppress(WaitTimeout):  # either the timeout or the deletion is noticed first
-        limits = Limits(total=timedelta(0), on_timeout=action)
-        assert wait(cluster, first, limits=limits).phase is Phase.DELETED
+    assert cancel(cluster, first, action).text == expected
+    limits = Limits(total=timedelta(0), on_timeout=action)
+    assert wait(cluster, first, limits=limits).phase is Phase.DELETED
     left = client.get("TrainJob", namespace, first.name)
     assert (left["metadata"]["uid"], left["spec"].get("suspend", False)) == (other, False)
 
@@ -169,8 +168,8 @@ def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, na
     first = submit_script(cluster, namespace, script)
     pod = wait_for_running_pod(client, namespace, first.name)["metadata"]
     assert next(client.follow_log(namespace, pod["name"])) == "up\n"
-    assert apply_kill_action(cluster, first, "suspend") == "it was suspended"
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
+    assert cancel(cluster, first, "suspend").text == "it was suspended"
+    assert cancel(cluster, first, "suspend").text.startswith("it was not changed")
     with ThreadPoolExecutor(1) as pool:
         submission = pool.submit(submit_script, cluster, namespace, script)
         with pytest.raises(WaitTimeout, match="still being deleted"):
@@ -181,9 +180,9 @@ def test_a_job_suspended_by_its_kill_action_resumes_with_the_next_try(client, na
     assert (second.uid, second.adopted) == (first.uid, True)
     assert wait_for_running_pod(client, namespace, first.name)["metadata"]["uid"] != pod["uid"]
     # This kill action of the first try comes late: the second try has adopted the job.
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
+    assert cancel(cluster, first, "suspend").text.startswith("it was not changed")
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
-    assert apply_kill_action(cluster, second, "suspend") == "it was suspended"
+    assert cancel(cluster, second, "suspend").text == "it was suspended"
 
 
 def test_a_job_suspended_by_a_user_stays_suspended(client, namespace, cluster):
@@ -198,19 +197,20 @@ def test_a_queued_job_is_not_suspended(client, namespace, cluster):
     """A job in a Kueue queue keeps running when its kill action is `suspend`, because Kueue would resume it."""
     first = submit_script(cluster, namespace, "sleep 600")
     client.patch("TrainJob", namespace, first.name, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}})
-    assert "continues to run: TrainJob" in apply_kill_action(cluster, first, "suspend")
+    assert "continues to run: TrainJob" in cancel(cluster, first, "suspend").text
     with pytest.raises(WaitTimeout, match=r"could not be suspended and continues to run.*queue gpu"):
         wait(cluster, first, limits=Limits(total=timedelta(0), on_timeout=KillAction.SUSPEND))
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
 
 
-def test_a_finished_job_is_not_suspended(client, namespace, cluster):
+def test_a_finished_job_is_not_changed(client, namespace, cluster):
     """A finished job is not changed by a kill action."""
     first = submit_script(cluster, namespace, "true")
     assert wait(cluster, first).succeeded
-    assert apply_kill_action(cluster, first, "suspend").startswith("it was not changed")
+    for action in KillAction:
+        assert cancel(cluster, first, action).text == "it is Complete and was retained"
     assert not client.get("TrainJob", namespace, first.name)["spec"].get("suspend")
-    assert apply_kill_action(cluster, replace(first, uid="other"), "delete") == "it did not exist any more"
+    assert cancel(cluster, replace(first, uid="other"), "delete").text == "it did not exist any more"
     assert wait_until(lambda: client.find("TrainJob", namespace, first.name))
 
 

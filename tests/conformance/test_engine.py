@@ -103,14 +103,14 @@ def test_cancellation(client, cluster, namespace, key):
         waiting = pool.submit(wait, cluster, reference, listener=recorder)
         recorder.wait_for_phase(Phase.RUNNING)
         (pod,) = list_pods(client, namespace, reference.name)
-        assert cancel(cluster, reference)
+        assert not cancel(cluster, reference).had_finished
         outcome = waiting.result(300)
     assert outcome.phase is Phase.DELETED
     with pytest.raises(JobDeleted):
         outcome.raise_for_failure()
     client.wait_until_deleted("TrainJob", namespace, reference.name)
     client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
-    assert cancel(cluster, reference) is False
+    assert cancel(cluster, reference).had_finished
 
 
 def test_suspension(client, cluster, namespace, key, gate):

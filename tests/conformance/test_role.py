@@ -130,7 +130,7 @@ def test_submission_to_cancellation(cluster, unique):
     assert wait(cluster, reference, listener=Listener(on_log=lines.append)).succeeded
     assert [str(line) for line in lines] == ["[node-0] hello"]
     assert submit(cluster, script_job("echo hello"), key).adopted
-    assert cancel(cluster, reference)
+    assert not cancel(cluster, reference).had_finished
 
 
 def test_failure_report(cluster, unique):

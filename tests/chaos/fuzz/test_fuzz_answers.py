@@ -18,9 +18,8 @@ from trainjob.client.api_errors import error_from_status
 from trainjob.client.installed_trainer import InstalledTrainer
 from trainjob.client.watch_stream import parse_event
 from trainjob.errors import ClusterError, TrainJobError
-from trainjob.lifecycle import JobReference, RunKey, apply_kill_action, submit
+from trainjob.lifecycle import JobReference, RunKey, cancel, submit
 from trainjob.lifecycle.adoption import adopt
-from trainjob.lifecycle.cancellation import cancel_unless_finished
 from trainjob.lifecycle.plan import plan_submission
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
@@ -103,8 +102,8 @@ REQUESTS = {
     "version": lambda cluster: cluster.open_connection(),
     "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", timeout=0.0),
     "adopt": lambda cluster: adopt(cluster, TRAINJOB, METADATA, {}),
-    "suspend": lambda cluster: apply_kill_action(cluster, REFERENCE, "suspend"),
-    "cancel": lambda cluster: cancel_unless_finished(cluster, REFERENCE),
+    "suspend": lambda cluster: cancel(cluster, REFERENCE, "suspend").text,
+    "cancel": lambda cluster: cancel(cluster, REFERENCE),
 }
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
 KEY, METADATA = RunKey(**json.loads(KEY_TEXT)), {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT}}

@@ -30,7 +30,7 @@ from trainjob import (
 from trainjob.client import Cluster, Connection
 from trainjob.errors import Conflict, NeverStarted, WaitTimeout
 from trainjob.inspection.description import describe
-from trainjob.lifecycle import Limits, Listener, apply_kill_action, cancel, set_suspended, submit, wait
+from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
 from trainjob.status import Phase, derive_verdict
 
@@ -278,7 +278,7 @@ def test_the_life_of_a_queued_job(client, namespace, cluster, unique):
     assert (adopted.uid, adopted.adopted) == (first.uid, True)
     with pytest.raises(Conflict, match="Kueue queue team, and Kueue decides"):
         set_suspended(cluster, first.name, namespace, suspended=True)
-    assert "could not be suspended and continues to run" in apply_kill_action(cluster, adopted, "suspend")
+    assert "could not be suspended and continues to run" in cancel(cluster, adopted, "suspend").text
     now = client.get("TrainJob", namespace, first.name)
     assert now["spec"] == running["spec"]
     assert workload_of(client, namespace, first.uid)
@@ -294,7 +294,7 @@ def test_cancelled_quota_is_free_at_once(client, namespace, cluster, job_group, 
     first.wait_for_report("Running")
     second = job_group.submit("second", queued_job("true", "team"))
     second.wait_for_report("waiting for quota in queue team")
-    assert cancel(cluster, first.reference)
+    assert not cancel(cluster, first.reference).had_finished
     assert second.outcome.result(60).succeeded
 
 
@@ -313,7 +313,7 @@ def test_every_step_gets_its_queue_and_priority(client, namespace, cluster, uniq
         workload = wait_until(lambda uid=reference.uid: workload_of(client, namespace, uid))
         assert workload["spec"]["queueName"] == "team"
         assert workload["spec"]["priority"] == 1000
-        assert cancel(cluster, reference)
+        assert not cancel(cluster, reference).had_finished
 
 
 def learn():

@@ -111,6 +111,6 @@ def test_a_failure_on_the_worker_is_reported(manager, worker, job_group):
 def test_a_cancellation_reaches_the_worker(worker, cluster, job_group):
     waiter = job_group.submit("cancelled", remote_job("sleep 600"))
     waiter.wait_for_report("Running")
-    assert cancel(cluster, waiter.reference)
+    assert not cancel(cluster, waiter.reference).had_finished
     assert not waiter.outcome.result(60).succeeded
     wait_until(lambda: worker.find("TrainJob", NAMESPACE, waiter.reference.name) is None, 60)

@@ -185,7 +185,7 @@ def use_steps(cluster_client, namespace):
     wait_until(lambda: cluster_client.list_pods(paused.name, namespace))
     assert set_suspended(cluster_client, paused.name, namespace, suspended=True)
     assert set_suspended(cluster_client, paused.name, namespace, suspended=False)
-    assert cancel(cluster_client, paused)
+    assert not cancel(cluster_client, paused).had_finished
     queued = submit(cluster_client, script_job("true", cpus=1, queue=Queue(name="full")), key("queued"))
     with pytest.raises(WaitTimeout, match="couldn't assign flavors"):
         wait(cluster_client, queued, limits=Limits(queued=timedelta(seconds=2)))

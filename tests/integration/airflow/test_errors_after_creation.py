@@ -41,7 +41,7 @@ POINTS = [
 ]
 NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
 BEFORE_KILL_ACTION = CrashPoint(
-    "before the kill action", "before", "trainjob.lifecycle.job_guard:apply_kill_action_unless_finished"
+    "before the kill action", "before", "trainjob.lifecycle.job_guard:cancel"
 )
 
 

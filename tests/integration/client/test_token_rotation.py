@@ -20,7 +20,7 @@ from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster
 from trainjob.client.whole_log import read_log
 from trainjob.errors import PermissionDenied, Unauthorized
-from trainjob.lifecycle import RunKey, apply_kill_action, submit, wait, wait_async
+from trainjob.lifecycle import RunKey, cancel, submit, wait, wait_async
 from trainjob.status import Phase
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "600"]))
@@ -84,7 +84,7 @@ REQUESTS = {
     "list": lambda cluster, job, key: bool(cluster.list_trainjobs("default")),
     "patch": lambda cluster, job, key: cluster.patch_trainjob(job.name, "default", job.uid, labels={"a": "b"}),
     "delete": lambda cluster, job, key: cluster.delete_trainjob(job.name, "default", job.uid),
-    "suspend": lambda cluster, job, key: apply_kill_action(cluster, job, "suspend"),
+    "suspend": lambda cluster, job, key: cancel(cluster, job, "suspend").text,
     "adopt": lambda cluster, job, key: submit(cluster, JOB, key).uid == job.uid,
     "list pods": lambda cluster, job, key: isinstance(cluster.list_pods(job.name, "default"), list),
 }

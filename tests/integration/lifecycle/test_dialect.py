@@ -219,7 +219,7 @@ def test_an_attempt_from_before_an_upgrade_is_adopted(cluster, key, dialect):
     created = cluster.create_trainjob(old)
     reference = submit(cluster, JOB, key)
     assert (reference.uid, reference.adopted) == (created["metadata"]["uid"], True)
-    assert cancel(cluster, reference)
+    assert not cancel(cluster, reference).had_finished
 
 
 # -- the claim of the older TorchTune runtimes --------------------------------------------------------------------

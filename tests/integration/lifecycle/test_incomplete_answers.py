@@ -18,7 +18,7 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import InvalidResponse, WaitTimeout
-from trainjob.lifecycle import JobReference, Limits, RunKey, apply_kill_action, submit, wait
+from trainjob.lifecycle import JobReference, Limits, RunKey, cancel, submit, wait
 from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import labels
 from trainjob.status import Phase
@@ -161,7 +161,7 @@ def test_a_creation_with_an_incomplete_response_is_found_after_the_timeout(clust
 @pytest.mark.parametrize("request_", [f"PATCH {JOBS}/NAME", f"GET {PODS}"])
 def test_an_adoption_resumes_the_suspended_job(cluster, proxied_cluster, proxy, key, request_, body):
     created = submit(cluster, JOB, key)
-    apply_kill_action(cluster, created, "suspend")
+    cancel(cluster, created, "suspend")
     replaced = request_.replace("NAME", created.name)
     proxy.replacements[replaced] = [BODIES[body]]
     reference = submit(proxied_cluster, JOB, key)

@@ -116,12 +116,12 @@ def test_pods_of_a_deleted_later_attempt_are_waited_for(cluster, key, tmp_path, 
     assert wait(cluster, first).succeeded
     second = submit(cluster, saving_job(tmp_path), key)
     wait_until((tmp_path / "up").exists)
-    assert cancel(cluster, first)
+    assert not cancel(cluster, first).had_finished
     wait_until(lambda: not cluster.has_dependents(first.name, first.namespace))
     known = None
     if deleted_by == "another process":
         known = second
-        assert cancel(cluster, second)
+        assert not cancel(cluster, second).had_finished
     with pytest.raises(WaitTimeout, match="still being deleted"):
         submit(cluster, JOB, key, known=known, timeout=1.0)
     (tmp_path / "saved").touch()

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from trainjob import lifecycle
 from trainjob.cli import completion, terminal
 from trainjob.cli.job_lookup import NAMES, get_trainjobs
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.errors import ExitCode, TrainJobError
-from trainjob.lifecycle import JobReference, cancel_unless_finished, reference_to, set_suspended
+from trainjob.lifecycle import JobReference, reference_to, set_suspended
 from trainjob.retention.unused_runtimes import RuntimeReference, delete_runtime_unless_used, runtime_reference_of
 from trainjob.status import Phase
 
@@ -43,10 +44,10 @@ def cancel(
     """
 
     def cancel_one(cluster: Cluster, reference: JobReference) -> tuple[str, str]:
-        phase = cancel_unless_finished(cluster, reference).phase
-        if phase is Phase.DELETED:
+        end = lifecycle.cancel(cluster, reference)
+        if end.verdict.phase is Phase.DELETED and end.had_finished:
             return _UNCHANGED, "it no longer exists"
-        return (_UNCHANGED, f"it is {phase.value}") if phase.finished else ("deleted", "")
+        return (_UNCHANGED, f"it is {end.verdict.phase.value}") if end.had_finished else ("deleted", "")
 
     _apply_to_each(names, namespace, cancel_one, as_json=as_json, delete_runtimes=runtimes)
 

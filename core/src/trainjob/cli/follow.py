@@ -16,7 +16,7 @@ from trainjob.cli.request_file import UserRequest
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.lifecycle import JobReference, KillAction, Limits, plan_resubmission, submit, wait_async
-from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
+from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import to_trainjob
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
@@ -102,8 +102,8 @@ class _JobFollower:
                 return outcome
         except Interrupted:
             if known := self._guard.reference:
-                became = await asyncio.to_thread(apply_kill_action_unless_finished, self._cluster, known, job.on_kill)
-                terminal.error_console().print(f"TrainJob {escape(str(known))}: {escape(became)}")
+                end = await asyncio.to_thread(cancel, self._cluster, known, job.on_kill)
+                terminal.error_console().print(f"TrainJob {escape(str(known))}: {escape(end.text)}")
             raise
 
     async def _attempt(

@@ -147,6 +147,14 @@ class Cluster:
         """Return the TrainJob, or None if it does not exist."""
         return self._get(_TRAINJOBS, name, namespace)
 
+    def find_known_trainjob(self, name: str, namespace: str, uid: str) -> Mapping[str, Any] | None:
+        """Return a TrainJob as its shared informer has last reported it, without a request.
+
+        Returns:
+            None if no informer knows it. It may have changed since then, so give its resourceVersion with a change.
+        """
+        return self.trainjob_informer(namespace).find(name, uid)
+
     def list_trainjobs(self, namespace: str | None, selector: str = MANAGED_SELECTOR) -> list[dict[str, Any]]:
         """Return the TrainJobs that match a label selector.
 

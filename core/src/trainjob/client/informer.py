@@ -159,6 +159,11 @@ class SharedInformer:
             self._changed.notify_all()
         return handler
 
+    def find(self, key: str, uid: str) -> Mapping[str, Any] | None:
+        """Return an object as the watch has last reported it, without a request; None if it is not known."""
+        with self._lock:
+            return self._cache.find(key, uid)
+
     @property
     def state(self) -> InformerState:
         """State at this moment."""

@@ -133,17 +133,7 @@ class LogFollower:
         if self._cluster.live_log_executor.cancel(task):
             self._cluster.ended_log_executor.submit(task)
 
-    def catch_up(self, seconds: float) -> None:
-        """Read the logs of ended containers to their ends, and keep following the others.
-
-        Args:
-            seconds: time without a line after which the method gives up.
-        """
-        with self._lock:
-            tasks = [task for key, task in self._tasks.items() if self._runs.has_ended(key)]
-        self._join(tasks, seconds)
-
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float, *, only_ended: bool = False) -> None:
         """Read the logs of all ended containers to their ends after the job's end, then stop.
 
         If a log was not read to its end, the follower emits a notice.
@@ -151,9 +141,10 @@ class LogFollower:
         Args:
             seconds: time without a line after which the method gives up. It also gives up on a container that does not
                 end within this time.
+            only_ended: whether to ignore containers that still run, because the caller is about to delete them.
         """
         with self._lock:
-            tasks = list(self._tasks.values())
+            tasks = [task for key, task in self._tasks.items() if not only_ended or self._runs.has_ended(key)]
         for task in tasks:
             self._move_to_ended(task)
         for task in self._join(tasks, seconds):

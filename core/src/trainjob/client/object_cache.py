@@ -89,6 +89,10 @@ class ObjectCache:
         if not of_key:
             self._handlers.pop(handler.key, None)
 
+    def find(self, key: str, uid: str) -> Mapping[str, Any] | None:
+        """Return the known object of a key and uid; None if it is not known."""
+        return self._objects.get(key, {}).get(uid)
+
     def update(self, key: str, obj: Mapping[str, Any], *, deleted: bool = False) -> None:
         """Store or delete an object, and deliver an event if that is a change.
 

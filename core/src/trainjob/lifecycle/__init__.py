@@ -1,6 +1,6 @@
 """Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
-from trainjob.lifecycle.cancellation import apply_kill_action, cancel, cancel_unless_finished
+from trainjob.lifecycle.cancellation import Cancellation, cancel
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.progress_log import ProgressLog
@@ -12,6 +12,7 @@ from trainjob.lifecycle.wait_session import Listener
 from trainjob.lifecycle.waiting import wait, wait_async
 
 __all__ = [
+    "Cancellation",
     "FinishedJob",
     "JobReference",
     "JobSelector",
@@ -21,9 +22,7 @@ __all__ = [
     "ProgressLog",
     "Resubmission",
     "RunKey",
-    "apply_kill_action",
     "cancel",
-    "cancel_unless_finished",
     "check_external",
     "plan_resubmission",
     "reference_to",

@@ -1,139 +1,165 @@
-"""Deletion or suspension of a TrainJob that its caller no longer needs."""
+"""End of a TrainJob that its caller no longer needs.
+
+Limits, kills, failure rules and replaced attempts end a TrainJob with [cancel][] alone. A TrainJob that has finished is
+not changed, however late the watch reports its end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.suspension import suspend_until_adopted
+from trainjob.lifecycle.suspension import needs_suspension
+from trainjob.manifest import labels
 from trainjob.status import Phase, Verdict, derive_verdict
-from trainjob.status.failed_mark import FAILED_MARK, format_failed_mark
+from trainjob.status.failed_mark import FAILED_MARK, format_failed_mark, may_have_running_pods
+from trainjob.status.nested_fields import true_conditions
 
-# Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
+# Number of tries to change a TrainJob that changes between read and write, for example while it starts.
 _MAX_TRIES = 20
 
 
-def cancel(cluster: Cluster, reference: JobReference) -> bool:
-    """Delete exactly this TrainJob and its pods; safe to repeat.
+@dataclass(frozen=True)
+class Cancellation:
+    """Result of [cancel][].
 
-    A later TrainJob of the same name is not deleted.
-
-    Returns:
-        True if it was deleted now; False if it did not exist any more.
-
-    Raises:
-        ClusterError: the request failed or was denied; the TrainJob continues to run.
+    Attributes:
+        had_finished: whether the TrainJob had finished or did not exist any more, so that nothing was changed.
+        verdict: verdict of the TrainJob before the action.
+        text: what was done, as part of a log line, such as "it was deleted".
+        job: the TrainJob as it was read last; None if it did not exist any more.
     """
-    return cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+
+    had_finished: bool
+    verdict: Verdict
+    text: str
+    job: Mapping[str, Any] | None
 
 
-def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict:
-    """Delete exactly this TrainJob unless it has finished.
+def cancel(
+    cluster: Cluster, reference: JobReference, action: str = "delete", *, ignore_end: bool = False
+) -> Cancellation:
+    """Delete, suspend or keep exactly this TrainJob unless it has finished; safe to repeat.
 
-    A finished TrainJob is retained as a record, and because its model may be on its own claim.
+    A finished TrainJob is retained as a record, and because its model may be on its own claim. If an informer knows the
+    TrainJob, the first request is the deletion. The TrainJob's resourceVersion is a precondition of each deletion and
+    suspension, so it is read again if it has changed in the meantime.
 
-    Returns:
-        The verdict before the deletion. A finished phase means that nothing was deleted now; `DELETED` means that it
-        did not exist any more or was being deleted.
+    Args:
+        cluster: the cluster of the TrainJob.
+        reference: the TrainJob. A later one of the same name is not changed.
+        action: `delete`, `suspend` (until a later submission adopts it) or `keep`, which only reads it.
+        ignore_end: whether a TrainJob that reports an end is changed, too. The caller has found that its pods run on,
+            or that the end is that of an earlier TrainJob of its name.
 
     Raises:
-        Conflict: the TrainJob changed during each of 20 tries and was not deleted.
+        Conflict: the TrainJob changed during each of 20 tries; it continues to run.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
+    job, deletion_sent = cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid), False
     for _ in range(_MAX_TRIES):
-        job = cluster.get_trainjob(reference.name, reference.namespace)
-        if job is None or job["metadata"]["uid"] != reference.uid:
-            return derive_verdict(None)
-        verdict, version = derive_verdict(job), job["metadata"]["resourceVersion"]
-        if verdict.phase.finished:
-            return verdict
-        if cluster.delete_trainjob(reference.name, reference.namespace, reference.uid, version):
-            return verdict
+        job = job or _read(cluster, reference)
+        verdict = derive_verdict(job)
+        if job is None and deletion_sent:  # the response to an earlier deletion was lost
+            return Cancellation(False, verdict, "it was deleted", None)
+        if job is None or (verdict.phase.finished and not (ignore_end or may_have_running_pods(job))):
+            return Cancellation(True, verdict, _describe_end(verdict, job), job)
+        if action == "keep":
+            return Cancellation(False, verdict, "it continues to run", job)
+        deletion_sent = action == "delete"
+        if done := _delete(cluster, job) if deletion_sent else _suspend(cluster, reference, job):
+            return Cancellation(False, verdict, done, job)
+        job = None
     raise Conflict(
-        f"TrainJob {reference} was not deleted, because it changed during each of {_MAX_TRIES} tries", hint="try again"
+        f"TrainJob {reference} continues to run, because it changed during each of {_MAX_TRIES} tries to {action} it",
+        hint="try again",
     )
 
 
-def apply_kill_action(cluster: Cluster, reference: JobReference, on_kill: str = "delete") -> str:
-    """Apply a kill action to exactly this TrainJob: delete, suspend or retain it.
+def mark_failed(
+    cluster: Cluster, reference: JobReference, verdict: Verdict, action: str = "delete", *, ignore_end: bool = False
+) -> Cancellation | None:
+    """Annotate exactly this TrainJob as failed, because it counts as failed for its waiter.
+
+    From now on each verdict of this TrainJob is the failure. If the waiter dies before it has reported the failure and
+    deleted the TrainJob, the next try of the step finds the annotation and reports the failure.
 
     Args:
         cluster: the cluster of the TrainJob.
         reference: the TrainJob.
-        on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
+        verdict: the failure.
+        action: what the waiter does after it has reported the failure. `suspend` also suspends the TrainJob now, which
+            deletes the pods and retains the claims. With `keep`, the pods continue to run until the next try of the
+            same step deletes the TrainJob, or until the runtime ends it.
+        ignore_end: see [cancel][].
 
     Returns:
-        The result as part of a log line, such as "it was deleted".
+        None if the TrainJob was annotated. Otherwise its end: it had finished by itself, or did not exist any more.
 
     Raises:
+        Conflict: the TrainJob changed during each of 20 tries; it continues to run.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
-    if on_kill == "delete":
-        return "it was deleted" if cancel(cluster, reference) else "it did not exist any more"
-    if on_kill == "keep":
-        return "it continues to run"
+    now = datetime.now(timezone.utc).isoformat()
+    mark = format_failed_mark(verdict.reason, verdict.message, verdict.step, now, awaits_deletion=action == "delete")
+    for _ in range(_MAX_TRIES):
+        job = _read(cluster, reference)
+        found = derive_verdict(job)
+        has_ended = {"Complete", "Failed"} & true_conditions(job).keys()
+        if job is None or found.phase is Phase.DELETED or (has_ended and not ignore_end):
+            return Cancellation(True, found, _describe_end(found, job), job)
+        with contextlib.suppress(NotFound, Conflict):
+            _patch(cluster, job, suspend=True if action == "suspend" else None, annotations={FAILED_MARK: mark})
+            return None
+    raise Conflict(
+        f"TrainJob {reference} could not be marked as failed, because it changed during each of {_MAX_TRIES} tries",
+        hint="try again",
+    )
+
+
+def _read(cluster: Cluster, reference: JobReference) -> Mapping[str, Any] | None:
+    job = cluster.get_trainjob(reference.name, reference.namespace)
+    return job if job is not None and job["metadata"]["uid"] == reference.uid else None
+
+
+def _delete(cluster: Cluster, job: Mapping[str, Any]) -> str:
+    """Return what was done; empty if the TrainJob has changed since it was read."""
+    meta = job["metadata"]
+    deleted = cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"], meta["resourceVersion"])
+    return "it was deleted" if deleted else ""
+
+
+def _suspend(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) -> str:
+    """Return what was done; empty if the TrainJob has changed since it was read."""
+    if labels.get_adoption_time(job) != reference.adopted_at:
+        return "it was not changed: another caller has adopted it"
     try:
-        changed = suspend_until_adopted(cluster, reference)
-    except NotFound:
-        return "it did not exist any more"
+        if not needs_suspension(job):
+            return "it was not changed: it is already suspended"
     except Conflict as error:
         return f"it could not be suspended and continues to run: {error.message}"
-    if changed:
-        return "it was suspended"
-    return "it was not changed: it has finished, is already suspended, or another caller has adopted it"
+    try:
+        # A caller that adopts it after this read changes its version. One that adopts it later resumes it.
+        _patch(cluster, job, suspend=True, annotations={labels.SUSPENDED: "until-adopted"})
+    except (NotFound, Conflict):
+        return ""
+    return "it was suspended"
 
 
-def apply_kill_action_unless_finished(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
-    """Apply a kill action to exactly this TrainJob; a finished one is retained as a record.
+def _patch(cluster: Cluster, job: Mapping[str, Any], **changes: Any) -> None:
+    meta = job["metadata"]
+    cluster.patch_trainjob(
+        meta["name"], meta["namespace"], meta["uid"], resource_version=meta["resourceVersion"], **changes
+    )
 
-    Args:
-        cluster: the cluster of the TrainJob.
-        reference: the TrainJob.
-        on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
 
-    Returns:
-        The result as part of a log line, such as "it was deleted".
-
-    Raises:
-        Conflict: the TrainJob changed during each of 20 tries and was not deleted.
-        ClusterError: a request failed or was denied; the TrainJob continues to run.
-    """
-    if on_kill != "delete":
-        return apply_kill_action(cluster, reference, on_kill)
-    phase = cancel_unless_finished(cluster, reference).phase
-    if phase is Phase.DELETED:
+def _describe_end(verdict: Verdict, job: Mapping[str, Any] | None) -> str:
+    if job is None:
         return "it did not exist any more"
-    return f"it is {phase.value} and was retained" if phase.finished else "it was deleted"
-
-
-def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, on_failure: str = "delete") -> None:
-    """End exactly this TrainJob because it counts as failed for its waiter.
-
-    A TrainJob that does not exist any more is not an error.
-
-    Args:
-        cluster: the cluster of the TrainJob.
-        reference: the TrainJob.
-        verdict: the failure; a suspended or kept TrainJob gets it as an annotation.
-        on_failure: `delete`, `suspend` or `keep`. `suspend` deletes the pods and retains the TrainJob and its claims.
-            `keep` also retains the pods. They continue to run until the next try of the same step deletes the TrainJob,
-            or until the runtime ends it.
-
-    Raises:
-        ClusterError: a request failed or was denied; the TrainJob continues to run.
-    """
-    if on_failure == "delete":
-        cancel(cluster, reference)
-        return
-    mark = format_failed_mark(verdict.reason, verdict.message, verdict.step, datetime.now(timezone.utc).isoformat())
-    with contextlib.suppress(NotFound, Conflict):
-        cluster.patch_trainjob(
-            reference.name,
-            reference.namespace,
-            reference.uid,
-            suspend=True if on_failure == "suspend" else None,
-            annotations={FAILED_MARK: mark},
-        )
+    return "it was being deleted" if verdict.phase is Phase.DELETED else f"it is {verdict.phase.value} and was retained"

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import ClusterError
-from trainjob.lifecycle.cancellation import cancel, end_as_failed
+from trainjob.lifecycle.cancellation import cancel, mark_failed
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import KillAction, Limits
 from trainjob.status import Category, Phase, Verdict, find_restarts
@@ -102,7 +102,7 @@ class EndCheck:
         if self._limits.on_failure is KillAction.KEEP:
             return f"{cause}. Delete the TrainJob, or remove the field from the runtime"
         try:
-            end_as_failed(self._cluster, self._reference, verdict, KillAction.SUSPEND.value)
+            mark_failed(self._cluster, self._reference, verdict, KillAction.SUSPEND.value, ignore_end=True)
         except ClusterError as error:
             return f"{cause}. It could not be suspended: {error.message}"
         return f"{cause}, so it was suspended and marked as failed. Remove the field from the runtime"
@@ -118,7 +118,7 @@ class EndCheck:
             where = f"{self._reference.name} -n {self._reference.namespace}"
             return f"{found}. To end them, delete the TrainJob: kubectl delete trainjob {where}"
         try:
-            cancel(self._cluster, self._reference)
+            cancel(self._cluster, self._reference, ignore_end=True)
         except ClusterError as error:
             return f"{found}, and the TrainJob could not be deleted: {error.message}"
         return f"{found}, so the TrainJob was deleted"

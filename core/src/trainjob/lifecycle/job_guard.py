@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from trainjob.client import Cluster
 from trainjob.errors import TrainJobError
-from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
+from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.submission import reference_to
 from trainjob.manifest import labels
@@ -80,7 +80,7 @@ class JobGuard:
         references = (
             [self.reference] if self.reference else _list_unfinished(cluster, key, namespace or cluster.namespace)
         )
-        return [f"TrainJob {each}: {apply_kill_action_unless_finished(cluster, each, on_kill)}" for each in references]
+        return [f"TrainJob {each}: {cancel(cluster, each, on_kill).text}" for each in references]
 
 
 def _list_unfinished(cluster: Cluster, key: RunKey, namespace: str) -> list[JobReference]:

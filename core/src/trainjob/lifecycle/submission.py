@@ -25,6 +25,7 @@ from trainjob.errors import (
     WaitTimeout,
 )
 from trainjob.lifecycle.adoption import adopt
+from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.plan import attempt_of, plan_submission
 from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
@@ -222,8 +223,8 @@ def _name_of(job: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
-    for meta in (job["metadata"] for job in jobs):
-        cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+    for job in jobs:
+        cancel(cluster, reference_to(job, adopted=True))  # one that has finished since the list is planned anew
 
 
 _SendFunction = Callable[[dict[str, Any]], dict[str, Any]]

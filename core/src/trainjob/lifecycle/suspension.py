@@ -7,7 +7,6 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
-from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 from trainjob.status.nested_fields import get_mapping, get_str
@@ -42,44 +41,13 @@ def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: boo
     return True
 
 
-def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
-    """Suspend exactly this TrainJob until a later submission adopts and resumes it.
-
-    Returns:
-        True if the TrainJob was suspended. False if it has finished, is already suspended, or was adopted by another
-        caller since `reference` was created.
+def needs_suspension(job: Mapping[str, Any]) -> bool:
+    """Return whether a TrainJob has neither finished nor is suspended.
 
     Raises:
-        NotFound: the TrainJob does not exist any more.
-        Conflict: the TrainJob is in a Kueue queue, uses a stock TorchTune runtime, or changed during each of 5 tries.
-        ClusterError: a request failed or was denied.
+        Conflict: the TrainJob can't be suspended; see [set_suspended][].
     """
-    tries = 5
-    while True:
-        job = cluster.get_trainjob(reference.name, reference.namespace)
-        if job is None or job["metadata"]["uid"] != reference.uid:
-            raise NotFound(
-                f"there is no TrainJob {reference} with the uid {reference.uid}", status=404, reason="NotFound"
-            )
-        if labels.get_adoption_time(job) != reference.adopted_at or not _needs_change(job, suspended=True):
-            return False
-        meta, annotations = job["metadata"], {labels.SUSPENDED: "until-adopted"}
-        try:
-            cluster.patch_trainjob(
-                meta["name"],
-                meta["namespace"],
-                meta["uid"],
-                # A caller that adopts it after this read changes its version. One that adopts it later resumes it.
-                resource_version=meta["resourceVersion"],
-                suspend=True,
-                annotations=annotations,
-            )
-        except Conflict:
-            tries -= 1
-            if not tries:
-                raise
-        else:
-            return True
+    return _needs_change(job, suspended=True)
 
 
 def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:

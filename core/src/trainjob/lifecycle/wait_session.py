@@ -23,7 +23,7 @@ from trainjob.client import (
 from trainjob.client.log_notices import pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
+from trainjob.lifecycle.cancellation import Cancellation, cancel, mark_failed
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.end_checks import EndCheck, describe_restarts, needs_jobset_at_end
 from trainjob.lifecycle.identity import JobReference
@@ -43,6 +43,7 @@ from trainjob.status import (
     get_first_start,
     read_trainer_status,
 )
+from trainjob.status.failed_mark import awaits_deletion
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.nested_fields import true_conditions
 from trainjob.status.verdict import check_end, had_pods
@@ -155,37 +156,34 @@ class WaitSession:
     def conclude(self, result: WaitResult) -> Outcome:
         """Return the outcome, and end the TrainJob if the result requires it (blocking I/O).
 
-        The outcome contains the evidence: failures, events and the last log lines.
+        The outcome contains the evidence: failures, events and the last log lines. If the TrainJob has finished before
+        it could be ended, its own end is the outcome, because the watch may lag behind.
 
         Raises:
             WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
         """
-        verdict = result.verdict
         if result.timeout:
-            action_result = apply_kill_action(self._cluster, self._reference, self._limits.on_timeout)
-            message = f"TrainJob {self._reference} is {verdict}: {result.timeout}; {action_result}"
-            raise WaitTimeout(message, hint=result.advice)
+            return self._conclude_at_limit(result)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
         pods, unknown_because = self._list_pods()
+        verdict = check_end(result.verdict, self.policy.job, pods)
+        is_false_end = verdict != result.verdict
+        action = self._get_action_at_end(result, is_false_end=is_false_end)
+        if action is KillAction.DELETE and not is_false_end and (end := self._mark_failed(verdict, action)):
+            return self._conclude_own_end(end)
         usage, all_pods = self._compute_usage(pods, are_listed=not unknown_because), self._all_pods(pods)
-        for pod in pods:
-            self._logs.observe(ObjectEvent(pod))
-        if unknown_because:
-            self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
-        end_job, verdict = result.end_job, check_end(verdict, self.policy.job, pods)
-        if verdict != result.verdict and self._limits.on_failure is not KillAction.KEEP:
-            end_job = True  # it may still run
         jobset, evidence = None, {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
             _mark_exported(self._cluster, self.policy.job)
         else:
             jobset = self._get_jobset(verdict)
             verdict = with_policy_rule(verdict, evidence["events"], jobset)
-        if end_job:
-            self._logs.catch_up(_LOG_SECONDS)  # the logs are deleted with the TrainJob
-            end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
-            self._listener.on_phase(verdict)
-        self._logs.finish(_LOG_SECONDS)
+        # The logs are deleted with the pods. A container that runs until then has no end to wait for.
+        self._finish_logs(pods, unknown_because, only_ended=action is not None)
+        if action in (KillAction.SUSPEND, KillAction.KEEP) and (
+            end := self._mark_failed(verdict, action, ignore_end=is_false_end)
+        ):
+            return self._conclude_own_end(end)
         warnings = self._check_end(verdict, pods, jobset)
         progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
         outcome = build_outcome(
@@ -198,9 +196,50 @@ class WaitSession:
             restarts=count_restarts(all_pods),
             **evidence,
         )
-        if outcome.log_tail or outcome.exit_code is None:
-            return outcome
-        return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
+        if not outcome.log_tail and outcome.exit_code is not None:
+            outcome = replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
+        if action is KillAction.DELETE:
+            end = cancel(self._cluster, self._reference, ignore_end=is_false_end)
+            if end.had_finished and end.verdict.phase is not Phase.DELETED:
+                return self._conclude_own_end(end)
+        if action is not None:
+            self._listener.on_phase(verdict)
+        return outcome
+
+    def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
+        """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
+        action = self._limits.on_failure
+        if awaits_deletion(self.policy.job):  # an earlier waiter died before it had reported this failure
+            return KillAction.DELETE
+        return action if result.end_job or (is_false_end and action is not KillAction.KEEP) else None
+
+    def _finish_logs(self, pods: Iterable[dict[str, Any]], unknown_because: str, *, only_ended: bool) -> None:
+        for pod in pods:
+            self._logs.observe(ObjectEvent(pod))
+        if unknown_because:
+            self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
+        self._logs.finish(_LOG_SECONDS, only_ended=only_ended)
+
+    def _conclude_at_limit(self, result: WaitResult) -> Outcome:
+        """Apply `limits.on_timeout`, or return the outcome of a TrainJob that has finished before.
+
+        Raises:
+            WaitTimeout: the TrainJob had not finished.
+        """
+        end = cancel(self._cluster, self._reference, self._limits.on_timeout.value)
+        if end.had_finished:
+            return self._conclude_own_end(end)
+        message = f"TrainJob {self._reference} is {result.verdict}: {result.timeout}; {end.text}"
+        raise WaitTimeout(message, hint=result.advice)
+
+    def _mark_failed(self, verdict: Verdict, action: KillAction, *, ignore_end: bool = False) -> Cancellation | None:
+        return mark_failed(self._cluster, self._reference, verdict, action.value, ignore_end=ignore_end)
+
+    def _conclude_own_end(self, end: Cancellation) -> Outcome:
+        """Return the outcome of a TrainJob that has finished by itself, as [cancel][] has read it."""
+        self.policy.job = end.job or self.policy.job
+        self._listener.on_phase(end.verdict)
+        return self.conclude(WaitResult(end.verdict))
 
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""

@@ -16,7 +16,7 @@ FAILED_MARK = "trainjob.dev/failed"
 _MAX_MESSAGE = 1000  # characters of the message
 
 
-def format_failed_mark(reason: str, message: str, step: str, time: str) -> str:
+def format_failed_mark(reason: str, message: str, step: str, time: str, *, awaits_deletion: bool = False) -> str:
     """Return the text of the annotation.
 
     Args:
@@ -24,15 +24,17 @@ def format_failed_mark(reason: str, message: str, step: str, time: str) -> str:
         message: reason of the failure, for users; cut after 1000 characters.
         step: replicated job that failed.
         time: RFC 3339 time of the failure.
+        awaits_deletion: whether the waiter deletes the TrainJob after it has reported the failure.
     """
-    return json.dumps({"reason": reason, "message": message[:_MAX_MESSAGE], "step": step, "at": time})
+    deletion = {"awaits_deletion": True} if awaits_deletion else {}
+    return json.dumps({"reason": reason, "message": message[:_MAX_MESSAGE], "step": step, "at": time, **deletion})
 
 
 def read_failed_mark(job: Any) -> Mapping[str, Any]:
     """Return the content of the annotation; empty if it does not exist.
 
-    The keys are `reason`, `message`, `step` and `at`. Of an annotation that can't be read, only the reason `Failed` is
-    returned.
+    The keys are `reason`, `message`, `step` and `at`, and `awaits_deletion` if it is true. Of an annotation that can't
+    be read, only the reason `Failed` is returned.
     """
     mark = get_str(job, "metadata", "annotations", FAILED_MARK)
     try:
@@ -40,6 +42,14 @@ def read_failed_mark(job: Any) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         content = {}
     return {**get_mapping(content), "reason": get_str(content, "reason") or "Failed"} if mark else {}
+
+
+def awaits_deletion(job: Any) -> bool:
+    """Return whether the waiter of a TrainJob was going to report its failure and to delete it.
+
+    If it still exists without a waiter, the waiter has died before that, and nobody has got the failure.
+    """
+    return may_have_running_pods(job) and read_failed_mark(job).get("awaits_deletion") is True
 
 
 def may_have_running_pods(job: Any) -> bool:
