@@ -66,11 +66,11 @@ def test_a_cancelled_job_does_not_start_again(client, namespace, cluster):
     assert wait_until(lambda: not list_pods(client, namespace, job.name))
 
 
-def test_a_cancelled_step_can_be_submitted_again_at_once(client, namespace, cluster):
-    """A step submitted again right after its cancellation gets a new TrainJob with the same name."""
+def test_a_deleted_step_can_be_submitted_again_at_once(client, namespace, cluster):
+    """A step submitted again right after its deletion gets a new TrainJob with the same name."""
     first = submit_script(cluster, namespace, "echo ran")
     assert wait(cluster, first).succeeded
-    assert not cancel(cluster, first).had_finished
+    assert cluster.delete_trainjob(first.name, namespace, first.uid)
     lines = []
     second = submit_script(cluster, namespace, "echo ran")
     assert second.name == first.name

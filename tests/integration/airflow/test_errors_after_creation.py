@@ -40,9 +40,7 @@ POINTS = [
     (True, crash_points.BEFORE_TRIGGER_CONNECTS),
 ]
 NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
-BEFORE_KILL_ACTION = CrashPoint(
-    "before the kill action", "before", "trainjob.lifecycle.job_guard:cancel"
-)
+BEFORE_KILL_ACTION = CrashPoint("before the kill action", "before", "trainjob.lifecycle.job_guard:cancel")
 
 
 def operator(*, deferrable=True, **arguments):

@@ -116,7 +116,7 @@ def test_pods_of_a_deleted_later_attempt_are_waited_for(cluster, key, tmp_path, 
     assert wait(cluster, first).succeeded
     second = submit(cluster, saving_job(tmp_path), key)
     wait_until((tmp_path / "up").exists)
-    assert not cancel(cluster, first).had_finished
+    assert cluster.delete_trainjob(first.name, first.namespace, first.uid)
     wait_until(lambda: not cluster.has_dependents(first.name, first.namespace))
     known = None
     if deleted_by == "another process":

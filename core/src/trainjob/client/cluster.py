@@ -6,7 +6,9 @@ Objects are plain dicts.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +33,7 @@ from trainjob.status.pods import JOBSET_LABEL
 MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
 _LIVE_LOG_THREADS, _ENDED_LOG_THREADS = 200, 16  # each thread has its own connection
 _OUTCOME_THREADS = 32
+_MAX_DELETION_AGE = 60.0  # seconds
 _TRAINJOBS = Resource(
     "trainjobs",
     TRAINER_API,
@@ -86,6 +89,7 @@ class Cluster:
         """
         self._http = HttpClient(connection or Connection())
         self._retry_seconds = retry_seconds
+        self._deleted_at: dict[tuple[str, str], float] = {}  # of the TrainJobs that were just deleted
         self._informers: dict[tuple[Resource, str], SharedInformer] = {}
         self._lock = threading.Lock()
         self.namespace, self.server = self._http.namespace, self._http.server
@@ -195,7 +199,17 @@ class Cluster:
         conditions = {"uid": uid, "resourceVersion": resource_version or None}
         if preconditions := {name: value for name, value in conditions.items() if value is not None}:
             options["preconditions"] = preconditions
-        return self._delete(_TRAINJOBS, name, namespace, options)
+        deleted = self._delete(_TRAINJOBS, name, namespace, options)
+        if deleted:
+            now = time.monotonic()
+            for old in [each for each, at in list(self._deleted_at.items()) if at < now - _MAX_DELETION_AGE]:
+                self._deleted_at.pop(old, None)
+            self._deleted_at[name, namespace] = now
+        return deleted
+
+    def was_just_deleted(self, name: str, namespace: str, seconds: float) -> bool:
+        """Return whether this client has deleted a TrainJob of this name within the last seconds, at most 60."""
+        return time.monotonic() < self._deleted_at.get((name, namespace), -math.inf) + seconds
 
     def has_dependents(self, name: str, namespace: str) -> bool:
         """Return whether a JobSet or pods of a TrainJob still exist, even without the TrainJob.

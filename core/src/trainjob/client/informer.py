@@ -160,9 +160,11 @@ class SharedInformer:
         return handler
 
     def find(self, key: str, uid: str) -> Mapping[str, Any] | None:
-        """Return an object as the watch has last reported it, without a request; None if it is not known."""
-        with self._lock:
-            return self._cache.find(key, uid)
+        """Return an object as the watch has last reported it, without a request; None if it is not known.
+
+        It takes no lock, so a signal handler may wait for a thread that calls it.
+        """
+        return self._cache.find(key, uid)
 
     @property
     def state(self) -> InformerState:

@@ -27,13 +27,13 @@ _MAX_TRIES = 20
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of [cancel][].
+    """Result of [cancel][] or [mark_failed][].
 
     Attributes:
         had_finished: whether the TrainJob had finished or did not exist any more, so that nothing was changed.
         verdict: verdict of the TrainJob before the action.
         text: what was done, as part of a log line, such as "it was deleted".
-        job: the TrainJob as it was read last; None if it did not exist any more.
+        job: the TrainJob as it is known after the action; None if it does not exist any more.
     """
 
     had_finished: bool
@@ -43,18 +43,24 @@ class Cancellation:
 
 
 def cancel(
-    cluster: Cluster, reference: JobReference, action: str = "delete", *, ignore_end: bool = False
+    cluster: Cluster,
+    reference: JobReference,
+    action: str = "delete",
+    *,
+    known: Mapping[str, Any] | None = None,
+    ignore_end: bool = False,
 ) -> Cancellation:
     """Delete, suspend or keep exactly this TrainJob unless it has finished; safe to repeat.
 
-    A finished TrainJob is retained as a record, and because its model may be on its own claim. If an informer knows the
-    TrainJob, the first request is the deletion. The TrainJob's resourceVersion is a precondition of each deletion and
-    suspension, so it is read again if it has changed in the meantime.
+    A finished TrainJob is retained as a record, and because its model may be on its own claim. If the caller or an
+    informer knows the TrainJob, the first request is the deletion. The TrainJob's resourceVersion is a precondition of
+    each deletion and suspension, so it is read again if it has changed in the meantime.
 
     Args:
         cluster: the cluster of the TrainJob.
         reference: the TrainJob. A later one of the same name is not changed.
         action: `delete`, `suspend` (until a later submission adopts it) or `keep`, which only reads it.
+        known: the TrainJob as the caller has just received it; by default as an informer has reported it.
         ignore_end: whether a TrainJob that reports an end is changed, too. The caller has found that its pods run on,
             or that the end is that of an earlier TrainJob of its name.
 
@@ -62,7 +68,7 @@ def cancel(
         Conflict: the TrainJob changed during each of 20 tries; it continues to run.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
-    job, deletion_sent = cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid), False
+    job, deletion_sent = known or _find_known(cluster, reference), False
     for _ in range(_MAX_TRIES):
         job = job or _read(cluster, reference)
         verdict = derive_verdict(job)
@@ -74,7 +80,7 @@ def cancel(
             return Cancellation(False, verdict, "it continues to run", job)
         deletion_sent = action == "delete"
         if done := _delete(cluster, job) if deletion_sent else _suspend(cluster, reference, job):
-            return Cancellation(False, verdict, done, job)
+            return Cancellation(False, verdict, done, None if deletion_sent else job)
         job = None
     raise Conflict(
         f"TrainJob {reference} continues to run, because it changed during each of {_MAX_TRIES} tries to {action} it",
@@ -84,7 +90,7 @@ def cancel(
 
 def mark_failed(
     cluster: Cluster, reference: JobReference, verdict: Verdict, action: str = "delete", *, ignore_end: bool = False
-) -> Cancellation | None:
+) -> Cancellation:
     """Annotate exactly this TrainJob as failed, because it counts as failed for its waiter.
 
     From now on each verdict of this TrainJob is the failure. If the waiter dies before it has reported the failure and
@@ -99,28 +105,32 @@ def mark_failed(
             same step deletes the TrainJob, or until the runtime ends it.
         ignore_end: see [cancel][].
 
-    Returns:
-        None if the TrainJob was annotated. Otherwise its end: it had finished by itself, or did not exist any more.
-
     Raises:
         Conflict: the TrainJob changed during each of 20 tries; it continues to run.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     now = datetime.now(timezone.utc).isoformat()
     mark = format_failed_mark(verdict.reason, verdict.message, verdict.step, now, awaits_deletion=action == "delete")
+    job = _find_known(cluster, reference)
     for _ in range(_MAX_TRIES):
-        job = _read(cluster, reference)
+        job = job or _read(cluster, reference)
         found = derive_verdict(job)
         has_ended = {"Complete", "Failed"} & true_conditions(job).keys()
         if job is None or found.phase is Phase.DELETED or (has_ended and not ignore_end):
             return Cancellation(True, found, _describe_end(found, job), job)
         with contextlib.suppress(NotFound, Conflict):
-            _patch(cluster, job, suspend=True if action == "suspend" else None, annotations={FAILED_MARK: mark})
-            return None
+            suspend = True if action == "suspend" else None
+            marked = _patch(cluster, job, suspend=suspend, annotations={FAILED_MARK: mark})
+            return Cancellation(False, found, "it was marked as failed", marked)
+        job = None
     raise Conflict(
         f"TrainJob {reference} could not be marked as failed, because it changed during each of {_MAX_TRIES} tries",
         hint="try again",
     )
+
+
+def _find_known(cluster: Cluster, reference: JobReference) -> Mapping[str, Any] | None:
+    return cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid)
 
 
 def _read(cluster: Cluster, reference: JobReference) -> Mapping[str, Any] | None:
@@ -152,11 +162,9 @@ def _suspend(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) 
     return "it was suspended"
 
 
-def _patch(cluster: Cluster, job: Mapping[str, Any], **changes: Any) -> None:
-    meta = job["metadata"]
-    cluster.patch_trainjob(
-        meta["name"], meta["namespace"], meta["uid"], resource_version=meta["resourceVersion"], **changes
-    )
+def _patch(cluster: Cluster, job: Mapping[str, Any], **changes: Any) -> Mapping[str, Any]:
+    name, namespace, uid, version = (job["metadata"][part] for part in ("name", "namespace", "uid", "resourceVersion"))
+    return cluster.patch_trainjob(name, namespace, uid, resource_version=version, **changes)
 
 
 def _describe_end(verdict: Verdict, job: Mapping[str, Any] | None) -> str:

@@ -136,7 +136,7 @@ def submit(
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
-            if interruptions or failures:
+            if interruptions or failures or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)

@@ -169,9 +169,13 @@ class WaitSession:
         verdict = check_end(result.verdict, self.policy.job, pods)
         is_false_end = verdict != result.verdict
         action = self._get_action_at_end(result, is_false_end=is_false_end)
-        if action is KillAction.DELETE and not is_false_end and (end := self._mark_failed(verdict, action)):
+        if (
+            action is KillAction.DELETE
+            and not is_false_end
+            and (end := self._mark_failed(verdict, action)).had_finished
+        ):
             return self._conclude_own_end(end)
-        usage, all_pods = self._compute_usage(pods, are_listed=not unknown_because), self._all_pods(pods)
+        usage = self._compute_usage(pods, are_listed=not unknown_because)
         jobset, evidence = None, {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
             _mark_exported(self._cluster, self.policy.job)
@@ -180,31 +184,41 @@ class WaitSession:
             verdict = with_policy_rule(verdict, evidence["events"], jobset)
         # The logs are deleted with the pods. A container that runs until then has no end to wait for.
         self._finish_logs(pods, unknown_because, only_ended=action is not None)
-        if action in (KillAction.SUSPEND, KillAction.KEEP) and (
-            end := self._mark_failed(verdict, action, ignore_end=is_false_end)
-        ):
-            return self._conclude_own_end(end)
-        warnings = self._check_end(verdict, pods, jobset)
-        progress = self._last_progress or read_trainer_status(self.policy.job)  # a training may log no progress
-        outcome = build_outcome(
-            self.policy.job,
-            verdict,
-            progress=progress,
-            warnings=warnings,
-            usage=usage,
-            started=get_first_start(all_pods),
-            restarts=count_restarts(all_pods),
-            **evidence,
-        )
-        if not outcome.log_tail and outcome.exit_code is not None:
-            outcome = replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
+        if action in (KillAction.SUSPEND, KillAction.KEEP):
+            end = self._mark_failed(verdict, action, ignore_end=is_false_end)
+            if end.had_finished:
+                return self._conclude_own_end(end)
+        outcome = self._build_outcome(verdict, pods, self._check_end(verdict, pods, jobset), usage, evidence)
         if action is KillAction.DELETE:
-            end = cancel(self._cluster, self._reference, ignore_end=is_false_end)
+            end = cancel(self._cluster, self._reference, known=self.policy.job, ignore_end=is_false_end)
             if end.had_finished and end.verdict.phase is not Phase.DELETED:
                 return self._conclude_own_end(end)
         if action is not None:
             self._listener.on_phase(verdict)
         return outcome
+
+    def _build_outcome(
+        self,
+        verdict: Verdict,
+        listed_pods: list[dict[str, Any]],
+        warnings: list[str],
+        usage: Usage,
+        evidence: Mapping[str, Any],
+    ) -> Outcome:
+        pods = self._all_pods(listed_pods)
+        outcome = build_outcome(
+            self.policy.job,
+            verdict,
+            progress=self._last_progress or read_trainer_status(self.policy.job),  # a training may log no progress
+            warnings=warnings,
+            usage=usage,
+            started=get_first_start(pods),
+            restarts=count_restarts(pods),
+            **evidence,
+        )
+        if outcome.log_tail or outcome.exit_code is None:
+            return outcome
+        return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
 
     def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
         """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
@@ -232,8 +246,10 @@ class WaitSession:
         message = f"TrainJob {self._reference} is {result.verdict}: {result.timeout}; {end.text}"
         raise WaitTimeout(message, hint=result.advice)
 
-    def _mark_failed(self, verdict: Verdict, action: KillAction, *, ignore_end: bool = False) -> Cancellation | None:
-        return mark_failed(self._cluster, self._reference, verdict, action.value, ignore_end=ignore_end)
+    def _mark_failed(self, verdict: Verdict, action: KillAction, *, ignore_end: bool = False) -> Cancellation:
+        mark = mark_failed(self._cluster, self._reference, verdict, action.value, ignore_end=ignore_end)
+        self.policy.job = mark.job or self.policy.job
+        return mark
 
     def _conclude_own_end(self, end: Cancellation) -> Outcome:
         """Return the outcome of a TrainJob that has finished by itself, as [cancel][] has read it."""

@@ -12,9 +12,10 @@ import logging
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlencode
 
 from trainjob_airflow.termination import ENDED_STATES, TaskStates, find_state, get_state_name, request_states
 from trainjob_airflow.version_compat import run_request
@@ -26,6 +27,8 @@ _PAUSE_PER_REQUEST_TIME = 9.0
 # States after which a trigger has nothing to wait for. A task that is scheduled, queued or running again is left out:
 # Airflow cancels its trigger, or this trigger's event has caused the state.
 _DECIDED_STATES = ENDED_STATES | {""}
+# Bytes of the IDs in one request. They are part of its URL, for which proxies allow 8 KiB (nginx); httpx allows 64 KiB.
+_MAX_IDS_SIZE = 6000
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -80,8 +83,8 @@ class TaskStateWatch:
 class TaskStateChecks:
     """Repeated checks of the tasks of all triggers of one event loop.
 
-    Every 2 s, one request for each DAG returns the states of all its tasks. The pause is longer if the requests of one
-    round take longer than 0.2 s.
+    Every 2 s, the states of all tasks of a DAG are requested, with as few requests as the length of a URL allows. The
+    pause is longer if the requests of one round take longer than 0.2 s.
     """
 
     def __init__(self, fetch: Callable[[str, Collection[str], Collection[str]], Awaitable[TaskStates]]) -> None:
@@ -93,6 +96,7 @@ class TaskStateChecks:
         self._fetch = fetch
         self._watches: dict[TaskStateWatch, None] = {}
         self._running: asyncio.Task[None] | None = None
+        self._failed_dags = set[str]()  # the DAGs whose last request has failed
 
     def add(self, watch: TaskStateWatch) -> None:
         """Check the task of a watch until it is removed."""
@@ -118,15 +122,29 @@ class TaskStateChecks:
         for watch in self._watches:
             watches_by_dag[watch.task_instance.dag_id].append(watch)
         for dag_id, watches in watches_by_dag.items():
-            task_ids = {watch.task_instance.task_id for watch in watches}
-            run_ids = {watch.task_instance.run_id for watch in watches}
             try:
-                states = await self._fetch(dag_id, task_ids, run_ids)
-                for watch in watches:
-                    if find_state(states, watch.task_instance) in _DECIDED_STATES:
-                        await self._end(watch, states, task_ids)
+                for some in _slice_watches(watches):
+                    await self._check(dag_id, some)
             except Exception:  # the next round tries again
-                _LOGGER.debug("The states of the tasks of DAG %s can't be requested", dag_id, exc_info=True)
+                level = logging.DEBUG if dag_id in self._failed_dags else logging.WARNING
+                self._failed_dags.add(dag_id)
+                _LOGGER.log(
+                    level,
+                    "The states of the tasks of DAG %s can't be requested, so a user's decision about a deferred task "
+                    "may be noticed late; the requests are repeated",
+                    dag_id,
+                    exc_info=True,
+                )
+            else:
+                self._failed_dags.discard(dag_id)
+
+    async def _check(self, dag_id: str, watches: Collection[TaskStateWatch]) -> None:
+        task_ids = {watch.task_instance.task_id for watch in watches}
+        run_ids = {watch.task_instance.run_id for watch in watches}
+        states = await self._fetch(dag_id, task_ids, run_ids)
+        for watch in watches:
+            if find_state(states, watch.task_instance) in _DECIDED_STATES:
+                await self._end(watch, states, task_ids)
 
     async def _end(self, watch: TaskStateWatch, states: TaskStates, task_ids: Collection[str]) -> None:
         """Cancel the code of a watch whose task a user seems to have decided about.
@@ -139,6 +157,21 @@ class TaskStateChecks:
         state = find_state(states, ti)
         if watch in self._watches and state in _DECIDED_STATES:
             watch.cancel(state)
+
+
+def _slice_watches(watches: Iterable[TaskStateWatch]) -> list[list[TaskStateWatch]]:
+    """Return the watches of a DAG in slices whose IDs fit into the URL of one request."""
+    slices, ids, size = list[list[TaskStateWatch]](), set[tuple[str, str]](), 0
+    for watch in watches:
+        own = {("task_ids", watch.task_instance.task_id), ("run_ids", watch.task_instance.run_id)}
+        added = len(urlencode([*(own - ids)])) + 1
+        if not slices or size + added > _MAX_IDS_SIZE:
+            slices.append([])
+            ids, size, added = set(), 0, len(urlencode([*own])) + 1
+        slices[-1].append(watch)
+        ids |= own
+        size += added
+    return slices
 
 
 def _may_be_other_task(name: str, task_id: str, task_ids: Collection[str]) -> bool:

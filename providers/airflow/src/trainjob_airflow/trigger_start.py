@@ -83,7 +83,7 @@ def before_stopping(component: object) -> None:  # noqa: ARG001 - pluggy passes 
 
 def _wait_for_trigger(deferral: Deferral) -> None:
     from trainjob.errors import TrainJobError
-    from trainjob.lifecycle import apply_kill_action
+    from trainjob.lifecycle import cancel
     from trainjob.manifest import labels
 
     started, reference = threading.Event(), deferral.reference
@@ -100,11 +100,11 @@ def _wait_for_trigger(deferral: Deferral) -> None:
             state = get_user_decision(deferral.task_instance)
             if state in ENDED_STATES:
                 try:
-                    result = apply_kill_action(deferral.cluster, reference, deferral.on_kill_action)
+                    end = cancel(deferral.cluster, reference, deferral.on_kill_action)
                 except TrainJobError:
                     _LOGGER.exception("The kill action of TrainJob %s failed", reference)
                 else:
-                    _LOGGER.info("TrainJob %s: %s: the state of its task is %s", reference, result, state)
+                    _LOGGER.info("TrainJob %s: %s: the state of its task is %s", reference, end.text, state)
                     return
             if time.monotonic() >= deadline:
                 _LOGGER.warning(

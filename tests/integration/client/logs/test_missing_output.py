@@ -143,16 +143,20 @@ def test_silence_after_the_end_is_reported_once(cluster, ended_pod, monkeypatch)
     lines = []
     follower = LogFollower(cluster, "default", lines.append)
     follower.observe(ObjectEvent(ended_pod))
-    follower.catch_up(0.2)
     follower.finish(0.2)
     texts, [notice] = split_notices(lines)
     assert texts == []
     assert "may be missing from its beginning: no line of its log arrived for 0.2 s (no route to the node)" in notice
 
 
-def test_a_container_that_runs_on_is_reported(recorder):
+def test_a_container_that_runs_on_is_reported_unless_it_is_about_to_be_deleted(recorder, cluster):
     name = recorder.create_pod("echo 1; sleep 600")
     recorder.wait_for_lines("1")
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(cluster.get_pod(name, "default")))
+    follower.finish(0.2, only_ended=True)
+    assert split_notices(lines)[1] == []
     recorder.follower.finish(0.2)
     [notice] = recorder.notices
     assert f"pod {name} may be missing after" in notice

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from trainjob.lifecycle import JobReference, Limits, Resubmission
+    from trainjob.lifecycle import Cancellation, JobReference, Limits, Resubmission
     from trainjob.lifecycle.job_guard import JobGuard
     from trainjob.status import Outcome
     from trainjob_airflow.task_progress import TaskProgress
@@ -60,6 +60,7 @@ _ATTRIBUTE_NAMES = {
 }
 _ACTIONS = ("delete", "suspend", "keep")
 _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
+_TIMEOUT_REASON = "its execution_timeout was reached"
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
 
 
@@ -289,8 +290,8 @@ class StepOperator(BaseOperator):
         then decides about the TrainJob, because a signal handler cannot query Airflow for the reason of the signal.
         """
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-            if self._guard.reference is not None:
-                self._apply_kill_action(self._guard.reference, "its execution_timeout was reached")
+            if self._guard.reference is not None and self._guard.may_run_unattended:
+                self._apply_kill_action(self._guard.reference, _TIMEOUT_REASON)
             return
         self._stop_request.request()
 
@@ -511,7 +512,12 @@ class StepOperator(BaseOperator):
             progress.report_resumption(positions)
             with self._guard.guard_wait():
                 cluster, listener = self.hook.get_conn(), progress.listener
-                outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                try:
+                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                except AirflowTaskTimeout:
+                    if not self._apply_kill_action(reference, _TIMEOUT_REASON).had_finished:
+                        raise
+                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
         if outcome is None:
             log.wait_until_written(_LAST_LINE_SECONDS)
             store_positions(context, positions)
@@ -534,7 +540,6 @@ class StepOperator(BaseOperator):
             AirflowException: a user has cleared the task or set its state.
         """
         if state := get_user_decision(context["ti"]):
-            self._guard.may_run_unattended = False
             self._apply_kill_action(reference, f"the state of its task is {state}")
             raise AirflowException(f"the task was stopped because its state is {state}")
 
@@ -578,11 +583,13 @@ class StepOperator(BaseOperator):
         known = load_reference(context)
         return known.namespace if known else self.namespace
 
-    def _apply_kill_action(self, reference: JobReference, reason: str) -> None:
-        from trainjob.lifecycle import apply_kill_action
+    def _apply_kill_action(self, reference: JobReference, reason: str) -> Cancellation:
+        from trainjob.lifecycle import cancel
 
-        result = apply_kill_action(self.hook.get_conn(), reference, self.on_kill_action)
-        self.log.info("TrainJob %s: %s: %s", reference, result, reason)
+        end = cancel(self.hook.get_conn(), reference, self.on_kill_action)
+        self._guard.may_run_unattended = False
+        self.log.info("TrainJob %s: %s: %s", reference, end.text, reason)
+        return end
 
     def _plan_resubmission(self, context: Context, reference: JobReference, outcome: Outcome) -> Resubmission | None:
         """Publish the end of the TrainJob, and decide whether another attempt follows."""

@@ -8,20 +8,21 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainjob_airflow.deferral import delay_event
 from trainjob_airflow.task_states import TaskStateWatch
+from trainjob_airflow.triggers.kills import cancel_with_retries, start_kill, wait_despite_cancellation
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobReference, Limits
 
 _AIRFLOW_CALLS_ON_KILL = hasattr(BaseTrigger, "on_kill")  # since Airflow 3.3
-_KILL_SECONDS = 10.0  # Airflow's triggerer ends 20 s after a SIGTERM
-_KILL_RETRY_SECONDS = 10.0
+# Time for which a trigger waits for its kill. Airflow gives `on_kill` 30 s (`[triggerer] on_kill_timeout`).
+_KILL_SECONDS = 20.0
 
 
 @functools.cache
@@ -88,6 +89,7 @@ class TrainJobTrigger(BaseTrigger):
         self.get_logs, self.log_containers, self.deferral_id = get_logs, log_containers, deferral_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
         self._cached_cluster: Cluster | None = None
+        self._kill_task: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and all arguments."""
@@ -117,10 +119,11 @@ class TrainJobTrigger(BaseTrigger):
             async with watch:
                 result = await self._wait_for_result()
             if watch.decided_state is not None:
-                await self._wait_for_cancellation()
+                self._start_kill(is_decided=True)
+                await asyncio.Event().wait()  # if the trigger ended now, Airflow would start it again for its task
         except asyncio.CancelledError:
             if watch.decided_state is not None or not _AIRFLOW_CALLS_ON_KILL:
-                await self._kill_before_exit(is_decided=watch.decided_state is not None)
+                await self._kill(is_decided=watch.decided_state is not None)
             raise
         event = TriggerEvent({"reference": self.reference, **result})
         await delay_event(started_at, self.task_instance)
@@ -135,27 +138,6 @@ class TrainJobTrigger(BaseTrigger):
                 "The trigger failed; its task resumes and decides about TrainJob %s", self.reference.get("name")
             )
             return {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
-
-    async def _wait_for_cancellation(self) -> NoReturn:
-        """Apply the kill action, and wait until Airflow cancels the trigger.
-
-        If the trigger ended now, Airflow would start it again, because the task still has it.
-        """
-        while True:
-            try:
-                await self._kill(is_decided=True)
-            except Exception:
-                self.log.exception("The kill action of TrainJob %s failed and is repeated", self.reference.get("name"))
-                await asyncio.sleep(_KILL_RETRY_SECONDS)
-            else:
-                await asyncio.Event().wait()
-
-    async def _kill_before_exit(self, *, is_decided: bool) -> None:
-        """Apply the kill action after a cancellation for which Airflow may not call [on_kill][]."""
-        try:
-            await asyncio.wait_for(self._kill(is_decided=is_decided), _KILL_SECONDS)
-        except Exception:
-            self.log.exception("The kill action of TrainJob %s failed", self.reference.get("name"))
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
@@ -202,37 +184,55 @@ class TrainJobTrigger(BaseTrigger):
         await self._kill(is_decided=False)
 
     async def _kill(self, *, is_decided: bool) -> None:
-        """Apply the kill action to the TrainJob unless it has ended.
+        """Kill the TrainJob, and wait for it for up to 20 s although Airflow repeats the cancellation."""
+        if not await wait_despite_cancellation(self._start_kill(is_decided=is_decided), _KILL_SECONDS):
+            self.log.warning(
+                "TrainJob %s: the kill action takes more than %d s. The triggerer continues to try; if it stops before "
+                "that, the TrainJob runs until a sweep ends it",
+                self._reference(),
+                _KILL_SECONDS,
+            )
+
+    def _start_kill(self, *, is_decided: bool) -> asyncio.Task[None]:
+        if self._kill_task is None:
+            self._kill_task = start_kill(self.reference["uid"], self._apply_kill_action(is_decided=is_decided))
+        return self._kill_task
+
+    async def _apply_kill_action(self, *, is_decided: bool) -> None:
+        """Apply the kill action to the TrainJob unless it has ended; no error is raised.
 
         Args:
-            is_decided: whether the task's state is known to be a user's decision. Otherwise it is requested. A cleared
-                task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
-                case from a handover.
+            is_decided: whether the task's state is known to be a user's decision. Otherwise it is requested.
         """
-        from trainjob.lifecycle import apply_kill_action
+        reference = self._reference()
+        try:
+            cluster = await self._cluster()
+            if not is_decided and await self._was_handed_over(cluster, reference):
+                self.log.info(
+                    "TrainJob %s continues: its task is still deferred, or Airflow does not report the task's state",
+                    reference,
+                )
+            elif self.on_kill_action == "keep":
+                self.log.info("TrainJob %s continues to run: its task was killed", reference)
+            else:
+                end = await cancel_with_retries(cluster, reference, self.on_kill_action)
+                self.log.info("TrainJob %s: %s: its task was killed", reference, end.text)
+        except Exception:
+            self.log.exception("The kill action of TrainJob %s failed; it continues until a sweep ends it", reference)
+
+    async def _was_handed_over(self, cluster: Cluster, reference: JobReference) -> bool:
+        """Return whether the task is still deferred, so that another triggerer waits for its TrainJob.
+
+        A cleared task may be deferred again by now. Its new try has then adopted the TrainJob, which distinguishes this
+        case from a handover.
+        """
         from trainjob.manifest import labels
-        from trainjob.status import derive_verdict
         from trainjob_airflow.termination import was_handed_over
         from trainjob_airflow.version_compat import run_request
 
-        cluster, reference = await self._cluster(), self._reference()
-        found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
-        if found is not None and derive_verdict(found).phase.finished:
-            self.log.info("TrainJob %s is retained because it has ended", reference)
-            return
-        may_be_handed_over = (
-            not is_decided
-            and self.task_instance
-            and (found is None or labels.get_adoption_time(found) == reference.adopted_at)
-        )
-        if may_be_handed_over and await run_request(was_handed_over, self.task_instance):
-            self.log.info(
-                "TrainJob %s continues: its task is still deferred, or Airflow does not report the task's state",
-                reference,
-            )
-            return
-        result = await asyncio.to_thread(apply_kill_action, cluster, reference, self.on_kill_action)
-        self.log.info("TrainJob %s: %s: its task was killed", reference, result)
+        known = cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid)
+        is_same_try = known is None or labels.get_adoption_time(known) == reference.adopted_at
+        return bool(self.task_instance) and is_same_try and await run_request(was_handed_over, self.task_instance)
 
     async def _cluster(self) -> Cluster:
         from trainjob_airflow.hooks.trainjob import TrainJobHook
