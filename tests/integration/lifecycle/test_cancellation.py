@@ -1,0 +1,141 @@
+"""Tests of the one way to end a TrainJob: limits, kills and failure rules never end one that has finished."""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.errors import WaitTimeout
+from trainjob.lifecycle import Limits, Listener, cancel
+from trainjob.lifecycle.cancellation import mark_failed
+from trainjob.lifecycle.job_guard import JobGuard
+from trainjob.lifecycle.wait_policy import WaitResult
+from trainjob.lifecycle.wait_session import WaitSession
+from trainjob.status import Phase, Verdict, derive_verdict
+from trainjob.status.failed_mark import awaits_deletion
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+RUNNING = Verdict(Phase.RUNNING)
+TOO_MANY_RESTARTS = Verdict(Phase.FAILED, "RestartLimitExceeded", "container node failed 1 time", "node")
+
+
+class StaleCluster(Cluster):
+    """A client whose informer still reports the TrainJob as it was before its end."""
+
+    stale = None
+
+    def find_known_trainjob(self, name, namespace, uid):
+        return self.stale
+
+
+@pytest.fixture
+def stale_cluster(laptop):
+    opened = StaleCluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=5.0)
+    yield opened
+    opened.close()
+
+
+def conclude(cluster, reference, result):
+    session = WaitSession(cluster, reference, Limits(), Listener(), time.monotonic())
+    try:
+        return session.conclude(result).phase
+    except WaitTimeout:
+        return "timeout"
+    finally:
+        session.close()
+
+
+def reach_limit(cluster, reference, key):
+    return conclude(cluster, reference, WaitResult(RUNNING, timeout="the limit on its total time is reached"))
+
+
+def exceed_restarts(cluster, reference, key):
+    return conclude(cluster, reference, WaitResult(TOO_MANY_RESTARTS, end_job=True))
+
+
+def kill(cluster, reference, key):
+    return cancel(cluster, reference).verdict.phase
+
+
+def fail_unexpectedly(cluster, reference, key):
+    guard = JobGuard()
+    guard.reference = reference
+    guard.apply_kill_action(cluster, key, reference.namespace, "delete")
+    return derive_verdict(cluster.get_trainjob(reference.name, reference.namespace)).phase
+
+
+def submit_changed_request(cluster, reference, key):
+    changed = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+    submit(cluster, changed, key)
+    return derive_verdict(cluster.get_trainjob(reference.name, reference.namespace)).phase
+
+
+@pytest.mark.parametrize("end", [reach_limit, exceed_restarts, kill, fail_unexpectedly, submit_changed_request])
+@pytest.mark.parametrize("state", ["Complete", "Failed", "Running"])
+def test_a_finished_trainjob_is_retained_whatever_the_informer_reports(
+    cluster, stale_cluster, unique, tmp_path, end, state
+):
+    script = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; exit $(cat {tmp_path}/end)"
+    trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script])
+    key = RunKey("test", "cancellation", unique, state)
+    reference = submit(cluster, TrainJob(trainer=trainer, max_restarts=None), key)
+    stale_cluster.stale = copy.deepcopy(cluster.get_trainjob(reference.name, "default"))
+    if state != "Running":
+        (tmp_path / "end").write_text("0" if state == "Complete" else "3")
+        limits = Limits(max_restarts=None)
+        assert wait(cluster, reference, limits=limits).phase.value == state
+    result = end(stale_cluster, reference, key)
+    left = cluster.get_trainjob(reference.name, "default")
+    if state == "Running":
+        assert left is None or left["metadata"]["uid"] != reference.uid
+        assert result != Phase.COMPLETE
+    else:
+        assert left["metadata"]["uid"] == reference.uid
+        assert result.value == state
+
+
+def test_a_failure_is_recorded_before_the_trainjob_is_deleted(cluster, unique):
+    """The waiter dies between the two. The next try reports the failure, and does not train again."""
+    request = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "600"]))
+    key = RunKey("test", "cancellation", unique, "killed")
+    reference = submit(cluster, request, key)
+    mark_failed(cluster, reference, TOO_MANY_RESTARTS)
+    assert awaits_deletion(cluster.get_trainjob(reference.name, "default"))
+
+    adopted = submit(cluster, request, key)
+    assert (adopted.uid, adopted.adopted) == (reference.uid, True)
+    outcome = wait(cluster, adopted)
+    assert (outcome.phase, outcome.reason) == (Phase.FAILED, "RestartLimitExceeded")
+    assert cluster.get_trainjob(reference.name, "default") is None
+    assert submit(cluster, request, key).uid != reference.uid
+
+
+def test_no_other_code_ends_a_trainjob():
+    """These modules delete, but none of them because of a limit, a kill or a failure."""
+    deleting = {
+        "lifecycle/cancellation.py",
+        "retention/sweeping.py",  # finished TrainJobs, after their lifetime
+        "trainjob_airflow/operators/lifecycle.py",  # a user names the TrainJob
+        "trainjob_kfp/launcher.py",  # the exit task with `finished=True`
+        "trainjob_kfp/deletion.py",  # during the creation, when there is no uid yet
+        "trainjob_migrate/cli/trial.py",  # the trial's own TrainJob
+    }
+    sources = [
+        path
+        for folder in ("core", "providers", "components", "migrate", "demo")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    found = {str(path) for path in sources if re.search(r"\.delete_trainjob\(", path.read_text())}
+    assert {
+        "/".join(Path(path).parts[-len(Path(each).parts) :])
+        for path in found
+        for each in deleting
+        if path.endswith(each)
+    } == deleting
+    assert len(found) == len(deleting)
