@@ -31,7 +31,7 @@ ENVIRONMENTS = {
 
 
 def main() -> None:
-    """Print what the missing environments cost, or exit with the reason why they can't be created."""
+    """Print what the missing environments cost, or exit with why they can't be created."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--command", required=True, help="the user's command, for the texts")
     parser.add_argument("--python", required=True, help="the Python of the environments, as the user named it")
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def find_python_problem(missing: "list[str]", command: str, python: str, version: "tuple[int, ...]") -> str:
-    """Return why a Python is too old for the environments, and what to run instead; empty if it is not."""
+    """Return why a Python is too old, and what to run instead; empty if it is not."""
     refusing = [name for name in missing if version < ENVIRONMENTS[name][0]]
     if not refusing:
         return ""
@@ -65,7 +65,7 @@ def find_python_problem(missing: "list[str]", command: str, python: str, version
 
 
 def find_disk_problem(missing: "list[str]", command: str, folder: Path, cache: Path) -> str:
-    """Return which file system has too little space for the environments; empty if there is enough.
+    """Return which disk has too little space for the environments; empty if none has.
 
     uv's cache has the files, too. On one file system, both have them as hard links. What the cache has is not
     downloaded again.
