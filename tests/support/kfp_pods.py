@@ -57,7 +57,7 @@ class CompiledComponent:
                     {
                         "name": name,
                         "type": one["artifactType"],
-                        "uri": f"minio://mlpipeline/v2/artifacts/tickets/{name}",
+                        "uri": f"{folder}/artifacts/{name}",
                         "metadata": {},
                     }
                 ]

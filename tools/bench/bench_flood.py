@@ -128,13 +128,13 @@ def _run_bare_loop():
 
     The list is filled at the end; each element is start and end of a tick.
     """
-    late = []
+    late: list[list[float]] = []
     with subprocess.Popen([sys.executable, str(_BARE_LOOP)], stdout=subprocess.PIPE, text=True) as loop:
         try:
             yield late
         finally:
             loop.terminate()
-            late += [json.loads(line) for line in loop.stdout]
+            late += [json.loads(line) for line in loop.stdout or ()]
 
 
 def _own_stalls(stalls, busy):

@@ -35,12 +35,12 @@ class EndTimes:
 
         api = config.new_client_from_config(str(kubeconfig))
         if kind == "jobs":
-            self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ("default",)
+            self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ["default"]
         elif kind == "pods":
-            self._list, self._arguments = client.CoreV1Api(api).list_namespaced_pod, ("default",)
+            self._list, self._arguments = client.CoreV1Api(api).list_namespaced_pod, ["default"]
         else:
             self._list = client.CustomObjectsApi(api).list_namespaced_custom_object
-            self._arguments = ("trainer.kubeflow.org", "v1alpha1", "default", kind)
+            self._arguments = ["trainer.kubeflow.org", "v1alpha1", "default", kind]
         self.times, self.names = {}, {}
         threading.Thread(target=self._follow, daemon=True).start()
 

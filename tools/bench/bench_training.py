@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.demo_chain import TRAINING_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
 from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
 from trainjob.client import Cluster, Connection
@@ -57,7 +57,7 @@ def _measure_chain(folder, hub_url):
     ]
     training = FineTune(model="tiny", workspace=workspace, dataset_path="chats", config=config)
     export = ExportModel(workspace=workspace, destination="/workspace/export")
-    with LocalCluster(folder / "state", environments=TRAINING_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
+    with LocalCluster(folder / "state", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
 
         def run(number, step):
@@ -94,7 +94,7 @@ def _measure_bare_commands(folder, hub_url):
 
 
 def _python(environment):
-    return TRAINING_ENVIRONMENTS[environment] / "bin" / "python"
+    return ALL_ENVIRONMENTS[environment] / "bin" / "python"
 
 
 def _start(command, hub_url):

@@ -33,7 +33,8 @@ def wait_for_jobs(connection, client, jobs):
         jobs: UIDs by name.
     """
     connection.send("starting")
-    ended, used, began = {}, time.process_time(), time.monotonic()
+    ended: dict[str, float] = {}
+    used, began = time.process_time(), time.monotonic()
     if client == "trainjob":
         threading.Thread(target=asyncio.run, args=(_wait_for_all(jobs, ended),), daemon=True).start()
     else:

@@ -190,11 +190,14 @@ async def _run_triggers(connection, client, jobs, first):
 
 
 async def _import_modules_of_a_triggerer(client):
-    """Read the connection once, because a triggerer has imported the modules that this needs."""
+    """Read the connection once, because a triggerer has imported the modules that this needs.
+
+    It does not open the cluster: that import belongs to the measured start.
+    """
     if client == "trainjob":
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
-        await TrainJobHook("bench").read_connection_async()
+        await asyncio.to_thread(TrainJobHook("bench").read_connection)
 
 
 async def _wait_until_idle():

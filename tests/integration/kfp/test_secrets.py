@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 from trainjob_local.demo.hub import HubServer
 
 CHAIN = Path(__file__).resolve().parent / "secret_chain.py"
@@ -83,7 +84,7 @@ def test_only_the_secret_object_contains_the_value(laptop, get_text, tmp_path, u
     }
     with HubServer(tmp_path / "hub", tokens={"demo/gated": value}) as hub:
         done = subprocess.run(
-            [sys.executable, CHAIN, run, unique, unique, hub.url],
+            [sys.executable, RUN_PIPELINE, CHAIN, run, unique, unique, hub.url],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
