@@ -33,7 +33,6 @@ def test_a_pipeline_compiles(block, tmp_path):
 
 
 @pytest.mark.parametrize("block", LOCAL_RUN_BLOCKS, ids=str)
-@pytest.mark.timeout(120)
 def test_a_local_run_succeeds(block, laptop, tmp_path):
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     (tmp_path / "block.py").write_text(block.text, "utf-8")

@@ -27,7 +27,7 @@ def extracted_sources(member, tmp_path_factory):
     """Return the folder into which the source distribution was extracted, as by pip."""
     out = tmp_path_factory.mktemp("sdist")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", out]
-    subprocess.run(command, cwd=ROOT / member, check=True, timeout=60)
+    subprocess.run(command, cwd=ROOT / member, check=True, timeout=300)
     [archive] = out.glob("*.tar.gz")
     with tarfile.open(archive) as files:
         # Refuses links that leave the archive. Python 3.11.3 and 3.10.11 have no filters yet.

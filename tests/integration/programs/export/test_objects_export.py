@@ -125,7 +125,7 @@ def test_an_export_killed_at_any_request_is_completed_by_the_next(
                 os.kill(pid, signal.SIGKILL)
 
         store.hook = kill
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         store.hook = lambda *_: None
         if process.returncode == 0:
             break
@@ -148,7 +148,7 @@ def test_files_of_an_unfinished_export_are_deleted_by_the_next(
             os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     store.hook = lambda *_: None
     assert f"{DESTINATION}/manifest.json" not in store.objects
     shutil.rmtree(workspace / "output")
@@ -210,7 +210,7 @@ def test_objects_uploaded_before_a_kill_are_not_sent_again(
             os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     store.hook = lambda *_: None
     arrived = {key for key in store.objects if not key.endswith(".pending.json")}
