@@ -17,9 +17,11 @@ import uuid
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from sizes import size
+
 from tests.support.markdown import table
 
-STARTS = 15
+STARTS = size(15, 1)
 _MAX_SECONDS = 1.0
 _ROOT = Path(__file__).resolve().parents[2]
 _NAMESPACE = "/api/v1/namespaces/default"

@@ -17,21 +17,22 @@ from pathlib import Path
 
 from bare_loop import LATE_SECONDS
 from bench_resumption import EndTimes
+from sizes import size
 
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
 from trainjob_local import LocalCluster
 
 QUIET_TASKS = 20
-LINES = 50_000
+LINES = size(50_000, 100)
 _DAGS = Path(__file__).resolve().parent / "dags"
 _BARE_LOOP = Path(__file__).with_name("bare_loop.py")
-_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
-_INTERVAL_SECONDS = 1.0
+_SETTLED_SECONDS = size(20.0, 0.0)  # longer than the first seconds of a deferral, in which our trigger never fires
+_INTERVAL_SECONDS = size(1.0, 0.1)
 _POLL_SECONDS = 0.5
 _STALL_MS, _DELAY_MS, _MEGABYTES = 50.0, 250.0, 50.0
 _OPERATORS = {"jobs": "`TrainJobOperator`", "pods": "`KubernetesPodOperator(deferrable=True)`"}
-_ROWS = (("jobs", 100), ("jobs", 1000), ("pods", 100))
+_ROWS = size([("jobs", 100), ("jobs", 1000), ("pods", 100)], [("jobs", 2)])
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET_TASKS + 2),

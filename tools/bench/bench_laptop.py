@@ -7,6 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from sizes import size
+
 from tests.support.counting_server import TOKEN, CountingServer
 from tests.support.markdown import table
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
@@ -15,7 +17,7 @@ from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.apiserver import Registry
 
-JOBS = 30
+JOBS = size(30, 1)
 _MAX_REQUESTS, _MAX_NO_OP_MS = 2, 150.0
 _NO_OP = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="torch-distributed")
 

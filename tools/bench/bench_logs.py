@@ -16,11 +16,12 @@ from pathlib import Path
 
 import bench_waiting
 from logs_server import JOB, serve
+from sizes import size
 from waiting_server import NAMESPACE
 
 from tests.support.markdown import table
 
-RANKS, LINES = 64, 10_000  # lines of each rank
+RANKS, LINES = size(64, 2), size(10_000, 5)  # lines of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200
 _READERS = {
     "follower": "`LogFollower`",

@@ -12,14 +12,16 @@ import threading
 import time
 from pathlib import Path
 
+from sizes import size
+
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
 from trainjob_local import LocalCluster
 
 TASKS = 8
-INTERVAL_SECONDS = 4.0  # so that Airflow is idle when a task resumes
+INTERVAL_SECONDS = size(4.0, 0.1)  # so that Airflow is idle when a task resumes
 _DAGS = Path(__file__).resolve().parent / "dags"
-_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
+_SETTLED_SECONDS = size(20.0, 0.0)  # longer than the first seconds of a deferral, in which our trigger never fires
 
 
 class EndTimes:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bench_waiting import configure_connection, percentile, start_process
+from sizes import size
 from waiting_server import serve
 from waiting_triggers import run_triggers
 
@@ -44,14 +45,17 @@ class Case:
     thresholds: tuple = ()
 
 
-_CASES = (
-    *(Case(client, 1000) for client in _CLIENTS),
-    Case("trainjob", 10_000),
-    Case("trainjob", 10_000, first=1),
-    Case("trainjob", 10_000, first=1, thresholds=_THRESHOLDS),
-    Case("idle", 10_000),
-    Case("trainjob", 200, finished=5000),
-    Case("trainjob", 200, finished=5000, thresholds=_THRESHOLDS),
+_CASES = size(
+    (
+        *(Case(client, 1000) for client in _CLIENTS),
+        Case("trainjob", 10_000),
+        Case("trainjob", 10_000, first=1),
+        Case("trainjob", 10_000, first=1, thresholds=_THRESHOLDS),
+        Case("idle", 10_000),
+        Case("trainjob", 200, finished=5000),
+        Case("trainjob", 200, finished=5000, thresholds=_THRESHOLDS),
+    ),
+    (Case("trainjob", 3, first=1, finished=2, thresholds=_THRESHOLDS),),
 )
 _ENDS, _ENDS_EACH_SECOND = 30, 15
 _CPU_SECONDS, _DELAY_MS = 5.0, 250.0

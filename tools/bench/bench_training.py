@@ -9,6 +9,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from sizes import size
+
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
 from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
@@ -17,7 +19,7 @@ from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
-_EPOCHS = 90
+_EPOCHS = size(90, 1)
 _MAX_RATIO, _LEAST_SECONDS = 1.3, 120.0
 _ARGUMENTS = {
     "num_train_epochs": _EPOCHS,

@@ -11,11 +11,12 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from sizes import size
 from waiting_server import NAMESPACE
 
 _TICK = 0.02
 _STALL = 0.05
-_CLOCK_SECONDS = 10  # duration of the measurement of the monitor's own cost
+_CLOCK_SECONDS = size(10, 1)  # duration of the measurement of the monitor's own cost
 _START_BATCH = 50  # a triggerer starts this many triggers before it does anything else
 
 

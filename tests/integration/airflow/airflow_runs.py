@@ -15,7 +15,7 @@ import pytest
 
 
 def both_modes(quick: str) -> pytest.MarkDecorator:
-    """Return the argument `deferrable` of a test in both modes, of which `make test` runs only one.
+    """Return the argument `deferrable` with both modes, of which one is marked slow.
 
     Args:
         quick: the mode for `make test`: `deferrable` or `on the worker`.
