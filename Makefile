@@ -156,19 +156,14 @@ lint: $(call ENVIRONMENTS,core) ## check style, language, spelling and import co
 	$(call IN,core)/codespell
 	PYTHONPATH=providers/airflow/src:components/kfp/src $(call IN,core)/lint-imports
 
-# Modules that tests import, for the type check. DAGs, pipelines and start-up files are not checked, because other programs
-# load them.
-HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*' ! -path '*/line_framework/*')
-AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS))
-KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
+# Modules that tests import, and the tools, for the type check. DAGs, pipelines and start-up files are not checked, because
+# other programs load them.
+HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*' ! -path '*/line_framework/*') \
+           $(shell find tools -name '*.py' ! -path '*/dags/*')
+AIRFLOW_HELPERS := $(filter-out tools/bench/bench_creation.py,$(filter tools/bench/% tools/screenshots/% tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
+                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS)))
+KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
-
-# Tools have few annotations, but mypy checks their bodies: a name that they use and that is gone is an error.
-PLAIN_MYPY := mypy --explicit-package-bases --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls \
-              --allow-untyped-decorators --allow-any-generics --allow-subclassing-any --no-warn-return-any
-TOOLS := $(shell find tools -name '*.py' ! -path '*/dags/*')
-AIRFLOW_TOOLS := $(filter tools/bench/% tools/screenshots/%,$(TOOLS))
 
 types: $(call ENVIRONMENTS,core airflow kfp) ## check types with mypy (strict), in the environment of each engine
 	$(call IN,core)/mypy core/src laptop/src migrate/src
@@ -178,8 +173,6 @@ types: $(call ENVIRONMENTS,core airflow kfp) ## check types with mypy (strict), 
 	MYPYPATH=tests/controlplane $(call IN,core)/mypy --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
 	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
 	MYPYPATH=tests/controlplane $(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
-	MYPYPATH=tools/sessions $(call IN,core)/$(PLAIN_MYPY) $(filter-out $(AIRFLOW_TOOLS),$(TOOLS))
-	MYPYPATH=tools/bench:tools/screenshots:tools/sessions:demo/src/trainjob_demo/pipelines:components/kfp/src $(call IN,airflow)/$(PLAIN_MYPY) $(AIRFLOW_TOOLS)
 
 dist: $(call ENVIRONMENTS,core dist) ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist

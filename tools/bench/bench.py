@@ -16,17 +16,19 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-import bench_calls
-import bench_creation
-import bench_flood
-import bench_imports
-import bench_laptop
-import bench_logs
-import bench_resumption
-import bench_start
-import bench_training
-import bench_waiting
-import bench_yaml
+from tools.bench import (
+    bench_calls,
+    bench_creation,
+    bench_flood,
+    bench_imports,
+    bench_laptop,
+    bench_logs,
+    bench_resumption,
+    bench_start,
+    bench_training,
+    bench_waiting,
+    bench_yaml,
+)
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"

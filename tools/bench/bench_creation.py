@@ -17,9 +17,8 @@ import uuid
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from sizes import size
-
 from tests.support.markdown import table
+from tools.bench.sizes import size
 
 STARTS = size(15, 1)
 _MAX_SECONDS = 1.0

@@ -15,12 +15,11 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from bare_loop import LATE_SECONDS
-from bench_resumption import EndTimes
-from sizes import size
-
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
+from tools.bench.bare_loop import LATE_SECONDS
+from tools.bench.bench_resumption import EndTimes
+from tools.bench.sizes import size
 from trainjob_local import LocalCluster
 
 QUIET_TASKS = 20

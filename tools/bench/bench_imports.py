@@ -10,9 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sizes import size
-
 from tests.support.markdown import table
+from tools.bench.sizes import size
 
 _TIMES = size(5, 1)
 _MAX_IMPORT_MS = 50.0

@@ -7,10 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from sizes import size
-
 from tests.support.counting_server import TOKEN, CountingServer
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait

@@ -14,12 +14,11 @@ import threading
 import time
 from pathlib import Path
 
-import bench_waiting
-from logs_server import JOB, serve
-from sizes import size
-from waiting_server import NAMESPACE
-
 from tests.support.markdown import table
+from tools.bench import bench_waiting
+from tools.bench.logs_server import JOB, serve
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
 RANKS, LINES = size(64, 2), size(10_000, 5)  # lines of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200

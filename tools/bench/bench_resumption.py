@@ -12,10 +12,9 @@ import threading
 import time
 from pathlib import Path
 
-from sizes import size
-
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
+from tools.bench.sizes import size
 from trainjob_local import LocalCluster
 
 TASKS = 8

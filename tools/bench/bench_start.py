@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from bench_waiting import configure_connection, percentile, start_process
-from sizes import size
-from waiting_server import serve
-from waiting_triggers import run_triggers
-
 from tests.support.markdown import table
+from tools.bench.bench_waiting import configure_connection, percentile, start_process
+from tools.bench.sizes import size
+from tools.bench.waiting_server import serve
+from tools.bench.waiting_triggers import run_triggers
 
 _CLIENTS = {
     "trainjob": "`TrainJobTrigger`",

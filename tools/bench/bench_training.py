@@ -9,10 +9,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sizes import size
-
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait

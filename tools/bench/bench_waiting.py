@@ -14,12 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sizes import size
-from waiting_server import CA_CERTIFICATE, NAMESPACE, serve
-from waiting_triggers import run_triggers
-
 from tests.support.counting_server import TOKEN
 from tests.support.markdown import table
+from tools.bench.sizes import size
+from tools.bench.waiting_server import CA_CERTIFICATE, NAMESPACE, serve
+from tools.bench.waiting_triggers import run_triggers
 
 WINDOW = size(30, 1)
 FINISHED, FINISHED_EACH_SECOND = size(100, 2), 10

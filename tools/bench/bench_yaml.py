@@ -3,9 +3,9 @@
 import time
 
 import yaml
-from sizes import size
 
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob.spec.yaml_documents import parse_yaml
 
 _CHARACTERS = size(900_000, 9_000)

@@ -11,8 +11,8 @@ import resource
 import threading
 import time
 
-from sizes import size
-from waiting_server import NAMESPACE
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
 CLIENTS = {
     "trainjob": "`trainjob.lifecycle.wait_async`",

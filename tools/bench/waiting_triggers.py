@@ -11,8 +11,8 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from sizes import size
-from waiting_server import NAMESPACE
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
 _TICK = 0.02
 _STALL = 0.05

@@ -27,16 +27,14 @@ from typing import Any
 from urllib.parse import quote
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "sessions"))
-
-from kfp_ui import open_pipeline
-from screen import render_with_colors
-from terminal_page import render_page
 
 import trainjob_demo
 from tests.support.browser import MISSING, Browser, open_browser
 from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
+from tools.screenshots.kfp_ui import open_pipeline
+from tools.screenshots.terminal_page import render_page
+from tools.sessions.screen import render_with_colors
 from trainjob.client import Cluster, Connection
 from trainjob.local import LocalCluster
 from trainjob_demo.tickets_hub import make_hub
