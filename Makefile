@@ -44,10 +44,10 @@ test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) lint types ##
 airflow-versions: $(call ENVIRONMENTS,$(LAPTOP) $(AIRFLOW_VERSIONS:%=airflow-%)) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
 	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest $(QUICK) tests/integration/airflow || exit 1; done
 
-smoke: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run the demo's steps, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
+smoke: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run the demo's steps, a termination and the conformance suite on the laptop cluster and on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e/controlplane
-	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3
+	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3 --backend laptop
 
 flaky: $(call ENVIRONMENTS,core airflow kfp) ## run each test that is marked flaky 20 times, and print its failure rate
 	@$(call IN,core)/python tests/flaky.py
@@ -85,7 +85,7 @@ slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp launch
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
-	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/chaos/crash_points/core tests/chaos/takeover
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/conformance tests/chaos/crash_points/core tests/chaos/takeover
 	$(call IN,core)/pytest -n 2 -m slow tests/chaos/logs
 	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
 	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp

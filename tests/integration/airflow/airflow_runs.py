@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 
-def both_modes(quick: str) -> pytest.MarkDecorator:
-    """Return the argument `deferrable` with both modes, of which one is marked slow.
+def both_modes(quick: str = "") -> pytest.MarkDecorator:
+    """Return the argument `deferrable` with both modes, marked slow but for one.
 
     Args:
-        quick: the mode for `make test`: `deferrable` or `on the worker`.
+        quick: the mode that `make test` runs, too: `deferrable`, `on the worker`, or empty for none.
     """
     modes = {"deferrable": "1", "on the worker": "0"}
     values = [

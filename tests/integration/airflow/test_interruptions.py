@@ -85,7 +85,7 @@ def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflo
     assert len({each["uid"] for each in read_xcom("interruptions", "usage")}) == of_first_try + 2
 
 
-@both_modes(quick="deferrable")
+@both_modes()
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_a_failure_of_the_code_fails_the_try(airflow, cluster, tmp_path, deferrable):
     """After an interruption, too."""

@@ -99,6 +99,7 @@ def test_the_names_with_values_are_switched_off_as_those_of_airflow(airflow, tmp
         assert any(sample.value >= least for sample in server.find(f"airflow.trainjob.{name}", **tags))
 
 
+@pytest.mark.slow
 def test_an_allow_list_selects_metrics(airflow, tmp_path):
     settings = {"AIRFLOW__METRICS__METRICS_ALLOW_LIST": r"^trainjob\.finished"}
     with StatsdServer() as server:
@@ -107,7 +108,7 @@ def test_an_allow_list_selects_metrics(airflow, tmp_path):
     assert all(name.startswith("airflow.trainjob.finished") for name in server.names)
 
 
-@both_modes(quick="deferrable")
+@both_modes()
 def test_an_attempt_after_an_interruption_is_counted(airflow, cluster, tmp_path, deferrable):
     selector = f"{labels.WORKFLOW}=interruptions"
     for job in cluster.list_trainjobs("default", selector):
@@ -124,7 +125,8 @@ def test_an_attempt_after_an_interruption_is_counted(airflow, cluster, tmp_path,
         assert [sample.value for sample in server.find(full)] == [1]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("does-not-exist.invalid", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["127.0.0.1", "does-not-exist.invalid"])
 def test_an_unreachable_statsd_server_changes_nothing(airflow, tmp_path, host):
     """Nothing listens on the port, or the server's name does not exist."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:

@@ -102,6 +102,7 @@ def test_an_existing_manifest_always_matches_the_objects(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-store-acts", "before-the-store-answers"])
+@pytest.mark.parametrize("store", [S3Server, pytest.param(GcsServer, marks=pytest.mark.slow)], indirect=True)
 def test_an_export_killed_at_any_request_is_completed_by_the_next(
     workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer, after: bool
 ) -> None:
