@@ -5,7 +5,10 @@
 PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
-LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
+# $(call ENVIRONMENTS,NAMES): prerequisites that check Python and the free disk, and then create the missing environments.
+ENVIRONMENTS = check-setup+$(subst $(SPACE),+,$(strip $(1))) $(patsubst %,.venv/%/.ready,$(1))
+SPACE := $(subst ,, )
+LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
@@ -18,10 +21,10 @@ help: ## list the targets
 FRAMEWORK ?= torchtune
 DEMO = $(call IN,core)/trainjob demo --engine $(1) --framework $(FRAMEWORK) --state .cache/demo \
        $(foreach name,initializer $(FRAMEWORK) $(1),--environment $(name)=.venv/$(name))
-demo: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv/airflow/.ready ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster; FRAMEWORK=trl uses TRL
+demo: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) airflow) ## initialize, fine-tune and export a tiny model with an Airflow DAG, on a laptop cluster; FRAMEWORK=trl uses TRL
 	@$(call DEMO,airflow)
 
-demo-kfp: .venv/core/.ready .venv/initializer/.ready .venv/$(FRAMEWORK)/.ready .venv/kfp/.ready ## run the same steps with a compiled Kubeflow pipeline
+demo-kfp: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) kfp) ## run the same steps with a compiled Kubeflow pipeline
 	@$(call DEMO,kfp)
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking cli/test_command.py) \
@@ -30,29 +33,29 @@ AIRFLOW_VERSIONS ?= 3.1 3.2
 E2E_AIRFLOW ?= airflow airflow-3.1
 AIRFLOW_EVIDENCE := $(CURDIR)/.cache/airflow-evidence
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
-check: .venv/core/.ready lint types ## run the quick checks between two edits: style, types, unit tests
+check: $(call ENVIRONMENTS,core airflow kfp) lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
 
-test: $(LAPTOP) .venv/tracking/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## run lint, types and all quick tests
+test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) lint types ## run lint, types and all quick tests
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
 
-airflow-versions: $(LAPTOP) $(AIRFLOW_VERSIONS:%=.venv/airflow-%/.ready) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
+airflow-versions: $(call ENVIRONMENTS,$(LAPTOP) $(AIRFLOW_VERSIONS:%=airflow-%)) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
 	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest $(QUICK) tests/integration/airflow || exit 1; done
 
-smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## run the demo's steps, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
+smoke: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run the demo's steps, a termination and the conformance suite on the laptop cluster and on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e/controlplane
-	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3
+	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3 --backend laptop
 
-flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each test that is marked flaky 20 times, and print its failure rate
+flaky: $(call ENVIRONMENTS,core airflow kfp) ## run each test that is marked flaky 20 times, and print its failure rate
 	@$(call IN,core)/python tests/flaky.py
 
-controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) and kubectl from their Go modules, and cache them
+controlplane: $(call ENVIRONMENTS,core) ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) and kubectl from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
+e2e: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp runtimes dist) controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue
 	$(call IN,core)/pytest tests/e2e/demo/test_demo.py tests/e2e/demo/test_wheels.py
 	$(call IN,core)/pytest tests/e2e/docs/test_tutorials.py tests/e2e/docs/test_kubeflow_sdk_page.py
 	$(call IN,core)/pytest -n 2 tests/e2e/docs/test_page_commands.py tests/e2e/local
@@ -61,11 +64,11 @@ e2e: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready 
 
 e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_SOURCE=DIR is a checkout of kubeflow/pipelines; needs root, Go and Debian's package mariadb-server-core
 	@$(PYTHON) tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
-	@$(MAKE) --no-print-directory $(LAPTOP) .venv/kfp/.ready .venv/launcher/.ready .venv/metadata_store/.ready
+	@$(MAKE) --no-print-directory $(patsubst %,.venv/%/.ready,$(LAPTOP) kfp launcher metadata_store)
 	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
 
-e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airflow on PostgreSQL with two triggerers, with kills, outages and decisions of users, and write docs/evidence/airflow.md; E2E_AIRFLOW=airflow-3.1 selects the environment; needs Debian's packages postgresql, redis-server, chromium and chromium-driver, and Go for the real control plane
+e2e-airflow: $(call ENVIRONMENTS,$(LAPTOP) airflow airflow-3.1) ## run Airflow on PostgreSQL with two triggerers, with kills, outages and decisions of users, and write docs/evidence/airflow.md; E2E_AIRFLOW=airflow-3.1 selects the environment; needs Debian's packages postgresql, redis-server, chromium and chromium-driver, and Go for the real control plane
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --require-go
 	rm -rf $(AIRFLOW_EVIDENCE)
 	for name in $(E2E_AIRFLOW); do \
@@ -76,20 +79,20 @@ e2e-airflow: $(LAPTOP) .venv/airflow/.ready .venv/airflow-3.1/.ready ## run Airf
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
-slow: $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
+slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp launcher) ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
 	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory tests/integration/unsloth
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
-	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/chaos/crash_points/core tests/chaos/takeover
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/conformance tests/chaos/crash_points/core tests/chaos/takeover
 	$(call IN,core)/pytest -n 2 -m slow tests/chaos/logs
 	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
 	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: chromium $(LAPTOP) .venv/tracking/.ready .venv/trl/.ready .venv/llamafactory/.ready .venv/airflow/.ready .venv/docs/.ready ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+system: chromium $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow docs) ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 INSTALL_CHROMIUM := apt-get update && apt-get install -y chromium chromium-driver
@@ -100,68 +103,69 @@ chromium: ## install Debian's packages chromium and chromium-driver if they are 
 	echo "$(INSTALL_CHROMIUM)" >&2; \
 	exit 1
 
-conformance: $(LAPTOP) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
+conformance: $(call ENVIRONMENTS,$(LAPTOP)) controlplane ## write docs/evidence/conformance.md: the results of the conformance suite on each cluster
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/evidence/conformance.md
 
-kfp-terminations: .venv/core/.ready .venv/kfp/.ready ## terminate 100 pipeline runs, and lose 100 launchers' pods, at random times on the real Argo, and count the results in docs/evidence/reliability.md; takes 30 minutes
+kfp-terminations: $(call ENVIRONMENTS,core kfp) ## terminate 100 pipeline runs, and lose 100 launchers' pods, at random times on the real Argo, and count the results in docs/evidence/reliability.md; takes 30 minutes
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	rm -rf $(EVIDENCE)
 	$(call IN,core)/pytest -s tests/chaos/kfp_terminations --evidence $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 
-migration: .venv/core/.ready ## write docs/evidence/migration.md: the results of converting public v1 jobs
+migration: $(call ENVIRONMENTS,core) ## write docs/evidence/migration.md: the results of converting public v1 jobs
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
 
 EVIDENCE := $(CURDIR)/.cache/reliability
-reliability: $(LAPTOP) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours
+reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready .venv/trl/.ready .venv/initializer/.ready .venv/torchtune/.ready ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
+bench: $(call ENVIRONMENTS,core airflow kfp trl initializer torchtune) ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports and creation, compared with other projects
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
-sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob
+sessions: $(call ENVIRONMENTS,$(LAPTOP) airflow) ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob
 	$(call IN,core)/python tools/sessions/record.py
 
-screenshots: chromium $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## write docs/images: screenshots of Airflow, a loss curve and terminals, from real runs; KFP_SOURCE=DIR with a built front end adds the pipeline's graph
+screenshots: chromium $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## write docs/images: screenshots of Airflow, a loss curve and terminals, from real runs; KFP_SOURCE=DIR with a built front end adds the pipeline's graph
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,airflow)/python tools/screenshots/screenshots.py
 
 SITE := .cache/site
-docs: .venv/docs/.ready ## build the documentation site into .cache/site/html, and check all links, anchors and references
+docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site/html, and check all links, anchors and references
 	$(call IN,docs)/python tools/docs/stage.py $(SITE)
 	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
 
-reference: .venv/core/.ready ## write the reference pages of the errors and of the command's options from the code
+reference: $(call ENVIRONMENTS,core) ## write the reference pages of the errors and of the command's options from the code
 	PYTHONPATH=. $(call IN,core)/python tools/reference/errors.py
 	PYTHONPATH=. $(call IN,core)/python tools/reference/commands.py
 
-readmes: .venv/kfp/.ready ## write the README.md of each Kubeflow component from its code and metadata
+readmes: $(call ENVIRONMENTS,kfp) ## write the README.md of each Kubeflow component from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
 # Paths for the language check. The changelog is not checked, because it contains old names.
 LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components demo docs examples laptop manifests migrate providers tests tools
 
-lint: .venv/core/.ready ## check style, language, spelling and import contracts
+lint: $(call ENVIRONMENTS,core) ## check style, language, spelling and import contracts
 	$(call IN,core)/ruff check .
 	$(call IN,core)/ruff format --check .
 	$(call IN,core)/python tools/language/check.py $(LANGUAGE)
 	$(call IN,core)/codespell
 	PYTHONPATH=providers/airflow/src:components/kfp/src $(call IN,core)/lint-imports
 
-# Modules that tests import, for the type check. DAGs, pipelines and start-up files are not checked, because other programs
-# load them.
-HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*' ! -path '*/line_framework/*')
-AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
-                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS))
-KFP_HELPERS := $(filter tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
+# Modules that tests import, and the tools, for the type check. DAGs, pipelines and start-up files are not checked, because
+# other programs load them.
+HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*' ! -path '*/line_framework/*') \
+           $(shell find tools -name '*.py' ! -path '*/dags/*')
+AIRFLOW_HELPERS := $(filter-out tools/bench/bench_creation.py,$(filter tools/bench/% tools/screenshots/% tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
+                     $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS)))
+KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
-types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types with mypy (strict), in the environment of each engine
+types: $(call ENVIRONMENTS,core airflow kfp) ## check types with mypy (strict), in the environment of each engine
 	$(call IN,core)/mypy core/src laptop/src migrate/src
 	$(call IN,core)/mypy --exclude '/(dags|pipelines|tickets)/' demo/src
 	$(call IN,airflow)/mypy providers/airflow/src
@@ -170,22 +174,22 @@ types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## check types wi
 	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
 	MYPYPATH=tests/controlplane $(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
 
-dist: .venv/core/.ready .venv/dist/.ready ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
+dist: $(call ENVIRONMENTS,core dist) ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist
 	for member in $(dir $(MEMBERS)); do $(UV) build -q --python $(PYTHON) --sdist --out-dir dist $$member || exit 1; done
 	for archive in dist/*.tar.gz; do $(UV) build -q --python $(PYTHON) --wheel --out-dir dist $$archive || exit 1; done
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/integration/packaging
 
-bump: .venv/dist/.ready ## set VERSION in all packages, in their dependencies on each other and in the golden files
+bump: $(call ENVIRONMENTS,dist) ## set VERSION in all packages, in their dependencies on each other and in the golden files
 	$(call IN,dist)/bump-my-version bump --new-version $(VERSION)
 
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-workflows: .venv/dist/.ready ## check the workflow files with actionlint, which needs Go, and with zizmor, which requests tags from GitHub if GH_TOKEN is set
+workflows: $(call ENVIRONMENTS,dist) ## check the workflow files with actionlint, which needs Go, and with zizmor, which requests tags from GitHub if GH_TOKEN is set
 	go run $(ACTIONLINT)
 	$(call IN,dist)/zizmor --pedantic .github
 
-versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
+versions: $(call ENVIRONMENTS,core torchtune initializer launcher) ## run quick tests on each Python from 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
 	PYTHONPATH=. $(call IN,core)/python tests/integration/packaging/versions.py $(VERSIONS)
 
 # Environments of the laptop cluster and of the demo, whose locks their wheels contain. The locks of .venv/airflow and .venv/kfp
@@ -206,15 +210,15 @@ lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, an
 	done
 
 TRL_VERSION = $(shell sed -n 's/^trl\[peft\]==//p' $(LAPTOP_REQUIREMENTS)/trl.in)
-trl: .venv/trl/.ready ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
+trl: $(call ENVIRONMENTS,trl) ## write the argument table and the package lock for the TRL that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,trl)/python tools/trl/argument_table.py core/src/trainjob/frameworks/trl/argument_tables
 	$(call IN,trl)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/trl.txt core/src/trainjob/frameworks/trl/pod/lock_$(subst .,_,$(TRL_VERSION)).py "TRL $(TRL_VERSION)" 3.11-3.13 trl peft
 
-llamafactory: .venv/llamafactory/.ready ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
+llamafactory: $(call ENVIRONMENTS,llamafactory) ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
-tracking-locks: .venv/tracking/.ready ## write the package locks of the experiment trackers' libraries, which pods install
+tracking-locks: $(call ENVIRONMENTS,tracking) ## write the package locks of the experiment trackers' libraries, which pods install
 	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny
 	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
 	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
@@ -222,33 +226,35 @@ tracking-locks: .venv/tracking/.ready ## write the package locks of the experime
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache
 
+CHECK_SETUP = $(PYTHON) tools/check_setup.py --command "make $(MAKECMDGOALS)$(if $(filter-out torchtune,$(FRAMEWORK)), FRAMEWORK=$(FRAMEWORK))" --python $(PYTHON)
+check-setup+%:
+	@$(CHECK_SETUP) $(subst +, ,$*)
+
+# $(call SET_UP,PYTHON,LOCKS): create an environment; on a terminal, uv shows its progress.
+QUIET := $(shell test -t 2 || echo -q)
+define SET_UP
+@$(if $(filter $@,$(MAKECMDGOALS)),$(CHECK_SETUP) $(notdir $(@D)))
+@echo "setting up $(@D)"
+@$(UV) venv -q --allow-existing --python $(1) $(@D)
+@$(UV) pip sync $(QUIET) --compile-bytecode --python $(@D) $(2)
+@touch $@
+endef
+
 .venv/%/.ready: requirements/%.txt $(MEMBERS) | $(UV)
-	@echo "setting up .venv/$*"
-	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
-	@$(UV) pip sync -q --compile-bytecode --python .venv/$* $<
-	@touch $@
+	$(call SET_UP,$(PYTHON),$<)
 
 .venv/%/.ready: $(LAPTOP_REQUIREMENTS)/%.txt | $(UV)
-	@echo "setting up .venv/$*"
-	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
-	@$(UV) pip sync -q --compile-bytecode --python .venv/$* $<
-	@touch $@
+	$(call SET_UP,$(PYTHON),$<)
 
 # The components' image has these packages, and the wheels of this project. kfp is without its dependencies.
 .venv/launcher/.ready: requirements/launcher.txt requirements/launcher-kfp.txt | $(UV)
-	@echo "setting up .venv/launcher"
-	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher
-	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher $^
-	@touch $@
+	$(call SET_UP,$(PYTHON),$^)
 
 # The metadata store of Kubeflow Pipelines has packages for Python 3.11 and older only.
 .venv/metadata_store/.ready: requirements/metadata_store.txt | $(UV)
-	@echo "setting up .venv/metadata_store"
-	@$(UV) venv -q --allow-existing --python 3.11 .venv/metadata_store
-	@$(UV) pip sync -q --compile-bytecode --python .venv/metadata_store $<
-	@touch $@
+	$(call SET_UP,3.11,$<)
 
 .venv/uv/bin/uv:
 	@echo "fetching uv"
 	@$(PYTHON) -m venv .venv/uv
-	@.venv/uv/bin/pip install -q 'uv>=0.9,<0.14'
+	@.venv/uv/bin/pip install $(QUIET) 'uv>=0.9,<0.14'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import socket
 import sys
@@ -83,8 +84,9 @@ def unique():
 def torchrun_lock():
     """Hold a lock, so that only one test at a time runs torchrun on this machine.
 
-    Torch uses every core, so trainings at the same time would exceed the time limits of their tests.
+    Torch uses every core, so trainings at the same time would exceed the time limits of their tests. Each user has a
+    lock, because a user can't write another user's file in the folder for temporary files.
     """
-    with (Path(tempfile.gettempdir()) / "trainjob-torchrun.lock").open("w") as held:
+    with (Path(tempfile.gettempdir()) / f"trainjob-torchrun-{os.getuid()}.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

@@ -89,11 +89,24 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Add row and column to each case, and drop the cases that do not apply."""
+    """Add row and column to each case, and drop the cases that do not apply.
+
+    On the laptop cluster, a case that uses nothing of `trainjob` is marked slow: `make smoke` and `make slow` run it.
+    """
     for item in items:
         if backend := _backend(item):
             item.user_properties += [("backend", backend), ("title", case_title(item))]
+        if backend == "laptop" and not _uses_trainjob(item):
+            item.add_marker(pytest.mark.slow)
     items[:] = [item for item in items if _backend(item) != ""]
+
+
+def _uses_trainjob(item):
+    """Return whether a case uses our client, our command or an import of `trainjob`."""
+    modules = [getattr(value, "__module__", None) or "" for value in vars(item.module).values()]
+    return not {"cluster", "command"}.isdisjoint(item.fixturenames) or any(
+        name.startswith("trainjob.") for name in modules
+    )
 
 
 def _backend(item):

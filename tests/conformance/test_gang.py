@@ -21,7 +21,7 @@ from trainjob import (
 from trainjob.errors import InvalidSpec, NeverStarted
 from trainjob.lifecycle import submit, wait
 
-pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane")]
 
 
 def create_shipped_runtime(client, namespace, name, *steps):

@@ -13,7 +13,6 @@ from tests.unit.migrate.expected_results import CASES, load_source
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch, convert
 
-pytestmark = [pytest.mark.timeout(300)]
 MANAGED_ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 

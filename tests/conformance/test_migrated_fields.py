@@ -10,7 +10,6 @@ from tests.unit.migrate.v1_jobs import CONTAINER, POD, every_field, pytorch_job
 from trainjob.manifest import Dialect
 from trainjob_migrate import convert
 
-pytestmark = [pytest.mark.timeout(300)]
 VOLUMES = {"volumes": POD["volumes"]}
 COMMAND = ["python", "train.py"]
 

@@ -21,7 +21,7 @@ from trainjob.errors import CommandFailed, NeverStarted
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import Category, Phase
 
-pytestmark = [pytest.mark.since("2.2"), pytest.mark.only("laptop", "controlplane"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.since("2.2"), pytest.mark.only("laptop", "controlplane")]
 FINAL = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
 
 

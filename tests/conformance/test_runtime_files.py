@@ -16,7 +16,6 @@ from tests.support.accounts import kubeconfig_with_token
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import IMAGE, shell, torch_runtime
 
-pytestmark = [pytest.mark.timeout(300)]
 MANAGED = {"trainer.kubeflow.org/framework": "torch", "app.kubernetes.io/managed-by": "trainjob"}
 
 
@@ -32,7 +31,7 @@ def command(target, namespace, tmp_path):
             env={**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "300"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
 
     return run
@@ -131,7 +130,7 @@ def trainjob(target, namespace):
             env={**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "300"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
 
     return run

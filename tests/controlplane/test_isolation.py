@@ -42,7 +42,7 @@ def processes():
 def run_isolated(folder, script, *mounts, cwd="", programs=()):
     """Run a shell script in a container, which must succeed, and return its output lines."""
     command = isolated_command(["sh", "-ec", script], folder=folder, mounts=mounts, cwd=cwd, programs=programs)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -56,7 +56,7 @@ def run_component(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=300,
         cwd=folder,
     )
     output = folder / "output.json"

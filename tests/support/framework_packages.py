@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("line_framework")
 def install_line_framework(folder: Path) -> Path:
     """Install the package without its dependencies, and return the folder for `sys.path`."""
     command = [UV, "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder
 

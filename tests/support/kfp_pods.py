@@ -57,7 +57,7 @@ class CompiledComponent:
                     {
                         "name": name,
                         "type": one["artifactType"],
-                        "uri": f"minio://mlpipeline/v2/artifacts/tickets/{name}",
+                        "uri": f"{folder}/artifacts/{name}",
                         "metadata": {},
                     }
                 ]
@@ -119,13 +119,13 @@ class StartedPod:
 
     def wait_for_process(self) -> int:
         """Wait for the container's first process, and return its ID."""
-        pod = self._wait_for(lambda pod: _container_status(pod).get("containerID"), 60)
+        pod = self._wait_for(lambda pod: _container_status(pod).get("containerID"), 300)
         assert pod is not None, f"{self.name} is gone"
         return int(_container_status(pod)["containerID"].removeprefix("process://"))
 
     def wait_for_end(self) -> str | None:
         """Wait for the pod's end and return its phase; None if the pod is deleted."""
-        pod = self._wait_for(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
+        pod = self._wait_for(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 300)
         self._event_handler.close()
         return str(pod["status"]["phase"]) if pod else None
 

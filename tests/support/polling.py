@@ -9,10 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T | None], seconds: float = 60.0, *, interval: float = 0.05) -> T:
+def wait_until(condition: Callable[[], T | None], seconds: float = 300.0, *, interval: float = 0.05) -> T:
     """Return the first true result of `condition`, or fail after the deadline.
 
-    The interval between two calls is in seconds, too.
+    The interval between two calls is in seconds, too. The deadline is for a condition that is never met: on a busy
+    machine, everything takes ten times as long.
     """
     deadline = time.monotonic() + seconds
     while True:

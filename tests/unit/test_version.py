@@ -41,7 +41,7 @@ def run_program(tmp_path):
     def run(program, *arguments):
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         command = [sys.executable, "-m", f"trainjob.{program}", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
     return run
 

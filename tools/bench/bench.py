@@ -16,17 +16,19 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-import bench_calls
-import bench_creation
-import bench_flood
-import bench_imports
-import bench_laptop
-import bench_logs
-import bench_resumption
-import bench_start
-import bench_training
-import bench_waiting
-import bench_yaml
+from tools.bench import (
+    bench_calls,
+    bench_creation,
+    bench_flood,
+    bench_imports,
+    bench_laptop,
+    bench_logs,
+    bench_resumption,
+    bench_start,
+    bench_training,
+    bench_waiting,
+    bench_yaml,
+)
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
@@ -49,11 +51,11 @@ This reference shows operators of a platform what waiting, logs and submissions 
 `make bench` writes it: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider {provider}."""
 
 
-def _measure_parts(names):
-    """Measure the named parts, and yield each part with its newest stored values."""
-    _RESULTS.mkdir(parents=True, exist_ok=True)
+def _measure_parts(names, folder):
+    """Measure the named parts, and yield each part with its newest values in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, part in _PARTS.items():
-        kept = _RESULTS / f"{name}.json"
+        kept = folder / f"{name}.json"
         if name in names:
             found = part.measure()
             print(name, json.dumps(found), file=sys.stderr, flush=True)
@@ -79,9 +81,10 @@ def _render_page(found):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(_PARTS)}; default: all")
+    parser.add_argument("--results", type=Path, default=_RESULTS, help="folder of the measured values")
     parser.add_argument("--write", action="store_true", help="write the page docs/evidence/benchmarks.md")
     options = parser.parse_args()
-    text = _render_page(list(_measure_parts(options.parts or list(_PARTS))))
+    text = _render_page(list(_measure_parts(options.parts or list(_PARTS), options.results)))
     print(text)
     if options.write:
         _PAGE.write_text(text)

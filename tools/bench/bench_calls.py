@@ -10,10 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bench_waiting
-import waiting_calls
-
 from tests.support.markdown import table
+from tools.bench import bench_waiting, waiting_calls
 
 _MAX_DELAY_MS = 250.0
 _MAX_PEER_JOBS = 1000  # limit of the peers, which use a thread for each job

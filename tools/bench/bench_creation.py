@@ -18,8 +18,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.support.markdown import table
+from tools.bench.sizes import size
 
-STARTS = 15
+STARTS = size(15, 1)
 _MAX_SECONDS = 1.0
 _ROOT = Path(__file__).resolve().parents[2]
 _NAMESPACE = "/api/v1/namespaces/default"
@@ -44,7 +45,7 @@ class CreationTimes:
         from kubernetes import client, config
 
         self._api = client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))
-        self._created = queue.SimpleQueue()
+        self._created: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self):
@@ -92,8 +93,14 @@ def _create_launcher_pod(cluster):
 
 def _measure_start(command, environment, creations):
     began = time.perf_counter()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         return creations.wait_for_next() - began
     finally:
@@ -109,7 +116,8 @@ def _measure_starts(folder):
     from trainjob_kfp import train
     from trainjob_local import LocalCluster
 
-    found = {"seconds": {who: [] for who in CLIENTS}, "requests": {}}
+    seconds: dict[str, list[float]] = {who: [] for who in CLIENTS}
+    requests: dict[str, int] = {}
     with ExitStack() as stack:
         laptop = stack.enter_context(LocalCluster())
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
@@ -124,8 +132,8 @@ def _measure_starts(folder):
         for start in range(STARTS + 1):  # the first start fills the system's file cache
             for who, component in components.items():
                 environment = {**inherited, "KFP_POD_NAME": _create_launcher_pod(cluster)}
-                seconds = _measure_start(component.command_line(folder, image="busybox"), environment, creations)
-                found["seconds"][who] += [seconds] if start else []
+                took = _measure_start(component.command_line(folder, image="busybox"), environment, creations)
+                seconds[who] += [took] if start else []
         proxy = stack.enter_context(ApiServerProxy(laptop))
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         stack.callback(proxy.shutdown)
@@ -138,8 +146,8 @@ def _measure_starts(folder):
             proxy.request_counts.clear()
             _measure_start(component.command_line(folder, image="busybox"), environment, creations)
             sent = list(proxy.request_counts)  # in the order of the first request of each kind
-            found["requests"][who] = 1 + next(n for n, request in enumerate(sent) if request.startswith("POST"))
-    return found
+            requests[who] = 1 + next(n for n, request in enumerate(sent) if request.startswith("POST"))
+    return {"seconds": seconds, "requests": requests}
 
 
 _TEXT = """## Creation by a pipeline component

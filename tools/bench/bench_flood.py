@@ -15,23 +15,23 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from bare_loop import LATE_SECONDS
-from bench_resumption import EndTimes
-
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
+from tools.bench.bare_loop import LATE_SECONDS
+from tools.bench.bench_resumption import EndTimes
+from tools.bench.sizes import size
 from trainjob_local import LocalCluster
 
 QUIET_TASKS = 20
-LINES = 50_000
+LINES = size(50_000, 100)
 _DAGS = Path(__file__).resolve().parent / "dags"
 _BARE_LOOP = Path(__file__).with_name("bare_loop.py")
-_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
-_INTERVAL_SECONDS = 1.0
+_SETTLED_SECONDS = size(20.0, 0.0)  # longer than the first seconds of a deferral, in which our trigger never fires
+_INTERVAL_SECONDS = size(1.0, 0.1)
 _POLL_SECONDS = 0.5
 _STALL_MS, _DELAY_MS, _MEGABYTES = 50.0, 250.0, 50.0
 _OPERATORS = {"jobs": "`TrainJobOperator`", "pods": "`KubernetesPodOperator(deferrable=True)`"}
-_ROWS = (("jobs", 100), ("jobs", 1000), ("pods", 100))
+_ROWS = size([("jobs", 100), ("jobs", 1000), ("pods", 100)], [("jobs", 2)])
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET_TASKS + 2),
@@ -128,13 +128,13 @@ def _run_bare_loop():
 
     The list is filled at the end; each element is start and end of a tick.
     """
-    late = []
+    late: list[list[float]] = []
     with subprocess.Popen([sys.executable, str(_BARE_LOOP)], stdout=subprocess.PIPE, text=True) as loop:
         try:
             yield late
         finally:
             loop.terminate()
-            late += [json.loads(line) for line in loop.stdout]
+            late += [json.loads(line) for line in loop.stdout or ()]
 
 
 def _own_stalls(stalls, busy):

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from tests.support.counting_server import TOKEN, CountingServer
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.apiserver import Registry
 
-JOBS = 30
+JOBS = size(30, 1)
 _MAX_REQUESTS, _MAX_NO_OP_MS = 2, 150.0
 _NO_OP = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="torch-distributed")
 
@@ -51,20 +52,21 @@ def _measure_requests():
 
 def _measure_no_op():
     """Return the seconds of `submit` by its kind, and those until `wait` returns for each job."""
-    found = {"submissions": [[] for _ in _NAMES], "no_op": []}
+    submissions: list[list[float]] = [[] for _ in _NAMES]
+    ends: list[list[float]] = [[] for _ in _NAMES]
     with LocalCluster() as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         for number in range(JOBS + 1):  # the first job of each kind warms up
-            for seconds, first_submission in zip(found["submissions"], _NAMES.values(), strict=True):
+            for submitted, ended, first_submission in zip(submissions, ends, _NAMES.values(), strict=True):
                 began = time.perf_counter()
                 reference = submit(
                     cluster, _NO_OP, _key(f"{number} {first_submission}"), first_submission=first_submission
                 )
-                seconds.append(time.perf_counter() - began)
+                submitted.append(time.perf_counter() - began)
                 assert wait(cluster, reference).succeeded
-            found["no_op"].append(time.perf_counter() - began)
+                ended.append(time.perf_counter() - began)
         cluster.close()
-    return {"submissions": [seconds[1:] for seconds in found["submissions"]], "no_op": found["no_op"][1:]}
+    return {"submissions": [seconds[1:] for seconds in submissions], "no_op": ends[-1][1:]}
 
 
 _TEXT = """## One job

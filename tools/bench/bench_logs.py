@@ -14,13 +14,13 @@ import threading
 import time
 from pathlib import Path
 
-import bench_waiting
-from logs_server import JOB, serve
-from waiting_server import NAMESPACE
-
 from tests.support.markdown import table
+from tools.bench import bench_waiting
+from tools.bench.logs_server import JOB, serve
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
-RANKS, LINES = 64, 10_000  # lines of each rank
+RANKS, LINES = size(64, 2), size(10_000, 5)  # lines of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200
 _READERS = {
     "follower": "`LogFollower`",

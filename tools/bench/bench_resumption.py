@@ -14,12 +14,13 @@ from pathlib import Path
 
 from tests.support.markdown import table
 from tests.support.standalone import Standalone, wait_for_airflow
+from tools.bench.sizes import size
 from trainjob_local import LocalCluster
 
 TASKS = 8
-INTERVAL_SECONDS = 4.0  # so that Airflow is idle when a task resumes
+INTERVAL_SECONDS = size(4.0, 0.1)  # so that Airflow is idle when a task resumes
 _DAGS = Path(__file__).resolve().parent / "dags"
-_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
+_SETTLED_SECONDS = size(20.0, 0.0)  # longer than the first seconds of a deferral, in which our trigger never fires
 
 
 class EndTimes:
@@ -35,12 +36,12 @@ class EndTimes:
 
         api = config.new_client_from_config(str(kubeconfig))
         if kind == "jobs":
-            self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ("default",)
+            self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ["default"]
         elif kind == "pods":
-            self._list, self._arguments = client.CoreV1Api(api).list_namespaced_pod, ("default",)
+            self._list, self._arguments = client.CoreV1Api(api).list_namespaced_pod, ["default"]
         else:
             self._list = client.CustomObjectsApi(api).list_namespaced_custom_object
-            self._arguments = ("trainer.kubeflow.org", "v1alpha1", "default", kind)
+            self._arguments = ["trainer.kubeflow.org", "v1alpha1", "default", kind]
         self.times, self.names = {}, {}
         threading.Thread(target=self._follow, daemon=True).start()
 

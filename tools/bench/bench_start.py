@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from bench_waiting import configure_connection, percentile, start_process
-from waiting_server import serve
-from waiting_triggers import run_triggers
-
 from tests.support.markdown import table
+from tools.bench.bench_waiting import configure_connection, percentile, start_process
+from tools.bench.sizes import size
+from tools.bench.waiting_server import serve
+from tools.bench.waiting_triggers import run_triggers
 
 _CLIENTS = {
     "trainjob": "`TrainJobTrigger`",
@@ -44,14 +44,17 @@ class Case:
     thresholds: tuple = ()
 
 
-_CASES = (
-    *(Case(client, 1000) for client in _CLIENTS),
-    Case("trainjob", 10_000),
-    Case("trainjob", 10_000, first=1),
-    Case("trainjob", 10_000, first=1, thresholds=_THRESHOLDS),
-    Case("idle", 10_000),
-    Case("trainjob", 200, finished=5000),
-    Case("trainjob", 200, finished=5000, thresholds=_THRESHOLDS),
+_CASES = size(
+    (
+        *(Case(client, 1000) for client in _CLIENTS),
+        Case("trainjob", 10_000),
+        Case("trainjob", 10_000, first=1),
+        Case("trainjob", 10_000, first=1, thresholds=_THRESHOLDS),
+        Case("idle", 10_000),
+        Case("trainjob", 200, finished=5000),
+        Case("trainjob", 200, finished=5000, thresholds=_THRESHOLDS),
+    ),
+    (Case("trainjob", 3, first=1, finished=2, thresholds=_THRESHOLDS),),
 )
 _ENDS, _ENDS_EACH_SECOND = 30, 15
 _CPU_SECONDS, _DELAY_MS = 5.0, 250.0

@@ -9,15 +9,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.demo_chain import TRAINING_ENVIRONMENTS, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
-_EPOCHS = 90
+_EPOCHS = size(90, 1)
 _MAX_RATIO, _LEAST_SECONDS = 1.3, 120.0
 _ARGUMENTS = {
     "num_train_epochs": _EPOCHS,
@@ -57,7 +58,7 @@ def _measure_chain(folder, hub_url):
     ]
     training = FineTune(model="tiny", workspace=workspace, dataset_path="chats", config=config)
     export = ExportModel(workspace=workspace, destination="/workspace/export")
-    with LocalCluster(folder / "state", environments=TRAINING_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
+    with LocalCluster(folder / "state", environments=ALL_ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub_url}) as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
 
         def run(number, step):
@@ -94,7 +95,7 @@ def _measure_bare_commands(folder, hub_url):
 
 
 def _python(environment):
-    return TRAINING_ENVIRONMENTS[environment] / "bin" / "python"
+    return ALL_ENVIRONMENTS[environment] / "bin" / "python"
 
 
 def _start(command, hub_url):

@@ -5,11 +5,12 @@ import time
 import yaml
 
 from tests.support.markdown import table
+from tools.bench.sizes import size
 from trainjob.spec.yaml_documents import parse_yaml
 
-_CHARACTERS = 900_000
+_CHARACTERS = size(900_000, 9_000)
 _MAX_SECONDS = 2.0
-_RUNS = 3
+_RUNS = size(3, 1)
 READERS = {
     "trainjob": ("the reader of all commands", parse_yaml),
     "libyaml": ("`yaml.CSafeLoader`", lambda text: yaml.load(text, yaml.CSafeLoader)),

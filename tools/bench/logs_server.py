@@ -5,9 +5,8 @@ It serves a TrainJob whose pods have written their logs.
 
 from __future__ import annotations
 
-from waiting_server import CA_CERTIFICATE, CA_KEY, COMPLETE, NAMESPACE, NOW, RUNNING
-
 from tests.support.counting_server import TOKEN
+from tools.bench.waiting_server import CA_CERTIFICATE, CA_KEY, COMPLETE, NAMESPACE, NOW, RUNNING
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.manifest import build_trainjob
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL

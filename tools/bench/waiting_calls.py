@@ -11,7 +11,8 @@ import resource
 import threading
 import time
 
-from waiting_server import NAMESPACE
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
 CLIENTS = {
     "trainjob": "`trainjob.lifecycle.wait_async`",
@@ -19,6 +20,7 @@ CLIENTS = {
     "watch": "a watch for each job",
 }
 _TIMEOUT_SECONDS = 3600
+_IDLE_SECONDS = size(2.0, 0.2)
 _STACK = 1 << 18  # bytes of a thread's stack; there are a thousand threads
 
 
@@ -33,7 +35,8 @@ def wait_for_jobs(connection, client, jobs):
         jobs: UIDs by name.
     """
     connection.send("starting")
-    ended, used, began = {}, time.process_time(), time.monotonic()
+    ended: dict[str, float] = {}
+    used, began = time.process_time(), time.monotonic()
     if client == "trainjob":
         threading.Thread(target=asyncio.run, args=(_wait_for_all(jobs, ended),), daemon=True).start()
     else:
@@ -108,13 +111,13 @@ def _watch_call():
 def _wait_until_idle():
     """Wait until all calls wait for their jobs.
 
-    This is assumed when the CPU time of this process is the same in three successive intervals of 2 s, or after two
+    This is assumed when the CPU time of this process is the same in three successive intervals, or after two
     minutes.
     """
     deadline, before, alike = time.monotonic() + 120, -1.0, 0
     while alike < 3 and time.monotonic() < deadline:
         used = time.process_time()
-        time.sleep(2)
+        time.sleep(_IDLE_SECONDS)
         now = time.process_time() - used
         alike = alike + 1 if abs(now - before) < max(0.1, 0.2 * now) else 0
         before = now

@@ -88,7 +88,7 @@ def serve(connection, kind, count, folder):
         written[name] = time.time()
         registry.patch(kind, name, {"status": COMPLETE[kind]}, NAMESPACE, subresource="status")
 
-    written = {}
+    written: dict[str, float] = {}
     while order := connection.recv():
         if order[0] == "counts":
             connection.send((Counter(server.request_counts), dict(server.max_watches)))

@@ -11,11 +11,12 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from waiting_server import NAMESPACE
+from tools.bench.sizes import size
+from tools.bench.waiting_server import NAMESPACE
 
 _TICK = 0.02
 _STALL = 0.05
-_CLOCK_SECONDS = 10  # duration of the measurement of the monitor's own cost
+_CLOCK_SECONDS = size(10, 1)  # duration of the measurement of the monitor's own cost
 _START_BATCH = 50  # a triggerer starts this many triggers before it does anything else
 
 
@@ -190,11 +191,14 @@ async def _run_triggers(connection, client, jobs, first):
 
 
 async def _import_modules_of_a_triggerer(client):
-    """Read the connection once, because a triggerer has imported the modules that this needs."""
+    """Read the connection once, because a triggerer has imported the modules that this needs.
+
+    It does not open the cluster: that import belongs to the measured start.
+    """
     if client == "trainjob":
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
-        await TrainJobHook("bench").read_connection_async()
+        await asyncio.to_thread(TrainJobHook("bench").read_connection)
 
 
 async def _wait_until_idle():

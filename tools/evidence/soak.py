@@ -163,7 +163,7 @@ def run(minutes: float) -> dict[str, str | int | float]:
         for thread in threads:
             thread.join(120)
         hanging = sum(thread.is_alive() for thread in threads)
-        row = {
+        row: dict[str, str | int | float] = {
             "minutes": round(elapsed),
             "jobs": jobs,
             "jobs per minute": round(jobs / elapsed),

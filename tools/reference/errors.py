@@ -74,7 +74,7 @@ The errors of the laptop cluster and of the demo have the exit code 1.
 | Error | Exit code | Airflow | Before the error |
 |---|---|---|---|
 """
-_BEFORE = {
+_BEFORE: dict[type[TrainJobError], str] = {
     Interrupted: "Airflow, Kubeflow Pipelines and `trainjob run` start up to `interruption_retries` further attempts.",
     errors.WaitTimeout: "The TrainJob is deleted, suspended or kept, as the message says.",
     **dict.fromkeys(

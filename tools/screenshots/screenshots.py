@@ -23,19 +23,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "sessions"))
-
-from kfp_ui import open_pipeline
-from screen import render_with_colors
-from terminal_page import render_page
 
 import trainjob_demo
 from tests.support.browser import MISSING, Browser, open_browser
 from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
+from tools.screenshots.kfp_ui import open_pipeline
+from tools.screenshots.terminal_page import render_page
+from tools.sessions.screen import render_with_colors
 from trainjob.client import Cluster, Connection
 from trainjob.local import LocalCluster
 from trainjob_demo.tickets_hub import make_hub
@@ -139,10 +138,10 @@ def save_airflow_pictures(browser: Browser, folder: Path) -> None:
         home = folder / "airflow"
         home.mkdir()
         terminal = Terminal(browser, folder, cluster.kubeconfig)
-        with Standalone(home, dags, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS) as airflow:
+        settings: dict[str, Any] = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, **SHORT_INTERVALS}
+        with Standalone(home, dags, **settings) as airflow:
             for _ in range(2):
-                run = airflow.start_run(DAG)
-                wait_for_airflow(lambda run=run: airflow.get_state(run) == "success", 400)
+                _wait_for_success(airflow, airflow.start_run(DAG))
             base = airflow.url
             watch = terminal.open("watch")
             run = airflow.start_run(DAG)
@@ -153,10 +152,14 @@ def save_airflow_pictures(browser: Browser, folder: Path) -> None:
                 save_list(browser, base)
                 terminal.save_picture("terminal-watch", "trainjob watch", written)
             watch.close()
-            wait_for_airflow(lambda: airflow.get_state(run) == "success", 400)
+            _wait_for_success(airflow, run)
             save_log(browser, f"{base}/dags/{DAG}/runs/{name}/tasks/fine_tune")
         job = next(j["name"] for j in json.loads(terminal.run("list", "--json")) if j["name"].startswith("fine-tune"))
         terminal.save_picture("terminal-describe", f"trainjob describe {job}", terminal.run("describe", job))
+
+
+def _wait_for_success(airflow: Standalone, run: str) -> None:
+    wait_for_airflow(lambda: airflow.get_state(run) == "success", 400)
 
 
 def save_grid(browser: Browser, base: str) -> None:

@@ -19,10 +19,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from screen import render
-
 from tests.support.polling import wait_until
 from tests.support.pseudo_terminal import PseudoTerminal
+from tools.sessions.screen import render
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "evidence" / "sessions.md"

@@ -43,8 +43,10 @@ LORA = {
 
 def find_parameters(file: str, function: str) -> set[str]:
     """Return the parameters of a function's first definition in a file of Unsloth."""
-    package = importlib.util.find_spec("unsloth").submodule_search_locations[0]
-    tree = ast.parse(Path(package, file).read_text(encoding="utf-8"))
+    package = importlib.util.find_spec("unsloth")
+    if package is None or not package.submodule_search_locations:
+        sys.exit("Unsloth is not installed in this environment")
+    tree = ast.parse(Path(package.submodule_search_locations[0], file).read_text(encoding="utf-8"))
     found = next(each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == function)
     return {argument.arg for argument in (*found.args.args, *found.args.kwonlyargs)}
 

@@ -16,7 +16,6 @@ import pytest
 from tests.support.airflow_tasks import CREATION, PHASES
 from tests.support.standalone import wait_for_airflow
 
-pytestmark = pytest.mark.timeout(600)
 SECONDS = 5.0  # from the moment when a user clears the task or sets its state, until the job is deleted
 
 

@@ -14,7 +14,6 @@ from tests.support.airflow_versions import needs_task_state_store
 from tests.support.standalone import wait_for_airflow
 from trainjob.client import STORE_SECONDS
 
-pytestmark = pytest.mark.timeout(600)
 TASKS = ("one", "two", "three")
 TASK_PROCESS = re.compile(r"airflow worker -- [0-9a-f]{8}-")
 SKIPPED = re.compile(r"\[(?P<source>node-\d)\] (?P<number>[\d,]+) lines? \(.*\) were skipped here")

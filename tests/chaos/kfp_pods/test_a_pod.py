@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
 
-pytestmark = pytest.mark.timeout(120)
 SHELL = {"image": "busybox", "command": ["sh", "-c"]}
 
 

@@ -13,7 +13,6 @@ from tests.support.kfp_pods import LATENCIES
 from tests.support.polling import wait_until
 from trainjob_kfp.log_positions import ANNOTATION
 
-pytestmark = pytest.mark.timeout(600)
 COUNT = "n=0; while [ ! -e {end} ]; do n=$((n+1)); echo line $n; sleep 0.05; done; echo last $n"
 RUNS = 4
 

@@ -13,14 +13,11 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB
 from tests.support.trainjob_audit import AuditLog
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
 
-pytestmark = pytest.mark.timeout(600)
 PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 
 

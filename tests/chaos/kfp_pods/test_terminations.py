@@ -20,7 +20,6 @@ from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 from trainjob_kfp.launcher import clean_up
 
-pytestmark = pytest.mark.timeout(600)
 LONG_JOB = {**ONE_SECOND_JOB, "args": ["600"]}
 PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 SECONDS = 3.0  # after the death of the last process, all sent requests have arrived

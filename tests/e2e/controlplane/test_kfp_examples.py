@@ -18,6 +18,7 @@ from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server, StoredObject
 from trainjob.client import Cluster, Connection
 from trainjob.status import Phase, derive_verdict
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "kfp"
@@ -54,7 +55,7 @@ def finished_jobs(laptop):
 def run_pipeline(laptop, name, *arguments):
     """Run a pipeline to its success, and return its log."""
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
-    command = [PYTHON, EXAMPLES / f"{name}.py", "run", *arguments]
+    command = [PYTHON, RUN_PIPELINE, EXAMPLES / f"{name}.py", "run", *arguments]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout[-8000:]
     return done.stdout

@@ -11,6 +11,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+
+def both_modes(quick: str = "") -> pytest.MarkDecorator:
+    """Return the argument `deferrable` with both modes, marked slow but for one.
+
+    Args:
+        quick: the mode that `make test` runs, too: `deferrable`, `on the worker`, or empty for none.
+    """
+    modes = {"deferrable": "1", "on the worker": "0"}
+    values = [
+        pytest.param(value, id=name, marks=[pytest.mark.slow] if name != quick else []) for name, value in modes.items()
+    ]
+    return pytest.mark.parametrize("deferrable", values)
+
 
 def run_dag(
     airflow: Callable[..., subprocess.CompletedProcess[str]], dag: str, **environment: str

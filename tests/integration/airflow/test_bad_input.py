@@ -19,7 +19,6 @@ from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.task_errors import event_from_error
 from trainjob_airflow.version_compat import AirflowFailException
 
-pytestmark = pytest.mark.timeout(180)
 TASK_INSTANCE = SimpleNamespace(dag_id="d", task_id="t", map_index=-1, xcom_push=lambda **_: None)
 WITH_RETRY_POLICIES = Path(__file__).with_name("dags_with_retry_policies")
 

@@ -16,7 +16,7 @@ from trainjob_airflow import FineTuneOperator, TrainJobOperator
 
 __all__ = ["killing_environment", "line_framework", "line_framework_folder"]
 
-pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.usefixtures("airflow_environment")]
 
 OPERATORS = {
     "fine-tune": lambda config, **more: FineTuneOperator(

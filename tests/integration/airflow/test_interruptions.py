@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.integration.airflow.airflow_runs import read_xcom, run_dag
+from tests.integration.airflow.airflow_runs import both_modes, read_xcom, run_dag
 from tests.integration.airflow.state_store import StateStore
 from tests.support.airflow_versions import HAS_TASK_STATE_STORE
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
@@ -30,7 +30,6 @@ from trainjob_airflow.version_compat import TaskDeferred
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 DAG_SELECTOR = f"{labels.WORKFLOW}=interruptions"
-BOTH_MODES = pytest.mark.parametrize("deferrable", ["1", "0"], ids=["deferrable", "on the worker"])
 STARTUP = Path(__file__).resolve().parents[2] / "chaos" / "crash_points" / "startup"
 
 
@@ -57,7 +56,7 @@ def count_interruptions(cluster, selector):
 # -- whole runs with dag.test() ---------------------------------------------------------------------------------------
 
 
-@BOTH_MODES
+@both_modes(quick="deferrable")
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_path, deferrable):
     with evictions(cluster, DAG_SELECTOR, 2, then=(tmp_path / "go").touch) as interrupted:
@@ -72,7 +71,7 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
     assert [each["uid"] for each in read_xcom("interruptions", "usage")] == [*interrupted, job["metadata"]["uid"]]
 
 
-@BOTH_MODES
+@both_modes(quick="on the worker")
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflow, cluster, tmp_path, deferrable):
     environment = {"DEFERRABLE": deferrable, "GO": str(tmp_path / "go"), "BUDGET": "1", "RETRIES": "1"}
@@ -86,7 +85,7 @@ def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflo
     assert len({each["uid"] for each in read_xcom("interruptions", "usage")}) == of_first_try + 2
 
 
-@BOTH_MODES
+@both_modes()
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_a_failure_of_the_code_fails_the_try(airflow, cluster, tmp_path, deferrable):
     """After an interruption, too."""

@@ -11,7 +11,6 @@ import trainjob
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator, Workspace
 from trainjob_airflow.lineage import parent_run_variables
 
-pytestmark = pytest.mark.timeout(120)
 VOLUME = "kubernetes://kubernetes_default"
 
 

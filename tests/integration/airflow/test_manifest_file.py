@@ -7,7 +7,6 @@ import pytest
 from trainjob import InvalidSpec
 from trainjob_airflow import TrainJobOperator
 
-pytestmark = pytest.mark.timeout(120)
 MANIFEST = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",

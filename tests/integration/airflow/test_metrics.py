@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.integration.airflow.airflow_runs import run_dag
+from tests.integration.airflow.airflow_runs import both_modes, run_dag
 from tests.integration.client.watch.recording_handler import RecordingHandler, run_informer
 from tests.integration.client.watch.scripted_api import ScriptedApi
 from tests.support.airflow_versions import needs_last_otel_metrics
@@ -26,7 +26,6 @@ from trainjob_airflow import metrics
 from trainjob_airflow.metrics import FINISHED, JOBS, METRICS, MetricKind, build_names
 from trainjob_airflow.waiting_jobs import InformerCounts
 
-BOTH_MODES = pytest.mark.parametrize("deferrable", ["1", "0"], ids=["deferrable", "on the worker"])
 TASK_INSTANCE = SimpleNamespace(dag_id="tuning", task_id="train")
 # What `dags/measured.py` has to send: name, tags and the smallest value.
 EXPECTED = (
@@ -58,7 +57,7 @@ def emit_to(monkeypatch, sent):
 # -- whole runs with dag.test() ---------------------------------------------------------------------------------------
 
 
-@BOTH_MODES
+@both_modes(quick="on the worker")
 def test_tasks_send_their_metrics_to_statsd_in_names(airflow, tmp_path, deferrable):
     with StatsdServer() as server:
         printed, tasks, _ = run_dag(airflow, "measured", DEFERRABLE=deferrable, FOLDER=tmp_path, **server.settings)
@@ -77,7 +76,7 @@ def test_tasks_send_their_metrics_to_statsd_in_names(airflow, tmp_path, deferrab
 
 
 @needs_last_otel_metrics
-@BOTH_MODES
+@both_modes(quick="deferrable")
 def test_tasks_send_their_metrics_to_opentelemetry_with_tags(airflow, tmp_path, deferrable):
     with OtlpServer() as server:
         printed, _, _ = run_dag(airflow, "measured", DEFERRABLE=deferrable, FOLDER=tmp_path, **server.settings)
@@ -89,6 +88,7 @@ def test_tasks_send_their_metrics_to_opentelemetry_with_tags(airflow, tmp_path, 
                 assert server.find("airflow.trainjob.jobs", phase=phase.value)
 
 
+@pytest.mark.slow
 def test_the_names_with_values_are_switched_off_as_those_of_airflow(airflow, tmp_path):
     settings = {"AIRFLOW__METRICS__LEGACY_NAMES_ON": "False", "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True"}
     with StatsdServer() as server:
@@ -99,6 +99,7 @@ def test_the_names_with_values_are_switched_off_as_those_of_airflow(airflow, tmp
         assert any(sample.value >= least for sample in server.find(f"airflow.trainjob.{name}", **tags))
 
 
+@pytest.mark.slow
 def test_an_allow_list_selects_metrics(airflow, tmp_path):
     settings = {"AIRFLOW__METRICS__METRICS_ALLOW_LIST": r"^trainjob\.finished"}
     with StatsdServer() as server:
@@ -107,7 +108,7 @@ def test_an_allow_list_selects_metrics(airflow, tmp_path):
     assert all(name.startswith("airflow.trainjob.finished") for name in server.names)
 
 
-@BOTH_MODES
+@both_modes()
 def test_an_attempt_after_an_interruption_is_counted(airflow, cluster, tmp_path, deferrable):
     selector = f"{labels.WORKFLOW}=interruptions"
     for job in cluster.list_trainjobs("default", selector):
@@ -124,19 +125,18 @@ def test_an_attempt_after_an_interruption_is_counted(airflow, cluster, tmp_path,
         assert [sample.value for sample in server.find(full)] == [1]
 
 
-def test_an_unreachable_statsd_server_changes_nothing(airflow, tmp_path):
-    """Nothing listens on the port, or its name does not exist."""
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["127.0.0.1", "does-not-exist.invalid"])
+def test_an_unreachable_statsd_server_changes_nothing(airflow, tmp_path, host):
+    """Nothing listens on the port, or the server's name does not exist."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:
         held.bind(("127.0.0.1", 0))
         port = str(held.getsockname()[1])
-    for host in ("127.0.0.1", "does-not-exist.invalid"):
-        settings = {"AIRFLOW__METRICS__STATSD_ON": "True", "AIRFLOW__METRICS__STATSD_HOST": host}
-        folder = tmp_path / host
-        folder.mkdir()
-        printed, tasks, _ = run_dag(
-            airflow, "measured", DEFERRABLE="0", FOLDER=folder, AIRFLOW__METRICS__STATSD_PORT=port, **settings
-        )
-        assert tasks["restarted"] == ("success", 1), printed[-6000:]
+    settings = {"AIRFLOW__METRICS__STATSD_ON": "True", "AIRFLOW__METRICS__STATSD_HOST": host}
+    printed, tasks, _ = run_dag(
+        airflow, "measured", DEFERRABLE="0", FOLDER=tmp_path, AIRFLOW__METRICS__STATSD_PORT=port, **settings
+    )
+    assert tasks["restarted"] == ("success", 1), printed[-6000:]
 
 
 # -- the metrics of an outcome ----------------------------------------------------------------------------------------

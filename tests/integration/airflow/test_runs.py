@@ -70,7 +70,7 @@ def test_a_task_that_runs_again_after_a_kill_adopts_its_trainjob(airflow, cluste
         return [job for job in list_trainjobs(cluster, "slow") if job["metadata"]["uid"] not in known]
 
     process = airflow.start("dags", "test", "slow", log=log, GO=str(go))
-    [job] = wait_until(new_jobs, 60)
+    [job] = wait_until(new_jobs)
     wait_until(lambda: when == "Pending" or "[node-0] started" in log.read_text())
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -27,7 +27,7 @@ from trainjob_airflow.version_compat import (
     TaskDeferred,
 )
 
-pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.usefixtures("airflow_environment")]
 KEY = {"workflow": "d", "task": "t", "run": "r"}
 
 
@@ -81,7 +81,7 @@ def test_all_modes_of_the_sensor_wait_in_one_run(airflow, cluster, unique, tmp_p
             apply_trainjob(cluster, name, "true")
         return process.poll() is not None
 
-    wait_until(ended, 100)
+    wait_until(ended)
     lines = log.read_text()
     run = re.search(r"run_id=(manual__\S+?)[,\s]", lines)[1]
     listed = airflow("tasks", "states-for-dag-run", "watching", run, "-o", "json").stdout

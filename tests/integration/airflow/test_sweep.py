@@ -11,7 +11,7 @@ from tests.support.airflow_versions import load_dags
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob.manifest import labels
 
-pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.usefixtures("airflow")]
 
 
 @pytest.fixture

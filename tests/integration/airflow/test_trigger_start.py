@@ -70,7 +70,7 @@ def test_the_worker_waits_until_the_trigger_has_started(requests, deferral):
     waiting = start_waiting(deferral)
     assert requests.received.wait(30)
     announce_start(deferral.cluster, deferral.reference, deferral.id)
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
     assert get_job(deferral) is not None
 
@@ -81,13 +81,13 @@ def test_the_start_of_the_trigger_of_an_earlier_deferral_does_not_count(requests
     assert requests.received.wait(30)
     assert waiting.is_alive()
     announce_start(deferral.cluster, deferral.reference, deferral.id)
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
 
 
 def test_a_started_trigger_needs_no_request_to_airflow(requests, deferral):
     announce_start(deferral.cluster, deferral.reference, deferral.id)
-    start_waiting(deferral).join(30)
+    start_waiting(deferral).join(300)
     assert requests.count == 0
 
 
@@ -96,7 +96,7 @@ def test_the_worker_deletes_the_job_of_a_task_that_a_user_ended(requests, deferr
     requests.state = state
     waiting = start_waiting(deferral)
     wait_until(lambda: get_job(deferral) is None)
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
 
 
@@ -104,13 +104,13 @@ def test_the_worker_ends_when_the_job_is_deleted(requests, deferral):
     waiting = start_waiting(deferral)
     assert requests.received.wait(30)
     cancel(deferral.cluster, deferral.reference)
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
 
 
 def test_the_worker_ends_if_no_trigger_starts(requests, deferral, monkeypatch, caplog):
     monkeypatch.setattr(trigger_start, "_MAX_SECONDS", 0.1)
-    start_waiting(deferral).join(30)
+    start_waiting(deferral).join(300)
     assert requests.count == 1
     assert "No triggerer has started the trigger" in caplog.text
     assert get_job(deferral) is not None

@@ -169,7 +169,7 @@ def test_the_program_of_the_page_exports_the_xcoms_of_all_dags(airflow, request,
     program.write_text(block.text, "utf-8")
     url, token = request.getfixturevalue("served_airflow")
     environment = {**os.environ, "AIRFLOW_API": url, "AIRFLOW_TOKEN": token}
-    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     usages = parse_job_usages(done.stdout.splitlines(), "export")
     exported = {each.labels["trainjob.dev/task"] for each in usages if each.labels["trainjob.dev/workflow"] == "chain"}

@@ -6,8 +6,6 @@ import pytest
 
 from tests.integration.airflow.airflow_runs import run_dag
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def list_claim_names(cluster):
     response = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 import subprocess
 import sys
 from importlib.metadata import distributions
@@ -60,9 +61,9 @@ def test_usage_errors_exit_with_code_2_and_no_traceback(trainjob):
 
 
 def test_a_reader_of_one_line_causes_no_error(environment):
-    shell = f"{sys.executable} -m trainjob runtimes | head -1"
+    shell = f"{shlex.quote(sys.executable)} -m trainjob runtimes | head -1"
     done = subprocess.run(["sh", "-c", shell], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, done.stdout.split()[0]) == (0, "", "NAME")
+    assert (done.returncode, done.stderr, done.stdout.split()[:1]) == (0, "", ["NAME"])
 
 
 def test_colors_appear_only_in_terminals(terminal, trainjob):

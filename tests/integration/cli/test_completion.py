@@ -29,7 +29,7 @@ def complete_words(tmp_path):
             env={**os.environ, **variables, "COMP_CWORD": str(len(words)), "KUBECONFIG": str(kubeconfig)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()

@@ -11,7 +11,7 @@ from tests.support.interruptions import evict, evictions
 from tests.support.polling import wait_until
 from tests.support.pseudo_terminal import CTRL_C
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def test_an_interrupted_trainjob_is_followed_by_another_attempt(start_command, cluster, namespace, tmp_path):

@@ -35,7 +35,7 @@ def run_local(separate_environment):
 
     def run(*arguments):
         command = [sys.executable, "-m", "trainjob", "local", *map(str, arguments)]
-        return subprocess.run(command, env=separate_environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=separate_environment, capture_output=True, text=True, timeout=300)
 
     return run
 

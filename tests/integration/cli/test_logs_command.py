@@ -9,7 +9,7 @@ import pytest
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
 from tests.support.polling import wait_until
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_a_reader_of_one_line_ends_the_command_as_it_ends_cat(environment, api_s
     (tmp_path / "jobs").mkdir()
     documents = [{**JOB, "metadata": {"name": f"bert-{n}"}} for n in range(1000)]
     (tmp_path / "jobs" / "all.yaml").write_text(yaml.safe_dump_all(documents))
-    shell = f"{sys.executable} -m trainjob {arguments} | head -1; echo ${{PIPESTATUS[0]}}"
+    shell = f"{shlex.quote(sys.executable)} -m trainjob {arguments} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
     expected = {str(128 + signal.SIGPIPE)} if "jobs" in arguments else {"0", str(128 + signal.SIGPIPE)}

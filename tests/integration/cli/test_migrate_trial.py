@@ -13,7 +13,7 @@ from tests.support.polling import wait_until
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 
-SECONDS = 60.0
+SECONDS = 300.0
 PRINT_RANK = "import os; print('world', os.environ['WORLD_SIZE'], 'rank', os.environ['RANK'])"
 
 

@@ -14,7 +14,7 @@ from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
 from tests.support.pseudo_terminal import CTRL_C
 from trainjob.status import derive_verdict
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def test_run_prints_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):

@@ -14,7 +14,7 @@ import yaml
 from tests.integration.cli.bare_apiserver import bare_apiserver, make_run_key
 from tests.support.pseudo_terminal import PseudoTerminal
 
-SECONDS = 60.0
+SECONDS = 300.0
 JOB = {
     "apiVersion": "kubeflow.org/v1",
     "kind": "PyTorchJob",

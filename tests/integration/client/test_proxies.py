@@ -70,7 +70,7 @@ def test_commands_and_faults_use_no_proxy(laptop, proxy):
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     for arguments in (["list"], ["local", "status"]):
         command = [sys.executable, "-m", "trainjob", *arguments]
-        assert subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run(command, env=environment, capture_output=True, timeout=300).returncode == 0
     FaultClient(laptop.server, laptop.token, laptop.ca_file).clear()
     assert proxy == []
 

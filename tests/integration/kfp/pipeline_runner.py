@@ -10,6 +10,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.manifest import labels
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 from trainjob_local import LocalCluster
 
 PIPELINES = Path(__file__).resolve().parent / "pipelines.py"
@@ -28,7 +29,7 @@ class PipelineRunner:
         """Start a pipeline, and return its process."""
         words = [f"{key}={value}" for key, value in arguments.items()]
         return subprocess.Popen(
-            [sys.executable, str(PIPELINES), name, str(self._folder), *words],
+            [sys.executable, str(RUN_PIPELINE), str(PIPELINES), name, str(self._folder), *words],
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -37,7 +37,7 @@ MAX_ADDED_BYTES = 2_000
 def compile_all(folder, **environment):
     """Run golden.py in a new interpreter, and return the texts that it wrote, by name."""
     environment = {**os.environ, **environment}
-    subprocess.run([sys.executable, HERE / "golden.py", folder], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, HERE / "golden.py", folder], env=environment, check=True, timeout=300)
     return {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -169,7 +169,9 @@ def test_without_an_image_the_python_image_installs_the_cores_requirements():
         "print(json.dumps([container.image, container.command]))"
     )
     environment = {**os.environ, "TRAINJOB_KFP_CODE": "configmap", "TRAINJOB_KFP_IMAGE": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True, timeout=300
+    )
     image, command = json.loads(done.stdout)
     assert image == "python:3.12-slim"
     assert command[:2] == ["sh", "-c"]
@@ -204,7 +206,6 @@ def configmap(client, namespace):
     return client.create(build_code_configmap(), namespace)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("configmap")
 def test_a_step_runs_without_our_packages(run_in_pod, cluster):
     absent = subprocess.run([LAUNCHER / "bin" / "python3", "-c", "import trainjob"], capture_output=True, text=True)
@@ -217,7 +218,6 @@ def test_a_step_runs_without_our_packages(run_in_pod, cluster):
     assert outputs["uid"] == job["metadata"]["uid"]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("configmap")
 def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
     """The program in the pod refuses a workspace without a model.
@@ -241,7 +241,6 @@ def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
 OTHER_FRAMEWORK = {"model": "line", "config": {"framework": "line", "steps": 300}, "image": "python:3.11"}
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("configmap")
 def test_a_step_names_the_missing_package_of_its_framework(run_in_pod, cluster, tmp_path, unique):
     done, _ = run_in_pod("fine_tune", {**OTHER_FRAMEWORK, "workspace": str(tmp_path)})
@@ -253,7 +252,6 @@ def test_a_step_names_the_missing_package_of_its_framework(run_in_pod, cluster, 
     assert not cluster.list_trainjobs("default", f"{labels.RUN}={unique}")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("configmap")
 def test_a_step_runs_the_framework_of_a_package_in_its_image(run_in_pod, cluster, tmp_path, unique):
     """The image has the package without its dependency trainjob, which comes from the ConfigMap."""

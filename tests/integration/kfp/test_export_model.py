@@ -14,7 +14,7 @@ from tests.support.export_runs import make_model, make_run, make_trl_run
 from tests.support.s3_server import S3Server
 from trainjob_kfp import export_model
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.torchtune]
+pytestmark = [pytest.mark.torchtune]
 # A path as KFP 2.17's driver creates it: the run's root, the task, a random word, the artifact's name.
 ARTIFACT_PATH = "models/v2/artifacts/tickets-llm/0d8b6c5e/export-model/3f2a/model"
 

@@ -13,6 +13,7 @@ import pytest
 from kfp import compiler, dsl
 
 from tests.support.code_blocks import ALL_BLOCKS, python_blocks
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 
 BLOCKS = python_blocks("kfp")
 # After `local.init`, each call of a component in the process runs it, so these blocks need their own process.
@@ -32,11 +33,12 @@ def test_a_pipeline_compiles(block, tmp_path):
 
 
 @pytest.mark.parametrize("block", LOCAL_RUN_BLOCKS, ids=str)
-@pytest.mark.timeout(120)
 def test_a_local_run_succeeds(block, laptop, tmp_path):
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     (tmp_path / "block.py").write_text(block.text, "utf-8")
-    done = subprocess.run([sys.executable, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, RUN_PIPELINE, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 from trainjob_local.demo.hub import HubServer
 
 CHAIN = Path(__file__).resolve().parent / "secret_chain.py"
@@ -65,7 +66,6 @@ def find_value(value, folder, texts):
     return sorted(name for name, content in everything.items() if any(text in content for text in encoded))
 
 
-@pytest.mark.timeout(180)
 def test_only_the_secret_object_contains_the_value(laptop, get_text, tmp_path, unique):
     api_client, get = get_text
     value = f"hf_{secrets.token_hex(16)}"
@@ -83,12 +83,12 @@ def test_only_the_secret_object_contains_the_value(laptop, get_text, tmp_path, u
     }
     with HubServer(tmp_path / "hub", tokens={"demo/gated": value}) as hub:
         done = subprocess.run(
-            [sys.executable, CHAIN, run, unique, unique, hub.url],
+            [sys.executable, RUN_PIPELINE, CHAIN, run, unique, unique, hub.url],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=150,
+            timeout=300,
         )
     assert done.returncode == 0, done.stdout
     # The value was used: the Hub returned the row for it, and the second step's container had it.

@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.trl,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("torchrun_lock"),
 ]
 

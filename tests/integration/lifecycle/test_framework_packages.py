@@ -18,8 +18,6 @@ from trainjob.spec import Workspace
 
 __all__ = ["killing_environment", "line_framework", "line_framework_folder"]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.mark.usefixtures("line_framework")
 def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique, tmp_path):
@@ -71,7 +69,7 @@ def test_the_configuration_belongs_to_the_request():
 
 def run_python(program, path):
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -45,7 +45,7 @@ def run_function(tmp_path):
             env={"PATH": path, "TMPDIR": str(tmp_path), **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

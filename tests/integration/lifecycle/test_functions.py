@@ -8,8 +8,6 @@ from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, su
 from trainjob.lifecycle import Listener
 from trainjob.status import parse_step_result
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def add_up_ranks(greeting):
     import torch

@@ -43,7 +43,7 @@ def test_deleted_pods_are_reported(cluster, impatient, unique):
     for pod in cluster.list_pods(reference.name, reference.namespace):
         path = f"/api/v1/namespaces/{reference.namespace}/pods/{pod['metadata']['name']}"
         cluster._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
-    wait_until(lambda: not cluster.list_pods(reference.name, reference.namespace), 60)
+    wait_until(lambda: not cluster.list_pods(reference.name, reference.namespace))
     listener, _, lines = recording_listener()
     assert wait(impatient, reference, listener=listener).succeeded  # its informer lists the pods anew
     [notice] = notices_of(lines)

@@ -18,8 +18,6 @@ from trainjob import CustomTrainer
 from trainjob.manifest.function import function_command
 from trainjob.status import parse_step_result
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def create_wheel(folder: Path, name: str, version: str) -> None:
     """Create a package with a module of its name, and list it on the index page."""

@@ -17,7 +17,6 @@ from trainjob.inspection.cost import group_usages, parse_job_usages, read_job_us
 from trainjob.lifecycle import Limits, submit, wait, wait_async
 
 GPU = "nvidia.com/gpu"
-pytestmark = pytest.mark.timeout(180)
 
 
 def list_pods(cluster, reference, phase=None):

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.llamafactory.tiny_llamafactory import DATASETS, METHOD_FIELDS, tiny_config
 from trainjob import LLaMAFactoryLoraConfig
 
-pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 STEPS = 6
 LORA = LLaMAFactoryLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))

@@ -8,7 +8,7 @@ from tests.integration.llamafactory.tiny_llamafactory import tiny_config
 from trainjob import LLaMAFactoryLoraConfig
 from trainjob.errors import CommandFailed
 
-pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 CASES = {
     "missing columns": (

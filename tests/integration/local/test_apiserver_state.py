@@ -40,7 +40,7 @@ def start_child(state: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]
 
 def kill(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     assert process.stdout is not None
     process.stdout.close()
 

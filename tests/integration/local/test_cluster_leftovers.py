@@ -140,7 +140,7 @@ def test_the_command_ends_if_the_port_is_in_use(temporary_folder: Path, taken_po
     """The command ends by itself: no thread that it started before keeps it alive."""
     state, options = tmp_path / "state", ["local", "up", "--port", str(taken_port)]
     command = [sys.executable, "-c", "from trainjob.cli import main; main()", *options, "--state", str(state)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1
     assert f"can't listen on 127.0.0.1:{taken_port}" in ended.stderr
     with LocalCluster(state):  # no process holds the state folder

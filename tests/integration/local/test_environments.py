@@ -84,7 +84,7 @@ def test_two_processes_create_an_environment_once(write_lock, index):
     assert "waiting for another process" in second.stderr.readline()
     index.gate.set()
     for process in (first, second):
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
         assert (process.returncode, output.strip()) == (0, str(environment_folder(lock))), errors
     assert "+ tiny" not in errors
     assert index.downloads("tiny") == 1
@@ -106,7 +106,7 @@ def test_a_creation_that_was_killed_is_done_again(write_lock, index):
     second = start_creation(lock)
     assert "waiting for another process" in second.stderr.readline()
     index.gate.set()
-    output, errors = second.communicate(timeout=60)
+    output, errors = second.communicate(timeout=300)
     assert output.strip() == str(half), errors
     assert installed_version(half, "tiny") == "1.0"
     assert not (half / "rest-of-the-first").exists()
@@ -217,7 +217,7 @@ def test_an_environment_that_is_being_created_is_not_deleted(write_lock, index):
     with pytest.raises(EnvironmentInUse):
         delete_environment(found)
     index.gate.set()
-    output, _ = creation.communicate(timeout=60)
+    output, _ = creation.communicate(timeout=300)
     assert output.strip() == str(found.path)
 
 

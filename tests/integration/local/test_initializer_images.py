@@ -50,7 +50,7 @@ def initialize(tmp_path: Path, hub: HubServer) -> Initialize:
             env={"PATH": os.environ["PATH"], "HF_ENDPOINT": hub.url, **here, **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     return run

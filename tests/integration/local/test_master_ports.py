@@ -173,7 +173,6 @@ def report_world(folder, expected):
 
 @pytest.mark.slow
 @pytest.mark.torchtune
-@pytest.mark.timeout(300)
 def test_two_ddp_trainings_at_once(cluster, unique, tmp_path):
     """Two gloo trainings with two pods each run at the same time, each with a world of two processes."""
     arguments = {"folder": str(tmp_path), "expected": 4}

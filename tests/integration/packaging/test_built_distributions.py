@@ -35,7 +35,7 @@ USE_STATEMENTS = {
     "kfp_trainjob": ("[author]", "import trainjob_kfp as p; [getattr(p, name) for name in p.__all__]"),
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 
 
 def find_wheel(distribution):

@@ -64,7 +64,7 @@ def install(containerfile, folder, wheels):
     if python is None:
         pytest.skip(f"Python {containerfile.python_version} is not installed")
     environment = folder / "image"
-    subprocess.run([python, "-m", "venv", environment], check=True, timeout=100)
+    subprocess.run([python, "-m", "venv", environment], check=True, timeout=300)
     containerfile.run_in(environment, wheels)
     return environment
 
@@ -97,7 +97,7 @@ def test_the_fetch_program_runs_with_the_packages_of_its_image(tmp_path, wheels)
             env={"PATH": os.environ["PATH"], **variables},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1].partition("fetch: done ")[2])

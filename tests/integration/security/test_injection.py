@@ -91,7 +91,7 @@ def run_and_record(tmp_path):
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         given = tmp_path / "pip.json"

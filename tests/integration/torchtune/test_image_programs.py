@@ -26,7 +26,7 @@ from trainjob.local import LocalCluster
 from trainjob.status import Category
 from trainjob_local.demo.hub import HubServer
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}

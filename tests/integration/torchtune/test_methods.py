@@ -26,7 +26,7 @@ from trainjob.frameworks.torchtune.recipes import select_recipe
 from trainjob_demo.tickets.make_data import make_tickets, preference_pair
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 LORA = LoraConfig(lora_rank=16, lora_alpha=32)
 
 

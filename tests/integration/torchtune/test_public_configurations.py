@@ -14,7 +14,7 @@ import pytest
 from tests.integration.torchtune.tiny_trainings import tiny_config
 from trainjob import LoraConfig
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
 STEPS = 2  # of each epoch
 ALL = ("q_proj", "k_proj", "v_proj", "output_proj")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.torchtune.tiny_trainings import METHODS, tiny_config
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
 # Every Python of the pod runs this program. It kills the first process that opens the file KILL_AT for writing.
 KILLER_PROGRAM = """

@@ -15,7 +15,7 @@ from trainjob.packing import program_command
 
 ROOT = Path(__file__).resolve().parents[3]
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])

@@ -74,6 +74,6 @@ def read_wandb_files(folder: Path) -> list[dict[str, Any]]:
 
 def _run(program: str, folder: Path) -> list[dict[str, Any]]:
     command = [str(TRACKING_PYTHON), "-W", "ignore", "-c", program, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -158,7 +158,6 @@ def test_an_unreachable_server_costs_two_lines(refusing_url, unique):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_server_that_dies_and_returns_gets_all_values(unique, tmp_path):
     go_on, end = tmp_path / "go-on", tmp_path / "end"
     source = f"{WHEN_FILE_EXISTS}\nstep(1, 1.0)\nwait_for({str(go_on)!r})\nstep(2, 0.5)\nwait_for({str(end)!r})"

@@ -74,7 +74,7 @@ def container_mark(process):
 def run_killed(cluster, api, job, key, is_recorded):
     """Run a TrainJob, kill its pod's process 1 after some steps, and let the next run end."""
     reference = submit(cluster, job, key)
-    wait_until(is_recorded, 90)
+    wait_until(is_recorded)
     process = first_process(api, reference.name)
     mark = container_mark(process)
     assert len(find_marked_processes(mark, CONTAINER_MARK_VARIABLE)) >= 3  # the program, the training, the recorder

@@ -14,7 +14,7 @@ from trainjob import FineTune, MLflow, RunKey, Workspace, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
 # The training is in a session of its own, whose parent is process 1 of the container.
 KILL_THE_POD = KILLER_PROGRAM.replace(

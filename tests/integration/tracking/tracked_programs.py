@@ -36,7 +36,7 @@ def step(number, loss):
     print(f"Step {number} | loss:{loss} lr:0.1 ", flush=True)
 """
 """Start of a training's source: a function that prints a step as TorchTune does."""
-_SECONDS = 120
+_SECONDS = 300
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import Listener
 from trainjob.local import LocalCluster
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.trl.tiny_trl import METHOD_FIELDS, STEP_FIELDS, tiny_config
 from trainjob import TRLLoraConfig
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 STEPS = 6
 SHAPES = {

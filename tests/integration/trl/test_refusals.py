@@ -13,7 +13,7 @@ from trainjob.errors import CommandFailed, InstallationFailed
 from trainjob.spec.trainers import trainer_image
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 CASES = {
     "missing columns": (

@@ -7,7 +7,7 @@ import pytest
 from trainjob import UnslothConfig, UnslothLoraConfig
 from trainjob.errors import CommandFailed
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 CONFIG = UnslothConfig(
     method="sft",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from trainjob_demo import runner
 from trainjob_demo.engines import ENGINES
+from trainjob_demo.engines.kfp import RUN_PIPELINE
 from trainjob_demo.errors import DemoError
 from trainjob_demo.next_steps import format_next_steps
 from trainjob_demo.runner import WORKFLOWS, remove_cluster
@@ -37,13 +40,20 @@ def test_airflow_runs_the_dag_of_the_file_on_the_cluster():
     assert connection["extra"] == {"kube_config_path": str(KUBECONFIG), "namespace": "default"}
 
 
-def test_kfp_finds_its_python_in_the_path():
+def test_kfp_runs_the_pipeline_of_the_file_on_the_cluster():
     command = ENGINES["kfp"](Path("/env"), Path("/demo")).command(Path("/pipelines/tickets_llm.py"), KUBECONFIG)
     python, program, *arguments = command.words
     assert (python, Path(program).is_file()) == ("/env/bin/python", True)
     assert arguments == ["/pipelines/tickets_llm.py", "run"]
-    assert command.environment["PATH"].split(":")[0] == "/env/bin"
     assert command.environment["KUBECONFIG"] == str(KUBECONFIG)
+
+
+def test_kfp_finds_its_python_in_the_path(tmp_path):
+    """kfp writes `sys.executable` into shell commands without quotes."""
+    file = tmp_path / "pipeline.py"
+    file.write_text("import shutil, sys\nprint(sys.argv[1], sys.executable, shutil.which('python3'), sep='\\n')\n")
+    done = subprocess.run([sys.executable, RUN_PIPELINE, file, "run"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["run", "python3", str(Path(sys.executable).with_name("python3"))]
 
 
 def test_recommended_commands_can_be_pasted_into_a_shell(tmp_path, monkeypatch):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from trainjob.client import Cluster
 from trainjob_demo.engines.engine import EngineCommand
 
-__all__ = ["KubeflowPipelines"]
+__all__ = ["RUN_PIPELINE", "KubeflowPipelines"]
 
-_RUN_PIPELINE = Path(__file__).with_name("run_pipeline.py")
+RUN_PIPELINE = Path(__file__).with_name("run_pipeline.py")
 
 
 class KubeflowPipelines:
@@ -47,9 +46,5 @@ class KubeflowPipelines:
             workflow: file of the pipeline.
             kubeconfig: kubeconfig of the cluster.
         """
-        variables = {
-            "KUBECONFIG": str(kubeconfig),
-            "PATH": os.pathsep.join([str(self._programs), os.environ.get("PATH", os.defpath)]),
-            "TRAINJOB_RUN_ID": "demo",
-        }
-        return EngineCommand((str(self._programs / "python"), str(_RUN_PIPELINE), str(workflow), "run"), variables)
+        variables = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": "demo"}
+        return EngineCommand((str(self._programs / "python"), str(RUN_PIPELINE), str(workflow), "run"), variables)

@@ -26,7 +26,7 @@ from tests.support.crash_points import (
 from tests.support.standalone import wait_for_airflow
 from trainjob.lifecycle import RunKey
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 SECONDS = 240
 ENDED_IMMEDIATELY = (TERMINAL_STATE_SEEN, OUTCOME_KNOWN)  # on a worker, the TrainJob must end for these
 

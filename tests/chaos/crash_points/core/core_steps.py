@@ -16,7 +16,7 @@ from tests.support.trainjob_audit import AuditLog
 from trainjob.lifecycle import RunKey
 from trainjob_local import LocalCluster
 
-SECONDS, MAX_TRIES = 60.0, 5
+SECONDS, MAX_TRIES = 300.0, 5
 _ACTOR = Path(__file__).with_name("core_actor.py")
 _PATH = os.pathsep.join([str(Path(__file__).resolve().parents[4]), os.environ.get("PYTHONPATH", "")])
 

@@ -27,7 +27,6 @@ from tests.support.crash_points import (
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
 
-pytestmark = pytest.mark.timeout(180)
 UNFINISHED_POINTS = (*CREATION_POINTS, *ADOPTION_POINTS, SUBMITTED, WAITING)
 
 

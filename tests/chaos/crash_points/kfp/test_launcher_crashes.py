@@ -35,8 +35,7 @@ from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
 from trainjob_kfp.launcher import clean_up
 
-pytestmark = pytest.mark.timeout(300)
-SECONDS, MAX_TRIES = 90.0, 5
+SECONDS, MAX_TRIES = 300.0, 5
 ROOT = Path(__file__).resolve().parents[4]
 STARTUP = Path(__file__).resolve().parent.with_name("startup")
 PATH = os.pathsep.join([str(STARTUP), str(ROOT), os.environ.get("PYTHONPATH", "")])

@@ -11,7 +11,7 @@ from tests.support.polling import wait_until
 from trainjob.client import Cluster, LogFollower, LogLine, LogNotice
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 
-SECONDS = 60
+SECONDS = 300
 
 
 class LogRecorder:

@@ -39,7 +39,7 @@ def run_export(start_export: StartExport) -> RunExport:
 
     def run(destination: object, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_export(destination, *more, **env)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run

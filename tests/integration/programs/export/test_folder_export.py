@@ -168,7 +168,7 @@ def test_an_export_killed_at_any_file_access_is_completed_by_the_next(
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'core' / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["killed"] > 60

@@ -87,7 +87,7 @@ def test_a_service_accounts_key_is_sent_to_google_only(start_export: StartExport
         with connection:
             request_line = connection.recv(4096).split(b"\r\n")[0]
         process.kill()
-    shown = "".join(process.communicate(timeout=60))
+    shown = "".join(process.communicate(timeout=300))
     assert request_line == b"CONNECT oauth2.googleapis.com:443 HTTP/1.1"
     assert "PRIVATE KEY" not in shown
     assert store.requests == []

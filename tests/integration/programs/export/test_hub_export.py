@@ -96,7 +96,7 @@ def test_an_export_killed_at_an_upload_or_the_commit_is_completed_by_the_next(
             os.kill(process.pid, signal.SIGKILL)
 
     uploads.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     sent: list[str] = []
     uploads.hook = lambda path, now: sent.append(path) if path.startswith("/lfs/") and now else None

@@ -102,6 +102,7 @@ def test_an_existing_manifest_always_matches_the_objects(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-store-acts", "before-the-store-answers"])
+@pytest.mark.parametrize("store", [S3Server, pytest.param(GcsServer, marks=pytest.mark.slow)], indirect=True)
 def test_an_export_killed_at_any_request_is_completed_by_the_next(
     workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer, after: bool
 ) -> None:
@@ -125,7 +126,7 @@ def test_an_export_killed_at_any_request_is_completed_by_the_next(
                 os.kill(pid, signal.SIGKILL)
 
         store.hook = kill
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         store.hook = lambda *_: None
         if process.returncode == 0:
             break
@@ -148,7 +149,7 @@ def test_files_of_an_unfinished_export_are_deleted_by_the_next(
             os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     store.hook = lambda *_: None
     assert f"{DESTINATION}/manifest.json" not in store.objects
     shutil.rmtree(workspace / "output")
@@ -210,7 +211,7 @@ def test_objects_uploaded_before_a_kill_are_not_sent_again(
             os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     store.hook = lambda *_: None
     arrived = {key for key in store.objects if not key.endswith(".pending.json")}

@@ -147,7 +147,7 @@ def test_a_registration_killed_at_any_request_is_completed_without_duplicates(
             return 0
 
         registry.hook = kill
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL
         registry.hook = lambda *_: 0
         read_receipt(run_registration())

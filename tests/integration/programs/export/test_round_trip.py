@@ -32,7 +32,7 @@ def initialize(tmp_path: Path) -> Initialize:
             env={**export_environment(tmp_path), **paths, **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     return run

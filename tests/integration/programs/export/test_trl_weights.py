@@ -15,7 +15,7 @@ from tests.integration.programs.export.export_program import BASE_ENVIRONMENT, R
 from tests.support.export_runs import write
 from trainjob_demo.tickets_hub import make_hub
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow]
 
 PYTHON = ROOT / ".venv" / "trl" / "bin" / "python"
 MODELS = Path(__file__).with_name("trl_models.py")
@@ -79,7 +79,7 @@ def run_export(workspace: Path, tmp_path: Path) -> RunExport:
 
     def run(destination: Path, *more: str) -> dict[str, Any]:
         command = export_command(workspace, destination, *more)
-        done = subprocess.run(command, env=export_environment(tmp_path), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=export_environment(tmp_path), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         receipt: dict[str, Any] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
         return receipt

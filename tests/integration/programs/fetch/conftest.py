@@ -110,7 +110,7 @@ def run_fetch(start_fetch: StartFetch) -> RunFetch:
 
     def run(kind: str, uri: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_fetch(kind, uri, **env)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run

@@ -11,8 +11,6 @@ from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.spec import ExportModel, InitializeModel, Workspace
 from trainjob.status import parse_step_result
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def run_earlier_program(cluster, unique, monkeypatch):

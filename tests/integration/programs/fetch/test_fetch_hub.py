@@ -178,7 +178,7 @@ def test_a_fetch_killed_at_any_request_is_completed_by_the_next(tmp_path, start_
                 os.kill(pid, signal.SIGKILL)
 
         hub.handler_class.hook = staticmethod(kill)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL
         assert not is_complete(model)
         hub.handler_class.hook = staticmethod(lambda line: None)

@@ -114,7 +114,7 @@ def test_a_killed_download_of_a_large_object_is_continued(start_fetch, fetch_dat
                 os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert not (dataset / "weights.safetensors").exists()
     store.hook = lambda *_: None
@@ -139,7 +139,7 @@ def test_a_fetch_killed_at_any_request_is_completed_by_the_next(start_fetch, fet
                 os.kill(pid, signal.SIGKILL)
 
         store.hook = kill
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL
         assert not is_complete(dataset)
         store.hook = lambda *_: None

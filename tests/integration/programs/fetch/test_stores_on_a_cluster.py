@@ -18,8 +18,6 @@ from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.spec import ExportModel, InitializeDataset, InitializeModel, ModelRegistry, Workspace
 from trainjob.status import Category, parse_step_result
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def create_secret(laptop):

@@ -1,0 +1,24 @@
+"""Tests that each part of `make bench` measures and reports, with the smallest sizes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BENCH = ROOT / "tools" / "bench"
+PARTS = sorted(path.stem.removeprefix("bench_") for path in BENCH.glob("bench_*.py"))
+SLOW = {"flood", "resumption", "training"}  # they start a complete Airflow, or train with TRL
+
+
+@pytest.mark.parametrize("part", [pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in PARTS])
+def test_each_part_measures_and_reports(part, tmp_path):
+    environment = {**os.environ, "BENCH_SMALLEST": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(BENCH / "bench.py"), part, "--results", str(tmp_path / "results")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert done.stdout.count("\n## ") >= 2  # the part's section, and the goals
