@@ -1,19 +1,22 @@
 """Build the programs of the Kubeflow Pipelines back end: `python tests/kfp_backend/build.py --source CHECKOUT`.
 
 They are built from a checkout of github.com/kubeflow/pipelines, because the Go proxy does not serve this module.
-Programs that exist are not built again. Standard library only.
+Programs that exist are not built again. The checkout is not changed. Standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 __all__ = ["PROGRAMS", "VERSION", "list_problems", "main", "program_folder"]
@@ -25,8 +28,13 @@ PROGRAMS = {
     "persistence-agent": "./backend/src/agent/persistence",
     "driver": "./backend/src/v2/cmd/driver",
     "launcher-v2": "./backend/src/v2/cmd/launcher-v2",
+    "scheduledworkflow": "./backend/src/crd/controller/scheduledworkflow",
 }
 """The Go package of each program, by the name of the program."""
+
+_LOOPBACK_FILE = "backend/src/crd/controller/scheduledworkflow/main.go"
+# The controller has no option for the address of its metrics (2.17), which would listen on all interfaces.
+_LOOPBACK_LINE = ('addr := ":" + metricsPort', 'addr := "127.0.0.1:" + metricsPort')
 
 _CHECKOUT = (
     f"KFP_SOURCE must be a checkout of kubeflow/pipelines at tag {VERSION}: run "
@@ -90,16 +98,30 @@ def _list_missing(folder: Path) -> list[str]:
 
 def _build(source: Path, folder: Path) -> int:
     (folder / "bin").mkdir(parents=True, exist_ok=True)
-    for name in _list_missing(folder):
-        begin, finished = time.monotonic(), folder / "bin" / name
-        partial = finished.with_name(f".{name}")  # an interrupted build leaves no partial program under the real name
-        command = ["go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(partial)]
-        print(f"building {name}", end=" ", flush=True)
-        if subprocess.run([*command, PROGRAMS[name]], cwd=source).returncode:
-            return 1
-        partial.replace(finished)
-        print(f"{time.monotonic() - begin:.0f} s, {finished.stat().st_size / 1e6:.0f} MB", flush=True)
+    with _loopback_overlay(source) as overlay:
+        for name in _list_missing(folder):
+            begin, finished = time.monotonic(), folder / "bin" / name
+            partial = finished.with_name(f".{name}")  # an interrupted build leaves no partial program of this name
+            command = ["go", "build", "-buildvcs=false", "-overlay", overlay, "-ldflags", "-s -w", "-o", str(partial)]
+            print(f"building {name}", end=" ", flush=True)
+            if subprocess.run([*command, PROGRAMS[name]], cwd=source).returncode:
+                return 1
+            partial.replace(finished)
+            print(f"{time.monotonic() - begin:.0f} s, {finished.stat().st_size / 1e6:.0f} MB", flush=True)
     return 0
+
+
+@contextlib.contextmanager
+def _loopback_overlay(source: Path) -> Iterator[str]:
+    """Yield the file that makes Go compile a copy of one source, in which the metrics have a loopback address."""
+    original = (source / _LOOPBACK_FILE).absolute()
+    text = original.read_text()
+    assert text.count(_LOOPBACK_LINE[0]) == 1, f"{original} has not the line {_LOOPBACK_LINE[0]}"
+    with tempfile.TemporaryDirectory() as folder:
+        copy, overlay = Path(folder) / original.name, Path(folder) / "overlay.json"
+        copy.write_text(text.replace(*_LOOPBACK_LINE))
+        overlay.write_text(json.dumps({"Replace": {str(original): str(copy)}}))
+        yield str(overlay)
 
 
 if __name__ == "__main__":
