@@ -44,7 +44,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
 
     Kubeflow Pipelines identifies a cached result by the task's own inputs. It knows neither the order of tasks nor the
     files in a workspace (2.17, backend/src/v2/cacheutils/cache.go). Without `after_jobs`, an export would be skipped
-    after a new training. A name in `after_jobs` is a new one if the earlier step has run, and the same if it was cached.
+    after a new training. A name in `after_jobs` is new if the earlier step has run, and the same if it was cached.
     """
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:

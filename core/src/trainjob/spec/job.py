@@ -203,7 +203,7 @@ class TrainJob(Spec):
         if self.model_check is None:
             return
         if isinstance(self.trainer, BuiltinTrainer):
-            raise invalid_field("model_check", self.model_check, "a BuiltinTrainer has a claim of its own: leave it out")
+            raise invalid_field("model_check", self.model_check, "a BuiltinTrainer has its own claim: leave it out")
         if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
             raise invalid_field("trainer.command", None, "give the command to start, because model_check needs it")
         if self.workspace is None:

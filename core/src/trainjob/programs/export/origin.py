@@ -19,7 +19,16 @@ from urllib.parse import unquote
 from trainjob.errors import ExportError
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
-__all__ = ["EXPORTED_BY", "TRAINED_BY", "WORKFLOW_RUN", "Origin", "OriginRule", "check_origin", "own_origin", "read_origin"]
+__all__ = [
+    "EXPORTED_BY",
+    "TRAINED_BY",
+    "WORKFLOW_RUN",
+    "Origin",
+    "OriginRule",
+    "check_origin",
+    "own_origin",
+    "read_origin",
+]
 
 TRAINED_BY, EXPORTED_BY, WORKFLOW_RUN = "trained_by", "exported_by", "workflow_run"
 """Keys of the records in JSON."""
@@ -71,7 +80,8 @@ def own_origin() -> dict[str, str]:
 
 def read_origin(folder: Path) -> Origin:
     """Return the origin that the newest record in a folder names; an empty one without a record."""
-    records = [path for name in (*_JSON_FILES, _TORCHTUNE_FILE) if (path := folder / name).is_file()]
+    names = (*_JSON_FILES, _TORCHTUNE_FILE)
+    records = [path for name in names if (path := folder / name).is_file() and not path.is_symlink()]
     if not records:
         return Origin()
     newest = max(records, key=lambda path: path.stat().st_mtime)

@@ -31,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for folder in given.folder:
             check_origin(folder, rule)
+        os.execvp(given.command[0], given.command)  # noqa: S606 - it is the step's own command
     except ExportError as refusal:
         print(f"origin: failed: {refusal}", file=sys.stderr, flush=True)
         return 1
-    os.execvp(given.command[0], given.command)  # noqa: S606 - it is the step's own command
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ def export_model(
     Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. This location
     must begin with s3:// or gs://, or with minio:// if `endpoint` is given.
 
+    A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.
+
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
@@ -72,7 +74,7 @@ def export_model(
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
-        after_jobs: Output `job` of earlier steps; one of them must have trained the model. By default any step of this run.
+        after_jobs: Output `job` of earlier steps, one of which must have trained the model; by default any of this run.
         any_run: Whether to export the model of any run.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).

@@ -65,7 +65,8 @@ def evaluate(
     `with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There,
     pass `passed` to a nested pipeline that contains the `dsl.If`.
 
-    A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`.
+    A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`. With
+    `after_jobs`, the step may be cached.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
