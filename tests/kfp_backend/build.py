@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "VERSION", "list_problems", "main", "program_folder"]
+__all__ = ["PROGRAMS", "VERSION", "list_missing_programs", "list_problems", "main", "program_folder"]
 
 VERSION = "2.17.0"
 BUILD_ROOT = Path(__file__).resolve().parents[2] / ".cache" / "kfp_backend"
@@ -43,6 +43,9 @@ _CHECKOUT = (
 )
 _DATABASE = "mariadbd is not installed: run `apt-get install mariadb-server-core`"
 _GO = "Go is not installed, and the programs are not built: see https://go.dev/doc/install"
+_ROOT = "the containers of the tests are isolated, which needs root: run `sudo make e2e-kfp KFP_SOURCE=...`"
+_DISK_FOR_BUILD, _DISK_FOR_RUN = 20, 10
+"""GB of free disk: Go's modules and its cache take 10 GB, the programs 0.5 GB; the tests leave logs and models."""
 _USAGE_ERROR = 2
 
 
@@ -67,15 +70,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_problems(source: str) -> list[str]:
     """Return what this machine lacks to run the back end, each with a command to get it."""
+    machine = [*([] if os.geteuid() == 0 else [_ROOT]), *([] if find_program("mariadbd") else [_DATABASE])]
     version = Path(source, "VERSION")
     if not source or not version.is_file():
-        return [_CHECKOUT, *([] if find_program("mariadbd") else [_DATABASE])]
+        return [_CHECKOUT, *machine]
     found = version.read_text().strip()
-    built = not _list_missing(program_folder(Path(source)))
+    built = not list_missing_programs(source)
     return [
         *([] if found == VERSION else [f"{source} is version {found} of Kubeflow Pipelines. {_CHECKOUT}"]),
-        *([] if find_program("mariadbd") else [_DATABASE]),
+        *machine,
         *([] if built or shutil.which("go") else [_GO]),
+        *_list_full_disks(_DISK_FOR_RUN if built else _DISK_FOR_BUILD),
+    ]
+
+
+def list_missing_programs(source: str) -> list[str]:
+    """Return a text with the programs that are not built, as a list; an empty list if all are."""
+    missing = _list_missing(program_folder(Path(source))) if source else []
+    command = "python tests/kfp_backend/build.py --source"
+    return [f"{', '.join(missing)} of Kubeflow Pipelines not built: run `{command} {source}`"] if missing else []
+
+
+def _list_full_disks(gigabytes: int) -> list[str]:
+    """Return which folders lie on a disk with too little space, of those that the build and the tests fill."""
+    folders = {Path(tempfile.gettempdir()), BUILD_ROOT.parents[1]}
+    free = {folder: shutil.disk_usage(folder).free / 1e9 for folder in folders}
+    return [
+        f"{folder} has {size:.0f} GB of free disk; {gigabytes} GB are needed"
+        for folder, size in free.items()
+        if size < gigabytes
     ]
 
 

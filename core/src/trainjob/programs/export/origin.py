@@ -20,9 +20,7 @@ from trainjob.errors import ExportError
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
 __all__ = [
-    "EXPORTED_BY",
     "TRAINED_BY",
-    "WORKFLOW_RUN",
     "Origin",
     "OriginRule",
     "check_origin",
@@ -30,11 +28,12 @@ __all__ = [
     "read_origin",
 ]
 
-TRAINED_BY, EXPORTED_BY, WORKFLOW_RUN = "trained_by", "exported_by", "workflow_run"
-"""Keys of the records in JSON."""
+TRAINED_BY = "trained_by"
+"""Key of the records in JSON: the TrainJob that trained the model."""
+_EXPORTED_BY, _WORKFLOW_RUN = "exported_by", "workflow_run"
 _JSON_FILES = ("trainjob_run.json", "manifest.json")
 _TORCHTUNE_FILE = "torchtune_config.yaml"
-_TORCHTUNE_KEYS = {f"trainjob_{key}": key for key in (TRAINED_BY, WORKFLOW_RUN)}
+_TORCHTUNE_KEYS = {f"trainjob_{key}": key for key in (TRAINED_BY, _WORKFLOW_RUN)}
 _SIZE_LIMIT = 16 << 20
 _PLAIN_TEXT = re.compile(r"[\w./~%-]{1,4096}", re.ASCII)
 
@@ -74,7 +73,7 @@ class OriginRule:
 
 def own_origin() -> dict[str, str]:
     """Return the record of an export in this container; empty outside a TrainJob."""
-    own = {EXPORTED_BY: os.environ.get(NAME_VARIABLE, ""), WORKFLOW_RUN: os.environ.get(RUN_VARIABLE, "")}
+    own = {_EXPORTED_BY: os.environ.get(NAME_VARIABLE, ""), _WORKFLOW_RUN: os.environ.get(RUN_VARIABLE, "")}
     return {key: text for key, text in own.items() if text}
 
 
@@ -87,8 +86,8 @@ def read_origin(folder: Path) -> Origin:
     newest = max(records, key=lambda path: path.stat().st_mtime)
     found = _read_torchtune_config(newest) if newest.name == _TORCHTUNE_FILE else _read_json(newest)
     texts = {key: text for key, text in found.items() if isinstance(text, str) and _PLAIN_TEXT.fullmatch(text)}
-    jobs = [texts[key] for key in (TRAINED_BY, EXPORTED_BY) if key in texts]
-    return Origin(tuple(jobs), texts.get(WORKFLOW_RUN, "") if jobs else "")
+    jobs = [texts[key] for key in (TRAINED_BY, _EXPORTED_BY) if key in texts]
+    return Origin(tuple(jobs), texts.get(_WORKFLOW_RUN, "") if jobs else "")
 
 
 def check_origin(folder: Path, rule: OriginRule) -> str:
