@@ -28,8 +28,7 @@ class ModelCheck(Spec):
 
     Attributes:
         folders: folders below `/workspace`.
-        after_jobs: names of TrainJobs, one of which must have trained or exported the model; empty for any one of the
-            same workflow run.
+        after_jobs: names of TrainJobs that may have trained the model, also in another workflow run.
     """
 
     folders: tuple[str, ...]

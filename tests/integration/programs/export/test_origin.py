@@ -59,9 +59,8 @@ def test_an_export_accepts_a_checkpoint_of_its_run_or_of_the_named_trainjob(
     if accepted:
         assert ended.returncode == 0, ended.stderr
         manifest = json.loads((workspace / "export" / "manifest.json").read_text())
-        assert manifest["trained_by"] == "tune-11111111"
-        assert (manifest["exported_by"], manifest["workflow_run"]) == ("export-22222222", OWN_RUN)
-        assert read_origin(workspace / "export") == Origin(("tune-11111111", "export-22222222"), OWN_RUN)
+        assert (manifest["trained_by"], manifest["workflow_run"]) == ("tune-11111111", run)
+        assert read_origin(workspace / "export") == Origin("tune-11111111", run)
     else:
         assert ended.returncode == 1
         assert f"the model in {workspace}/output is of TrainJob tune-11111111, run airflow/tickets/" in ended.stderr
@@ -75,14 +74,14 @@ def test_a_checkpoint_without_a_record_is_exported_with_a_note(workspace, run_ex
     make(workspace / "output")
     ended = run_export(workspace / "export", **OWN)
     assert ended.returncode == 0, ended.stderr
-    assert f"export: {workspace}/output has no record of the TrainJob that wrote it" in ended.stdout
+    assert f"export: {workspace}/output has no record of the TrainJob that trained" in ended.stdout
 
 
 def test_the_record_of_the_later_framework_counts(workspace):
     """A TorchTune run in the folder of an earlier TRL run."""
     record_trl(workspace / "output", "trl-11111111", OTHER_RUN)
     record_torchtune(workspace / "output", "tune-22222222", OWN_RUN)
-    assert read_origin(workspace / "output") == Origin(("tune-22222222",), OWN_RUN)
+    assert read_origin(workspace / "output") == Origin("tune-22222222", OWN_RUN)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +95,11 @@ def test_a_damaged_record_is_none(tmp_path, content):
 
 @pytest.mark.parametrize(
     ("run", "options", "accepted"),
-    [(OWN_RUN, [], True), (OTHER_RUN, [], False), (OTHER_RUN, ["--after-job", "export-11111111"], True)],
+    [(OWN_RUN, [], True), (OTHER_RUN, [], False), (OTHER_RUN, ["--after-job", "tune-11111111"], True)],
 )
 def test_a_command_starts_if_its_models_are_of_the_run(tmp_path, run, options, accepted):
     """Folders without a record, such as a dataset, are not checked."""
-    origin = {"trained_by": "tune-11111111", "exported_by": "export-11111111", "workflow_run": run}
+    origin = {"trained_by": "tune-11111111", "workflow_run": run}
     (tmp_path / "candidate").mkdir()
     (tmp_path / "candidate" / "manifest.json").write_text(json.dumps(origin))
     check = ["-m", "trainjob.programs.export.origin_check", "--folder", tmp_path / "data", "--folder"]
@@ -108,7 +107,7 @@ def test_a_command_starts_if_its_models_are_of_the_run(tmp_path, run, options, a
     environment = export_environment(tmp_path, **OWN)
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == ((0, "--after-job scored\n") if accepted else (1, ""))
-    assert accepted or "candidate is of TrainJob tune-11111111 and export-11111111, run airflow/" in ended.stderr
+    assert accepted or "candidate is of TrainJob tune-11111111, run airflow/" in ended.stderr
 
 
 def build(step: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Origin of a model in a workspace: the TrainJobs that wrote it, and their workflow run.
+"""Origin of a model in a workspace: the TrainJob that trained it, and the workflow run.
 
 Several workflow runs may use one workspace, one after the other or at once. A step that reads the model of another run
 would publish or judge a model that its own run has not trained. Each framework's own record has the origin:
@@ -17,23 +17,15 @@ from typing import Any
 from urllib.parse import unquote
 
 from trainjob.errors import ExportError
-from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
+from trainjob.job_variables import RUN_VARIABLE
 
-__all__ = [
-    "TRAINED_BY",
-    "Origin",
-    "OriginRule",
-    "check_origin",
-    "own_origin",
-    "read_origin",
-]
+__all__ = ["Origin", "OriginRule", "check_origin", "get_own_run", "read_origin"]
 
-TRAINED_BY = "trained_by"
-"""Key of the records in JSON: the TrainJob that trained the model."""
-_EXPORTED_BY, _WORKFLOW_RUN = "exported_by", "workflow_run"
+TRAINED_BY, WORKFLOW_RUN = "trained_by", "workflow_run"
+"""Keys of the records in JSON: the TrainJob that trained the model, and its workflow run."""
 _JSON_FILES = ("trainjob_run.json", "manifest.json")
 _TORCHTUNE_FILE = "torchtune_config.yaml"
-_TORCHTUNE_KEYS = {f"trainjob_{key}": key for key in (TRAINED_BY, _WORKFLOW_RUN)}
+_TORCHTUNE_KEYS = {f"trainjob_{key}": key for key in (TRAINED_BY, WORKFLOW_RUN)}
 _SIZE_LIMIT = 16 << 20
 _PLAIN_TEXT = re.compile(r"[\w./~%-]{1,4096}", re.ASCII)
 
@@ -43,38 +35,34 @@ class Origin:
     """Origin of a model.
 
     Attributes:
-        jobs: names of the TrainJobs that trained and exported it; empty if it has no record of them.
-        workflow_run: their workflow run; empty if it is not known.
+        job: name of the TrainJob that trained it; empty if it has no record.
+        workflow_run: workflow run of this TrainJob; empty if it has none.
     """
 
-    jobs: tuple[str, ...] = ()
+    job: str = ""
     workflow_run: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the record of the origin; empty without one."""
+        return {key: text for key, text in ((TRAINED_BY, self.job), (WORKFLOW_RUN, self.workflow_run)) if text}
 
 
 @dataclass(frozen=True)
 class OriginRule:
-    """The origins that a step accepts.
+    """The origins that a step accepts: all of a workflow run, and some TrainJobs. An empty rule accepts every origin.
 
     Attributes:
-        after_jobs: names of TrainJobs, one of which must have written the model; empty for all of the own run.
-        workflow_run: the own workflow run; empty if there is none, and then every run counts as the own one.
-        any_run: whether every origin is accepted.
+        after_jobs: names of TrainJobs.
+        workflow_run: the workflow run; empty for none.
     """
 
     after_jobs: tuple[str, ...] = ()
     workflow_run: str = ""
-    any_run: bool = False
-
-    @classmethod
-    def from_environment(cls, after_jobs: tuple[str, ...], *, any_run: bool) -> OriginRule:
-        """Return the rule of a step in this container."""
-        return cls(after_jobs, os.environ.get(RUN_VARIABLE, ""), any_run)
 
 
-def own_origin() -> dict[str, str]:
-    """Return the record of an export in this container; empty outside a TrainJob."""
-    own = {_EXPORTED_BY: os.environ.get(NAME_VARIABLE, ""), _WORKFLOW_RUN: os.environ.get(RUN_VARIABLE, "")}
-    return {key: text for key, text in own.items() if text}
+def get_own_run() -> str:
+    """Return the workflow run of the TrainJob of this container; empty if it has none."""
+    return os.environ.get(RUN_VARIABLE, "")
 
 
 def read_origin(folder: Path) -> Origin:
@@ -86,8 +74,7 @@ def read_origin(folder: Path) -> Origin:
     newest = max(records, key=lambda path: path.stat().st_mtime)
     found = _read_torchtune_config(newest) if newest.name == _TORCHTUNE_FILE else _read_json(newest)
     texts = {key: text for key, text in found.items() if isinstance(text, str) and _PLAIN_TEXT.fullmatch(text)}
-    jobs = [texts[key] for key in (TRAINED_BY, _EXPORTED_BY) if key in texts]
-    return Origin(tuple(jobs), texts.get(_WORKFLOW_RUN, "") if jobs else "")
+    return Origin(texts[TRAINED_BY], texts.get(WORKFLOW_RUN, "")) if TRAINED_BY in texts else Origin()
 
 
 def check_origin(folder: Path, rule: OriginRule) -> str:
@@ -104,23 +91,17 @@ def check_origin(folder: Path, rule: OriginRule) -> str:
     Raises:
         ExportError: the model has another origin.
     """
-    if rule.any_run or not (rule.after_jobs or rule.workflow_run):
+    if rule == OriginRule():
         return ""
     origin = read_origin(folder)
-    if not origin.jobs:
-        return f"{folder} has no record of the TrainJob that wrote it, so its origin is not checked"
-    if rule.after_jobs:
-        if not set(rule.after_jobs) & set(origin.jobs):
-            raise _refuse(folder, origin, f"not of {', '.join(rule.after_jobs)}")
-    elif origin.workflow_run != rule.workflow_run:
-        raise _refuse(folder, origin, f"not of this run, {unquote(rule.workflow_run)}")
-    return ""
-
-
-def _refuse(folder: Path, origin: Origin, expected: str) -> ExportError:
+    if not origin.job:
+        return f"{folder} has no record of the TrainJob that trained its model, so its origin is not checked"
+    if origin.job in rule.after_jobs or (rule.workflow_run and origin.workflow_run == rule.workflow_run):
+        return ""
     run = f", run {unquote(origin.workflow_run)}" if origin.workflow_run else ""
-    return ExportError(
-        f"the model in {folder} is of TrainJob {' and '.join(origin.jobs)}{run}, {expected}",
+    accepted = [*rule.after_jobs, *([f"this run, {unquote(rule.workflow_run)}"] if rule.workflow_run else [])]
+    raise ExportError(
+        f"the model in {folder} is of TrainJob {origin.job}{run}, not of {' or '.join(accepted)}",
         hint="another run uses the same workspace and folder: give each its own, or run the training again; "
         "to use this model, name its TrainJob in after_jobs, or set any_run",
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import ExportError
-from trainjob.programs.export.origin import OriginRule, check_origin
+from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run
 from trainjob.version import check_version
 
 __all__ = ["main"]
@@ -24,10 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Replace this process with the command, or return the exit code 1."""
     parser = argparse.ArgumentParser(description="Check the origin of models, and run a command.")
     parser.add_argument("--folder", type=Path, action="append", default=[], help="folder that may have a model")
-    parser.add_argument("--after-job", action="append", default=[], help="TrainJob that may have written it")
+    parser.add_argument(
+        "--after-job", action="append", default=[], help="TrainJob of another run that may have trained it"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(check_version(sys.argv[1:] if arguments is None else arguments))
-    rule = OriginRule.from_environment(tuple(given.after_job), any_run=False)
+    rule = OriginRule(tuple(given.after_job), get_own_run())
     try:
         for folder in given.folder:
             check_origin(folder, rule)

@@ -23,7 +23,7 @@ from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.layout import check_sources, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
-from trainjob.programs.export.origin import TRAINED_BY, OriginRule, check_origin, own_origin, read_origin
+from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
 from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, check_secrets, redact_credentials
@@ -126,8 +126,7 @@ def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any
         if folder and (record := read_record(folder)).complete:
             known[name] = record.uri
             known |= {f"{name}_revision": record.revision} if record.revision else {}
-    trained = {TRAINED_BY: jobs[0]} if (jobs := read_origin(request.output).jobs) else {}
-    return {**known, **run.metadata, **trained, **own_origin()}
+    return {**known, **run.metadata, **read_origin(request.output).to_dict()}
 
 
 def _list_notes(run: FinishedRun, metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -196,8 +195,14 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
         _registry_entry(registry),
         given.dataset,
         given.adapter,
-        OriginRule.from_environment(tuple(given.after_job), any_run=given.any_run),
+        _origin_rule(given.after_job, any_run=given.any_run),
     )
+
+
+def _origin_rule(after_jobs: Sequence[str], *, any_run: bool) -> OriginRule:
+    if any_run:
+        return OriginRule()
+    return OriginRule(after_jobs=tuple(after_jobs)) if after_jobs else OriginRule(workflow_run=get_own_run())
 
 
 def _registry_entry(registry: Mapping[str, Any]) -> RegistryEntry | None:

@@ -81,8 +81,8 @@ class TrainJobOperator(StepOperator):
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
             tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
                 and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates.
-            program: with `tracking` or `model_check`, `image` to run the code of the trainjob that the trainer's image contains; by
-                default `packed`, which sends the code in the command of the pods.
+            program: with `tracking` or `model_check`, `image` to run the code of the trainjob that the trainer's image
+                contains; by default `packed`, which sends the code in the command of the pods.
             model_check: a `ModelCheck`, or a dict of its fields: folders that must have no model of another DAG run.
             manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`, and `name`, `labels`,
                 `annotations` and `deadline`. It is a dict, or the name of a YAML or JSON file beside the DAG's file;

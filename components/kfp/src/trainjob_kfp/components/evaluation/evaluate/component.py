@@ -91,7 +91,7 @@ def evaluate(
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
-        after_jobs: Output `job` of earlier steps, one of which must have written the model; by default any of this run.
+        after_jobs: Output `job` of earlier steps; a model that one of them trained is accepted, also of another run.
         any_run: Whether the model may be of any run.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
