@@ -44,8 +44,11 @@ def llamafactory_preferences(
         batch_size=8,
         learning_rate=1e-2,
         lora_rank=16,
-    ).after(dataset, model)
-    merged = export_model(workspace=WORKSPACE, output_path="sft", destination="/workspace/sft").after(sft)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    merged = export_model(
+        workspace=WORKSPACE, output_path="sft", destination="/workspace/sft", after_jobs=[sft.outputs["job"]]
+    )
     dpo = fine_tune_llamafactory(
         method="dpo",
         workspace=WORKSPACE,
@@ -56,8 +59,9 @@ def llamafactory_preferences(
         batch_size=8,
         learning_rate=1e-3,
         arguments={"pref_beta": 0.1, "logging_steps": 5},
-    ).after(merged)
-    export_model(workspace=WORKSPACE, output_path="dpo", destination=destination).after(dpo)
+        after_jobs=[merged.outputs["job"]],
+    )
+    export_model(workspace=WORKSPACE, output_path="dpo", destination=destination, after_jobs=[dpo.outputs["job"]])
 
 
 if __name__ == "__main__":

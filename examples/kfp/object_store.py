@@ -35,8 +35,11 @@ def object_store(
         learning_rate=3e-3,
         config={"dtype": "fp32", "max_steps_per_epoch": 10, "dataset_preprocess_config": {"source": "parquet"}},
         overrides=[*CPU, *TINY],
-    ).after(dataset, model)
-    export_model(destination=destination, endpoint=endpoint, workspace=workspace, **STORE).after(tune)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(
+        destination=destination, endpoint=endpoint, workspace=workspace, **STORE, after_jobs=[tune.outputs["job"]]
+    )
 
 
 if __name__ == "__main__":

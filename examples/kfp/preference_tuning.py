@@ -41,8 +41,11 @@ def preference_tuning(
         learning_rate=3e-3,
         config={"dtype": "fp32"},
         overrides=[*CPU, *TINY],
-    ).after(dataset, model)
-    taught = export_model(workspace=WORKSPACE, output_path="answers", destination="/workspace/taught").after(answers)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    taught = export_model(
+        workspace=WORKSPACE, output_path="answers", destination="/workspace/taught", after_jobs=[answers.outputs["job"]]
+    )
     preferences = fine_tune(
         model="llama3.2-1b",
         workspace=WORKSPACE,
@@ -61,8 +64,11 @@ def preference_tuning(
             "dtype": "fp32",
         },
         overrides=[*CPU, *TINY_LORA, "lr_scheduler.num_warmup_steps=5"],
-    ).after(taught)
-    export_model(workspace=WORKSPACE, output_path="preferences", destination=destination).after(preferences)
+        after_jobs=[taught.outputs["job"]],
+    )
+    export_model(
+        workspace=WORKSPACE, output_path="preferences", destination=destination, after_jobs=[preferences.outputs["job"]]
+    )
 
 
 if __name__ == "__main__":

@@ -76,8 +76,9 @@ def promote_or_stop(
             learning_rate=3e-3,
             config={"dtype": "fp32", "dataset_preprocess_config": {"source": "parquet"}},
             overrides=[*CPU, *TINY],
-        ).after(dataset, model)
-        candidate = export_model(workspace=WORKSPACE, destination=CANDIDATE).after(tune)
+            after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+        )
+        candidate = export_model(workspace=WORKSPACE, destination=CANDIDATE, after_jobs=[tune.outputs["job"]])
         scored = evaluate(
             function=source(exact_match),
             function_args={"script": SCRIPT.read_text()},
@@ -86,7 +87,8 @@ def promote_or_stop(
             workspace=WORKSPACE,
             image=IMAGE,
             env={"MODEL": CANDIDATE, "HELD_OUT": HELD_OUT},
-        ).after(candidate)
+            after_jobs=[candidate.outputs["job"]],
+        )
         promote(passed=scored.outputs["passed"], workspace=WORKSPACE, destination=destination)
 
 

@@ -37,12 +37,14 @@ def registered(
         learning_rate=3e-3,
         config={"dtype": "fp32", "max_steps_per_epoch": 10, "dataset_preprocess_config": {"source": "parquet"}},
         overrides=[*CPU, *TINY],
-    ).after(dataset, model)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
     export_model(
         workspace=workspace,
         destination=destination,
         metadata={"trainjob_uid": tune.outputs["uid"]},
         registry=registry,
+        after_jobs=[tune.outputs["job"]],
     )
 
 

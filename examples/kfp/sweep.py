@@ -58,11 +58,17 @@ def sweep(
                 "dataset_preprocess_config": {"source": "parquet"},
             },
             overrides=[*CPU, *TINY],
-        ).after(dataset, model)
+            after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+        )
     chosen = best(
         metrics=dsl.Collected(tune.outputs["metrics"]), output_paths=dsl.Collected(tune.outputs["output_path"])
     )
-    export_model(workspace=WORKSPACE, output_path=chosen.output, destination=destination)
+    export_model(
+        workspace=WORKSPACE,
+        output_path=chosen.output,
+        destination=destination,
+        after_jobs=dsl.Collected(tune.outputs["job"]),
+    )
 
 
 if __name__ == "__main__":

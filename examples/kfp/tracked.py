@@ -46,8 +46,9 @@ def tracked(
         learning_rate=3e-3,
         config={"precision": "fp32"},
         tracking={"backend": "mlflow", "tracking_uri": mlflow, "parameters": {"dataset": dataset_uri}},
-    ).after(dataset, model)
-    export_model(workspace=WORKSPACE, destination=destination).after(tune)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(workspace=WORKSPACE, destination=destination, after_jobs=[tune.outputs["job"]])
 
 
 if __name__ == "__main__":

@@ -45,8 +45,11 @@ def trl_preferences(
         learning_rate=1e-2,
         lora_rank=16,
         config={"precision": "fp32", "peft_config": LORA},
-    ).after(dataset, model)
-    sft_model = export_model(workspace=WORKSPACE, output_path="sft", destination="/workspace/sft").after(sft)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    sft_model = export_model(
+        workspace=WORKSPACE, output_path="sft", destination="/workspace/sft", after_jobs=[sft.outputs["job"]]
+    )
     dpo = fine_tune_trl(
         method="dpo",
         workspace=WORKSPACE,
@@ -60,8 +63,9 @@ def trl_preferences(
         lora_rank=16,
         config={"precision": "fp32", "peft_config": LORA},
         arguments={"beta": 0.1},
-    ).after(sft_model)
-    export_model(workspace=WORKSPACE, output_path="dpo", destination=destination).after(dpo)
+        after_jobs=[sft_model.outputs["job"]],
+    )
+    export_model(workspace=WORKSPACE, output_path="dpo", destination=destination, after_jobs=[dpo.outputs["job"]])
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ def trl_rewards(
         reward_functions=[source(similarity)],
         config={"precision": "fp32"},
         arguments={"num_generations": 8, "max_completion_length": 12},
-    ).after(dataset, model)
-    export_model(workspace=WORKSPACE, destination=destination).after(grpo)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(workspace=WORKSPACE, destination=destination, after_jobs=[grpo.outputs["job"]])
 
 
 if __name__ == "__main__":

@@ -44,8 +44,9 @@ def trl_two_nodes(
         batch_size=8,
         learning_rate=3e-3,
         config={"num_nodes": 2, "precision": "fp32", "save_strategy": "steps", "save_steps": 10},
-    ).after(dataset, model)
-    export_model(workspace=WORKSPACE, destination=destination).after(tune)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(workspace=WORKSPACE, destination=destination, after_jobs=[tune.outputs["job"]])
 
 
 if __name__ == "__main__":

@@ -138,6 +138,12 @@ class ControlPlane:
             raise ClusterError(f"the control plane did not start:\n{self._log_tail()}")
         return self
 
+    def find_failure(self) -> str | None:
+        """Return why the control plane has ended by itself, with the end of its log; None while it runs."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        return f"the control plane ended with code {self._process.returncode}:\n{self._log_tail()}"
+
     def stop(self) -> None:
         """Stop all processes; the state folder is retained."""
         process, self._process = self._process, None

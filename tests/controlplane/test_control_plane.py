@@ -99,6 +99,13 @@ def test_the_state_folder_is_retained_with_its_logs(tmp_path):
         ControlPlane(tmp_path).start()
 
 
+def test_the_reason_is_known_after_a_component_has_ended(tmp_path):
+    with ControlPlane(tmp_path) as cluster:
+        assert cluster.find_failure() is None
+        os.kill(cluster.info["pids"]["etcd"], signal.SIGKILL)
+        assert "etcd ended (signal: killed)" in wait_until(cluster.find_failure)
+
+
 @pytest.mark.parametrize("victim", ["parent", "supervisor", "etcd", "apiserver", "trainer", "kubelet"])
 def test_sigkill_leaves_nothing(tmp_path, victim):
     with start_in_other_process(tmp_path / "state") as (cluster, pids):

@@ -13,7 +13,7 @@ from typing import Any
 
 from control_plane import ControlPlane
 from tests.kfp_backend import manifests, service_pods
-from tests.kfp_backend.build import list_problems, program_folder
+from tests.kfp_backend.build import list_missing_programs, list_problems, program_folder
 from tests.support import shipped_manifests
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
@@ -78,13 +78,17 @@ class KfpBackend:
     @staticmethod
     def unavailable_reason(source: str) -> str | None:
         """Return why the back end cannot run on this machine; None if it can."""
-        problems = list_problems(source)
+        problems = [*list_problems(source), *list_missing_programs(source)]
         return "; ".join(problems) if problems else ControlPlane.unavailable_reason(argo=True)
 
     @property
     def kubeconfig(self) -> Path:
         """Path of an administrator's kubeconfig."""
         return self.control_plane.kubeconfig
+
+    def find_failure(self) -> str | None:
+        """Return why the control plane has ended, with the end of its log; None while it runs."""
+        return self.control_plane.find_failure()
 
     @property
     def url(self) -> str:
@@ -144,7 +148,9 @@ class KfpBackend:
         except AssertionError as error:
             raise AssertionError(f"{error}: the API server of KFP\n{self._read_service_log('ml-pipeline')}") from None
         agent = service_pods.persistence_agent(deployments["ml-pipeline-persistenceagent"])
-        self.cluster.create(agent, self.namespace)
+        controller = service_pods.scheduledworkflow(deployments["ml-pipeline-scheduledworkflow"])
+        for pod in (agent, controller):
+            self.cluster.create(pod, self.namespace)
 
     def _is_healthy(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -90,9 +90,17 @@ class PipelineRun:
 
 
 def start_run(
-    backend: KfpBackend, kfp: Any, package: Path, arguments: Mapping[str, Any] | None = None, *, cache: bool = False
+    backend: KfpBackend,
+    kfp: Any,
+    package: Path,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    cache: bool | None = False,
 ) -> PipelineRun:
-    """Start a run of a compiled pipeline and return it."""
+    """Start a run of a compiled pipeline and return it.
+
+    `cache` is the client's `enable_caching`: None for the options of the pipeline's tasks.
+    """
     created = kfp.create_run_from_pipeline_package(str(package), arguments=dict(arguments or {}), enable_caching=cache)
     return PipelineRun(backend, kfp, created.run_id)
 

@@ -7,7 +7,8 @@ import string
 
 from kfp import dsl, kubernetes
 
-from trainjob_kfp import cleanup, initialize_model, train
+from trainjob_demo.pipelines.tickets_llm import CPU, TINY
+from trainjob_kfp import cleanup, export_model, fine_tune, initialize_dataset, initialize_model, train
 
 SHORT = {"image": "busybox", "command": ["true"]}
 WAITING = {"image": "busybox", "command": ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"]}
@@ -119,3 +120,75 @@ def settings():
 @dsl.pipeline(name="cached")
 def cached(word: str = "first"):
     train(image="busybox", command=["echo"], args=[word])
+
+
+def _fine_tune(rate, **more):
+    """Return the task of a short training with real weights; the claim has dataset and model."""
+    return fine_tune(
+        model="llama3.2-1b",
+        workspace="tickets",
+        epochs=1,
+        batch_size=8,
+        learning_rate=rate,
+        config={
+            "dtype": "fp32",
+            "max_steps_per_epoch": 3,
+            "seed": 1,
+            "dataset_preprocess_config": {"source": "parquet"},
+        },
+        overrides=[*CPU, *TINY],
+        **more,
+    )
+
+
+@dsl.pipeline(name="chain")
+def chain(rate: float, destination: str = "/workspace/export"):
+    """Run the README's steps in an exit handler."""
+    with dsl.ExitHandler(cleanup()):
+        dataset = initialize_dataset(storage_uri="hf://demo/tickets/data", workspace="tickets")
+        model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace="tickets")
+        tune = _fine_tune(rate, after_jobs=[dataset.outputs["job"], model.outputs["job"]])
+        export_model(workspace="tickets", destination=destination, after_jobs=[tune.outputs["job"]])
+
+
+@dsl.pipeline(name="cached-chain")
+def cached_chain(destination: str):
+    dataset = initialize_dataset(storage_uri="hf://demo/tickets/data", workspace="tickets").set_caching_options(True)
+    model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace="tickets").set_caching_options(True)
+    tune = _fine_tune(5e-3, after_jobs=[dataset.outputs["job"], model.outputs["job"]])
+    export_model(workspace="tickets", destination=destination, after_jobs=[tune.outputs["job"]])
+
+
+@dsl.pipeline(name="slow-export")
+def slow_export(rate: float, mark: str):
+    """Export after another program has created the file `mark`, without a link to the training."""
+    dataset = initialize_dataset(storage_uri="hf://demo/tickets/data", workspace="tickets")
+    model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace="tickets")
+    tune = _fine_tune(rate).after(dataset, model)
+    script = f"trap 'exit 143' TERM; until [ -e {mark} ]; do sleep 0.1; done"
+    waiting = train(image="busybox", command=["sh", "-c", script], workspace="tickets").after(tune)
+    export_model(workspace="tickets", destination=f"{mark}-model").after(waiting)
+
+
+@dsl.pipeline(name="inner")
+def inner():
+    train(**SHORT, workspace="shared")
+
+
+@dsl.pipeline(name="everywhere")
+def everywhere(ready: bool = True):
+    """Run one step on a workspace in each kind of group."""
+    with dsl.ExitHandler(cleanup()):
+        train(**SHORT, workspace="shared")
+        with dsl.If(ready == True):  # noqa: E712 - kfp builds the condition from this comparison
+            train(**SHORT, workspace="shared")
+        with dsl.ParallelFor([1, 2]) as number:
+            train(image="busybox", command=["echo"], args=[number], workspace="shared")
+        inner()
+
+
+@dsl.pipeline(name="linked")
+def linked(word: str = "first"):
+    """Cache the first step, and with it the linked one."""
+    first = train(image="busybox", command=["echo"], args=[word], workspace="shared").set_caching_options(True)
+    train(**SHORT, workspace="shared", after_jobs=[first.outputs["job"]])

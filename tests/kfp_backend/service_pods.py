@@ -7,7 +7,15 @@ from typing import Any
 
 from tests.kfp_backend.build import find_program
 
-__all__ = ["GATEWAY_HOST", "GRPC_HOST", "api_server", "database", "metadata_store", "persistence_agent"]
+__all__ = [
+    "GATEWAY_HOST",
+    "GRPC_HOST",
+    "api_server",
+    "database",
+    "metadata_store",
+    "persistence_agent",
+    "scheduledworkflow",
+]
 
 Object = dict[str, Any]
 
@@ -53,6 +61,16 @@ def persistence_agent(deployment: Object) -> Object:
     script = (
         "exec persistence-agent --logtostderr=true --namespace=${NAMESPACE} --numWorker=${NUM_WORKERS} "
         "--ttlSecondsAfterWorkflowFinish=${TTL_SECONDS_AFTER_WORKFLOW_FINISH} --logLevel=${LOG_LEVEL}"
+    )
+    return _deployed_pod(deployment, ["sh", "-c", script], {})
+
+
+def scheduledworkflow(deployment: Object) -> Object:
+    """Return the pod of the ScheduledWorkflow controller, with the arguments of its image."""
+    script = (
+        "exec scheduledworkflow --logtostderr=true --namespace=${NAMESPACE} --logLevel=${LOG_LEVEL} "
+        "--clientQPS=${CLIENT_QPS} --clientBurst=${CLIENT_BURST} --metricsPort=${METRICS_PORT} "
+        "--recurringRunResyncIntervalSeconds=${RESYNC_INTERVAL_SECONDS}"
     )
     return _deployed_pod(deployment, ["sh", "-c", script], {})
 

@@ -73,6 +73,28 @@ def test_a_fine_tuning_has_its_tracker(name):
     assert tracked.parameters["model"] == CHAIN[name]["model"]
 
 
+@pytest.mark.parametrize(
+    ("given", "folders"),
+    [
+        ({"workspace": "tickets"}, ["/workspace/candidate", "/workspace/base"]),
+        ({"workspace": "tickets", "any_run": True}, None),
+        ({}, None),
+    ],
+    ids=["workspace", "any run", "no workspace"],
+)
+def test_an_evaluation_checks_the_folders_that_it_names(given, folders):
+    arguments = {
+        "function": "def score(models):\n    return {}\n",
+        "function_args": {"models": ["/workspace/candidate", {"base": "/workspace/base"}, "hf://acme/llama"]},
+        "env": {"MODEL": "/workspace/candidate", "HOME": "/root"},
+        "after_jobs": ["export-11111111"],
+    }
+    step = steps.evaluate({**arguments, **given}, None)
+    checked = step.model_check
+    assert (checked and (list(checked.folders), checked.after_jobs)) == (folders and (folders, ("export-11111111",)))
+    assert build_trainjob(to_trainjob(step), name="a", namespace="b")
+
+
 def test_a_training_has_its_tracker_and_the_code_of_its_image():
     arguments = {"image": "i", "command": ["train"], "tracking": MLFLOW, "program": "image"}
     job = steps.train(arguments, None)

@@ -91,6 +91,17 @@ def test_a_pod_gets_its_variables_and_volumes(client, unique):
     assert client.read_log(unique, container="first") == "init\n"
 
 
+def test_an_ended_pod_leaves_its_logs_and_no_volumes(client, unique, laptop):
+    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo full > /made/x; cat /made/x"]}
+    main["volumeMounts"] = [{"name": "made", "mountPath": "/made"}]
+    create_pod(client, unique, containers=[main], volumes=[{"name": "made", "emptyDir": {}}])
+    ended = wait_until_finished(client, unique)
+    assert client.read_log(unique, container="main") == "full\n"
+    folder = laptop.state / "pods" / ended.metadata.uid
+    assert folder.is_dir()
+    assert not (folder / "volumes").exists()
+
+
 def test_a_failed_init_container_fails_the_pod(client, unique):
     first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "exit 6"]}
     create_pod(client, unique, "true", initContainers=[first])

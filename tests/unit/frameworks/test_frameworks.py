@@ -30,7 +30,7 @@ PROGRAMS = {
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
     "programs.fetch": ("errors",),
-    "programs.export": ("programs.fetch", "errors"),
+    "programs.export": ("programs.fetch", "job_variables", "errors"),
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (

@@ -147,7 +147,7 @@ def test_the_training_itself_is_unchanged():
 
 def test_a_tracked_torchtune_prints_all_metrics_of_each_step():
     arguments = build(STEPS["torchtune"])["spec"]["trainer"]["args"]
-    assert arguments[-2:] == [
+    assert arguments[-4:-2] == [
         "metric_logger._component_=torchtune.training.metric_logging.StdoutLogger",
         "~metric_logger.log_dir",
     ]

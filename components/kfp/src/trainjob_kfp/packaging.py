@@ -9,6 +9,8 @@ from importlib.metadata import requires
 from typing import Any
 
 from kfp import dsl
+from kfp.dsl import python_component
+from kfp.dsl.pipeline_task import TaskState
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_kfp.code_configmap import loading_program
@@ -35,6 +37,31 @@ _TASK_CONFIG_PASSTHROUGHS = [
     dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
     dsl.TaskConfigField.KUBERNETES_VOLUMES,
 ]
+
+
+class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
+    """A component whose tasks are not cached if they use a workspace, unless an author links them by data.
+
+    Kubeflow Pipelines identifies a cached result by the task's own inputs. It knows neither the order of tasks nor the
+    files in a workspace (2.17, backend/src/v2/cacheutils/cache.go). Without `after_jobs`, an export would be skipped
+    after a new training. A name in `after_jobs` is new if the earlier step has run, and the same if it was cached.
+    """
+
+    def __call__(self, *args: Any, **arguments: Any) -> Any:
+        """Create a task; `set_caching_options` of the author overrides its caching."""
+        task = super().__call__(*args, **arguments)
+        if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
+            task.set_caching_options(False)
+        return task
+
+    @property
+    def pipeline_spec(self) -> Any:
+        """The component compiled as a pipeline of its own; its only task has no earlier step."""
+        spec = super().pipeline_spec
+        if "workspace" in self.component_spec.inputs:
+            for task in spec.root.dag.tasks.values():
+                task.caching_options.Clear()
+        return spec
 
 
 def trainjob_component(function: Callable[..., Any]) -> Any:
@@ -76,7 +103,7 @@ def remove_docstring(source: str) -> str:
 
 
 def _make_component(function: Callable[..., Any], *, image: str, packages: list[str] | None = None) -> Any:
-    return dsl.component(
+    component = dsl.component(
         function,
         base_image=image,
         install_kfp_package=bool(packages),
@@ -85,6 +112,7 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
         if dsl.TaskConfig in function.__annotations__.values()
         else None,
     )
+    return TrainJobComponent(component.component_spec, component.python_func)
 
 
 def _core_requirements() -> list[str]:

@@ -6,7 +6,7 @@ An argument that is empty or 0 counts as not given.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from trainjob.spec import (
     FineTune,
     InitializeDataset,
     InitializeModel,
+    ModelCheck,
     TrainJob,
     TrainJobManifest,
     Workspace,
@@ -134,7 +135,21 @@ def evaluate(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Tr
     """
     if not arguments.get("function"):
         raise InvalidSpec(Problem("function", "''", "give the text of a function: trainjob_kfp.source(function)"))
-    return _build_train_job(arguments, task_config)
+    given = {name: value for name, value in arguments.items() if name not in ("after_jobs", "any_run")}
+    step = _build_train_job(given, task_config)
+    folders = tuple(dict.fromkeys(_find_folders([arguments.get("function_args"), step.trainer.env])))
+    if arguments.get("any_run") or not (step.workspace and folders):
+        return step
+    check = ModelCheck(folders=folders, after_jobs=tuple(arguments.get("after_jobs") or ()))
+    return step.model_copy(update={"model_check": check})
+
+
+def _find_folders(value: Any) -> Iterator[str]:
+    """Yield the paths below `/workspace` that arguments or variables name."""
+    if isinstance(value, str) and value.startswith("/workspace/"):
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _find_folders(item)
 
 
 def _build_fine_tune(

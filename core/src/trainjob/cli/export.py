@@ -84,9 +84,11 @@ def export(
         with terminal.open_cluster() as cluster:
             if workspace:
                 place, path, where = Workspace(claim=workspace), output_path, namespace or cluster.namespace
+                after_jobs: tuple[str, ...] = ()
             else:
                 [job] = get_trainjobs(cluster, names, namespace)
                 (place, path), where = find_model(cluster, job), get_str(job, "metadata", "namespace")
+                after_jobs = (get_str(job, "metadata", "name"),)
             given = {"secret": secret, "endpoint": endpoint, "region": region, "image": image}
             request = to_user_request(
                 ExportModel(
@@ -95,6 +97,7 @@ def export(
                     destination=destination,
                     adapter=adapter.value,
                     program=program.value,
+                    after_jobs=after_jobs,
                     **{name: value for name, value in given.items() if value},
                 )
             )

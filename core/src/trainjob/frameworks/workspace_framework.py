@@ -19,6 +19,7 @@ PROGRAM_DEPENDENCIES = (
     "frameworks.packed_code",
     "frameworks.pip_installation",
     "frameworks.transformers",
+    "job_variables",
     "errors",
 )
 """Names below `trainjob` of the modules that a program in the pod imports, besides its own package."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 from trainjob.manifest.additions import build_from_manifest
 from trainjob.manifest.compatibility import (
     check_dialect_support,
@@ -17,7 +18,8 @@ from trainjob.manifest.compatibility import (
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
 from trainjob.manifest.function import function_command
-from trainjob.manifest.labels import PREFIX, retention_annotations
+from trainjob.manifest.labels import PREFIX, RUN_KEY, read_workflow_run, retention_annotations
+from trainjob.manifest.model_check import checked_command
 from trainjob.manifest.tracking import tracked_command, tracking_env
 from trainjob.spec import (
     BuiltinTrainer,
@@ -102,6 +104,10 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
             trainer, job.initializer, _node_fields(nodes, processes, trainer.config.resources_per_node)
         )
     words, env = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command, trainer.env
+    if job.workspace:
+        env = {**_own_variables(metadata), **(env or {})}
+    if job.model_check:
+        words = checked_command(job.model_check, job.program, words or ())
     if job.tracking:
         words = tracked_command(job, job.tracking, words or (), metadata)
         env = {**tracking_env(job.tracking), **(env or {})}
@@ -113,6 +119,14 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
         **_node_fields(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
     }
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _own_variables(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that identify a TrainJob with a run key in its containers."""
+    annotations = metadata.get("annotations", {})
+    if RUN_KEY not in annotations:
+        return {}
+    return {NAME_VARIABLE: metadata["name"], RUN_VARIABLE: read_workflow_run(annotations)}
 
 
 def _builtin_trainer(

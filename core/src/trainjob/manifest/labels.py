@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from trainjob.manifest.durations import format_duration
 from trainjob.spec import TrainJob, TrainJobManifest
@@ -49,6 +51,7 @@ OWN_CLAIM_PREFIX = "initializer-"
 """Prefix of the claim on which a built-in run keeps its model; the TrainJob's name follows (Trainer 2.2 and later)."""
 MANAGED_BY: Mapping[str, str] = {"app.kubernetes.io/managed-by": "trainjob"}
 _LONGEST_VALUE = 63
+_COMMAND = "cli"
 
 
 def label_value(text: str) -> str:
@@ -70,6 +73,18 @@ def run_labels(key: Mapping[str, str], digest: str, attempt: int) -> dict[str, s
     """
     readable = {f"{PREFIX}/{part}": label_value(key[part]) for part in ("engine", "workflow", "task", "run")}
     return {**MANAGED_BY, **readable, RUN_KEY: digest, ATTEMPT: str(attempt)}
+
+
+def read_workflow_run(annotations: Mapping[str, str]) -> str:
+    """Return the workflow run of a run key as a path of quoted parts, such as `airflow/tickets_llm/manual__1`.
+
+    It is the same for all tasks of the run. It is empty without a run key, and for a TrainJob of the command line,
+    whose requests have no common run.
+    """
+    key = json.loads(annotations.get(RUN_KEY, "{}"))
+    if key.get("engine", _COMMAND) == _COMMAND:
+        return ""
+    return "/".join(quote(text, safe="") for part in ("engine", "origin", "workflow", "run") if (text := key.get(part)))
 
 
 def get_annotation(job: Mapping[str, Any], name: str) -> str:

@@ -97,12 +97,15 @@ def _export(step: ExportModel) -> TrainJob:
     arguments = [
         word for option, value in options.items() if value is not None for word in (option, escape_expansion(value))
     ]
+    arguments += [word for name in step.after_jobs for word in ("--after-job", name)]
+    arguments += ["--any-run"] if step.any_run else []
+    packages = ("programs.export", "programs.fetch", "job_variables", "errors")
     keys, registry_secret = get_credential_keys(step.destination), step.registry.secret if step.registry else None
     arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, REGISTRY_KEYS)
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
-        command=tuple(program_command("programs.export", "programs.fetch", "errors", source=step.program)),
+        command=tuple(program_command(*packages, source=step.program)),
         args=tuple(arguments),
         env={**secret_env(step.secret, keys), **secret_env(registry_secret, REGISTRY_KEYS)},
     )

@@ -14,6 +14,7 @@ from trainjob.spec.initializers import (
 )
 from trainjob.spec.job import TrainJob
 from trainjob.spec.manifest import TrainJobManifest
+from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
@@ -37,6 +38,7 @@ __all__ = [
     "InitializeModel",
     "Initializer",
     "MLflow",
+    "ModelCheck",
     "ModelRegistry",
     "Placement",
     "PodSecurityContext",

@@ -13,6 +13,7 @@ from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.metadata import Annotations, Labels
+from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
@@ -117,7 +118,9 @@ class TrainJob(Spec):
         volumes: further volumes, mounted in every pod.
         tracking: experiment tracker that gets the parameters, and the metrics in the training's log. The image must
             contain Python, and the trainer must have a command.
-        program: where the code that sends them comes from; see `BaseStep`.
+        program: where the code that sends them comes from, and that of `model_check`; see `BaseStep`.
+        model_check: folders that must have no model of another workflow run. The image must contain Python, and the
+            trainer must have a command.
         placement: nodes, service account and image pull secrets of the pods.
         queue: Kueue queue in which the TrainJob waits for quota.
         managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -146,6 +149,7 @@ class TrainJob(Spec):
     volumes: Volumes = ()
     tracking: Tracking | None = None
     program: Program = "packed"
+    model_check: ModelCheck | None = None
     placement: Placement | None = None
     queue: QueueField | None = None
     managed_by: ManagedBy | None = None
@@ -184,6 +188,7 @@ class TrainJob(Spec):
                 f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
             )
         self._check_tracking()
+        self._check_model_check()
         check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
         shared = f"the volume that initializers and training on {self.runtime.name} share"
@@ -193,6 +198,16 @@ class TrainJob(Spec):
             config, model = self.trainer.config, self.runtime.builtin_model
             get_framework(config).check_builtin(config, model, "trainer.config")
         return self
+
+    def _check_model_check(self) -> None:
+        if self.model_check is None:
+            return
+        if isinstance(self.trainer, BuiltinTrainer):
+            raise invalid_field("model_check", self.model_check, "a BuiltinTrainer has its own claim: leave it out")
+        if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
+            raise invalid_field("trainer.command", None, "give the command to start, because model_check needs it")
+        if self.workspace is None:
+            raise invalid_field("workspace", None, "give the workspace with the folders of model_check")
 
     def _check_tracking(self) -> None:
         if self.tracking is None:

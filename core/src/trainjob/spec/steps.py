@@ -25,6 +25,7 @@ from trainjob.spec.job import (
     check_queue,
 )
 from trainjob.spec.manifest import TrainJobManifest
+from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Region, validate_location
@@ -259,6 +260,9 @@ class ExportModel(BaseStep):
         region: region of an S3 bucket.
         image: image with Python, huggingface_hub and opendal; None means the Trainer's own model initializer.
         resources: resources of the step.
+        after_jobs: names of TrainJobs, one of which must have trained the model; empty for any one of the same workflow
+            run. A checkpoint without a record of its TrainJob is always exported.
+        any_run: whether to export the model of any workflow run.
         metadata: additional JSON values for `manifest.json`.
         registry: Kubeflow Model Registry in which the model is registered after the upload is complete.
     """
@@ -271,6 +275,8 @@ class ExportModel(BaseStep):
     region: Region | None = None
     image: str | None = None
     resources: Resources | None = None
+    after_jobs: JobNames = ()
+    any_run: bool = False
     metadata: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     registry: ModelRegistry | None = None
 

@@ -51,8 +51,9 @@ def tickets_llm(
         learning_rate=3e-3,
         config={"dtype": "fp32", "dataset_preprocess_config": {"source": "parquet"}},
         overrides=[*CPU, *TINY],
-    ).after(dataset, model)
-    export_model(workspace=workspace, destination=destination).after(tune)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(workspace=workspace, destination=destination, after_jobs=[tune.outputs["job"]])
 
 
 def run(pipeline: Any, arguments: dict[str, Any]) -> None:

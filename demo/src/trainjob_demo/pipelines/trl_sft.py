@@ -36,8 +36,9 @@ def trl_sft(
         batch_size=8,
         learning_rate=3e-3,
         config={"precision": "fp32"},
-    ).after(dataset, model)
-    export_model(workspace=workspace, destination=destination).after(tune)
+        after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+    )
+    export_model(workspace=workspace, destination=destination, after_jobs=[tune.outputs["job"]])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,10 @@ class PodInputs:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(text.encode(errors=_BYTES))
         return local
+
+    def remove_volumes(self) -> None:
+        """Remove the folders of an ended pod's volumes, as a kubelet does; those of claims and of the node stay."""
+        shutil.rmtree(self._folder / "volumes", ignore_errors=True)
 
     def _resolve_variable(self, container: Json, variable: Json, env: Mapping[str, str]) -> str | None:
         source = variable.get("valueFrom") or {}

@@ -159,6 +159,7 @@ class PodWorker:
             ready = ready and container.run() == 0
         ran = ready and not self._stop.is_set()
         succeeded = self._run_main() if ran else False
+        self._inputs.remove_volumes()  # before the pod's end is visible
         self.status_writer.phase = "Succeeded" if succeeded and not self.status_writer.failure else "Failed"
         self.status_writer.push()
         deleted = "deletionTimestamp" in self.pod["metadata"]

@@ -15,6 +15,7 @@ from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.run_inputs import compute_run_digest
 from trainjob.frameworks.transformers.checkpoints import remove_marks
 from trainjob.frameworks.transformers.start import agree, report_resumption
+from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
 __all__ = ["Start", "agree_on_start"]
 
@@ -60,7 +61,8 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     else:
         report_resumption(checkpoint)
     nonce = secrets.token_hex(8)
-    named = {**description, "method": run.method, "model": run.model_name}
+    origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
+    named = {**description, "method": run.method, "model": run.model_name, **origin}
     write_record(run.output, {**named, "owner": owner, "attempt": nonce, "complete": False})
     return Start(owner, str(checkpoint or ""), nonce)
 

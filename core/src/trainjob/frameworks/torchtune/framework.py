@@ -6,6 +6,7 @@ from trainjob.frameworks.torchtune.arguments import WorkspacePaths, build_tune_a
 from trainjob.frameworks.torchtune.config import TorchTuneConfig
 from trainjob.frameworks.torchtune.models import MODELS, get_model
 from trainjob.frameworks.torchtune.recipes import check_recipe
+from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 from trainjob.packing import program_command
 from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
 from trainjob.spec.base import invalid_field
@@ -70,6 +71,10 @@ class _TorchTuneFramework:
         command, arguments = ["tune"], build_tune_arguments(get_model(step.model), config, paths)
         if step.tracking:
             arguments += _metric_arguments(config)
+        if run and not config.quantization:
+            # TorchTune writes them into torchtune_config.yaml, where the export reads them. Kubernetes expands them.
+            origin = (("trained_by", NAME_VARIABLE), ("workflow_run", RUN_VARIABLE))
+            arguments += [f"trainjob_{key}=$({variable})" for key, variable in origin]
         if run and step.can_resume:
             command = program_command("frameworks.torchtune.pod", *_DEPENDENCIES, source=step.program)
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]

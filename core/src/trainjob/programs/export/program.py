@@ -23,6 +23,7 @@ from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.layout import check_sources, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
+from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
 from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, check_secrets, redact_credentials
@@ -50,6 +51,7 @@ class Export:
         dataset: folder of the dataset; it may be missing.
         adapter: `merge` for the merged model of a LoRA run, or for its adapter if the run has no merged model; `keep`
             for the adapter alone.
+        origin: the TrainJobs and runs whose checkpoint is exported; a checkpoint of another origin is refused.
     """
 
     output: Path
@@ -60,6 +62,7 @@ class Export:
     registry_entry: RegistryEntry | None = None
     dataset: Path | None = None
     adapter: str = "merge"
+    origin: OriginRule = field(default_factory=OriginRule)
 
 
 def export_model(request: Export, report: Callable[[str], None] = print_line) -> Receipt:
@@ -73,10 +76,11 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
 
     Raises:
         InvalidSpec: the destination has no known form.
-        ExportError: there is no complete checkpoint, or it cannot be sent or registered.
+        ExportError: there is no complete checkpoint of an accepted origin, or it cannot be sent or registered.
         OSError: a folder cannot be read or written.
     """
     target = create_target(request.destination, request.access)
+    origin_note = check_origin(request.output, request.origin)
     run = find_run(request.output, request.adapter)
     checkpoint, metrics = run.checkpoint, run.metrics
     _check_no_overlap(target, request.model, checkpoint)
@@ -88,7 +92,7 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     if registration:
         registration.check()
     total = sum(file.size for file in content.files)
-    for note in _list_notes(run, metadata):
+    for note in filter(None, [origin_note, *_list_notes(run, metadata)]):
         report(f"export: {note}")
     report(
         f"export: {checkpoint.kind} of {checkpoint.name} ({checkpoint.dtype or 'mixed types'}), "
@@ -122,7 +126,7 @@ def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any
         if folder and (record := read_record(folder)).complete:
             known[name] = record.uri
             known |= {f"{name}_revision": record.revision} if record.revision else {}
-    return {**known, **run.metadata}
+    return {**known, **run.metadata, **read_origin(request.output).to_dict()}
 
 
 def _list_notes(run: FinishedRun, metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -168,6 +172,8 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
     parser.add_argument(
         "--adapter", choices=("merge", "keep"), default="merge", help="of a LoRA run: merged model, or adapter alone"
     )
+    parser.add_argument("--after-job", action="append", default=[], help="TrainJob that may have trained the model")
+    parser.add_argument("--any-run", action="store_true", help="export the model of any workflow run")
     parser.add_argument("--endpoint", default="", help="URL of the object store or the hub")
     parser.add_argument("--region", default="", help="region of an S3 bucket")
     parser.add_argument("--manifest", default="{}", help="JSON object with additional values for manifest.json")
@@ -189,7 +195,14 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
         _registry_entry(registry),
         given.dataset,
         given.adapter,
+        _origin_rule(given.after_job, any_run=given.any_run),
     )
+
+
+def _origin_rule(after_jobs: Sequence[str], *, any_run: bool) -> OriginRule:
+    if any_run:
+        return OriginRule()
+    return OriginRule(after_jobs=tuple(after_jobs)) if after_jobs else OriginRule(workflow_run=get_own_run())
 
 
 def _registry_entry(registry: Mapping[str, Any]) -> RegistryEntry | None:

@@ -259,6 +259,7 @@ class ExportModelOperator(StepOperator):
         "queue_name",
         "placement",
         "volumes",
+        "after_jobs",
         "metadata",
         "registry",
         *StepOperator.template_fields,
@@ -281,6 +282,8 @@ class ExportModelOperator(StepOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        after_jobs: Sequence[str] | None = None,
+        any_run: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
         registry: Any = None,
         **arguments: Any,
@@ -306,6 +309,9 @@ class ExportModelOperator(StepOperator):
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement` for the pods.
             volumes: `Volume`s that the pods mount in addition to the workspace.
+            after_jobs: names of TrainJobs, one of which must have trained the model, such as
+                `["{{ ti.xcom_pull('fine_tune')['job'] }}"]`; by default any one of this DAG run.
+            any_run: whether to export the model of any DAG run.
             metadata: values to add to the export's `manifest.json`, such as base model and dataset.
             registry: a `ModelRegistry` in which to register the model, or a dict of its fields, which may have
                 templates.
@@ -329,6 +335,8 @@ class ExportModelOperator(StepOperator):
             "queue": queue_name,
             "placement": placement,
             "volumes": volumes,
+            "after_jobs": after_jobs,
+            "any_run": any_run,
             "metadata": metadata,
             "registry": registry,
         }

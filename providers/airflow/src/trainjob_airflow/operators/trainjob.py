@@ -38,6 +38,7 @@ class TrainJobOperator(StepOperator):
         "max_restarts",
         "tracking",
         "program",
+        "model_check",
         "manifest",
         *StepOperator.template_fields,
     )
@@ -61,6 +62,7 @@ class TrainJobOperator(StepOperator):
         max_restarts: int | str | None = None,
         tracking: Any = None,
         program: str | None = None,
+        model_check: Any = None,
         manifest: Mapping[str, Any] | str | None = None,
         **arguments: Any,
     ) -> None:
@@ -79,8 +81,9 @@ class TrainJobOperator(StepOperator):
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
             tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
                 and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates.
-            program: with `tracking`, `image` to run the code of the trainjob that the trainer's image contains; by
-                default `packed`, which sends the code in the command of the pods.
+            program: with `tracking` or `model_check`, `image` to run the code of the trainjob that the trainer's image
+                contains; by default `packed`, which sends the code in the command of the pods.
+            model_check: a `ModelCheck`, or a dict of its fields: folders that must have no model of another DAG run.
             manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`, and `name`, `labels`,
                 `annotations` and `deadline`. It is a dict, or the name of a YAML or JSON file beside the DAG's file;
                 both may have templates. The names of the created TrainJobs begin with the manifest's name.
@@ -101,6 +104,7 @@ class TrainJobOperator(StepOperator):
             "max_restarts": max_restarts,
             "tracking": tracking,
             "program": program,
+            "model_check": model_check,
             "manifest": manifest,
         }
         _reject_arguments_with_manifest({**step, **{name: arguments.get(name) for name in _MANIFEST_FIELDS}})

@@ -7,7 +7,7 @@ is not given.
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
 
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from kfp import dsl
 
@@ -33,6 +33,8 @@ def export_model(
     queue: str = "",
     priority_class: str = "",
     deadline_seconds: int = 0,
+    after_jobs: List[str] = [],
+    any_run: bool = False,
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -48,6 +50,8 @@ def export_model(
     A TrainJob writes it directly to the destination, so that no file of the model passes through the task's own pod.
     Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. This location
     must begin with s3:// or gs://, or with minio:// if `endpoint` is given.
+
+    A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
@@ -70,6 +74,8 @@ def export_model(
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        after_jobs: Output `job` of earlier steps, one of which must have trained the model; by default any of this run.
+        any_run: Whether to export the model of any run.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
@@ -108,6 +114,8 @@ def export_model(
                 "queue": queue,
                 "priority_class": priority_class,
                 "deadline_seconds": deadline_seconds,
+                "after_jobs": after_jobs,
+                "any_run": any_run,
             },
             task_config,
         )

@@ -35,6 +35,8 @@ def evaluate(
     priority_class: str = "",
     deadline_seconds: int = 0,
     max_restarts: int = 0,
+    after_jobs: List[str] = [],
+    any_run: bool = False,
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -63,6 +65,9 @@ def evaluate(
     `with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There,
     pass `passed` to a nested pipeline that contains the `dsl.If`.
 
+    A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`. With
+    `after_jobs`, the step may be cached.
+
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
@@ -86,6 +91,8 @@ def evaluate(
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
+        after_jobs: Output `job` of earlier steps; a model that one of them trained is accepted, also of another run.
+        any_run: Whether the model may be of any run.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
@@ -124,6 +131,8 @@ def evaluate(
                 "queue": queue,
                 "priority_class": priority_class,
                 "deadline_seconds": deadline_seconds,
+                "after_jobs": after_jobs,
+                "any_run": any_run,
                 "max_restarts": max_restarts,
             },
             task_config,

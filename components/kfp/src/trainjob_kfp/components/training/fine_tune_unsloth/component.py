@@ -4,10 +4,10 @@ Kubeflow Pipelines sends only the function's source, and evaluates its annotatio
 therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
 is not given.
 """
-# ruff: noqa: B006, UP006, UP035
+# ruff: noqa: ARG001, B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
 
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from kfp import dsl
 
@@ -46,6 +46,7 @@ def fine_tune_unsloth(
     max_restarts: int = 0,
     resume: bool = True,
     tracking: Dict[str, Any] = {},
+    after_jobs: List[str] = [],
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -108,6 +109,7 @@ def fine_tune_unsloth(
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes from the last complete checkpoint of an earlier attempt in the workspace.
         tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
+        after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.

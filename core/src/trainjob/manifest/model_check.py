@@ -1,0 +1,24 @@
+"""Command that checks the origin of models before the trainer's own command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainjob.packing import program_command
+from trainjob.spec import ModelCheck
+from trainjob.spec.job import Program
+from trainjob.spec.trainers import escape_expansion, validate_command
+
+_DEPENDENCIES = ("programs.export.origin", "job_variables", "errors")
+
+
+def checked_command(check: ModelCheck, program: Program, words: Sequence[str]) -> list[str]:
+    """Return the command that checks the folders and then runs the trainer's own command.
+
+    Raises:
+        InvalidSpec: the command is too long.
+    """
+    options = [("--folder", check.folders), ("--after-job", check.after_jobs)]
+    given = [escape_expansion(word) for option, values in options for value in values for word in (option, value)]
+    command = [*program_command("programs.export.origin_check", *_DEPENDENCIES, source=program), *given, *words]
+    return list(validate_command(tuple(command), "trainer.command"))
