@@ -5,6 +5,17 @@ carries its run key and the hash of its request. Its name contains the run key's
 concurrent callers try to create the same name. Such callers are a retry beside a slow first try, or a request that is
 repeated because its response was lost. The caller that loses this race reads the TrainJob of the other caller and
 adopts it.
+
+Labels may be removed by users, tools and admission policies. So the label with the run key is only the fast way to the
+TrainJobs of a run key:
+
+* Before a creation, the TrainJobs of the namespace without this label are listed, too, and those with the run key's
+  annotation count. A first submission skips this request.
+* If the name of a new attempt exists, the TrainJob of that name counts by its annotation, whatever its labels are.
+* The number of an attempt without its label follows from its name.
+* An adoption writes the labels again.
+
+A TrainJob without the annotation belongs to nobody; its name is refused with an error.
 """
 
 from __future__ import annotations
@@ -26,6 +37,8 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.identity import JobReference, RunKey
+from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
+from trainjob.lifecycle.own_metadata import restore_metadata
 from trainjob.lifecycle.plan import attempt_of, plan_submission
 from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
@@ -114,15 +127,19 @@ def submit(
         failures=failures,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
-    timer, own_label = _RetryTimer(timeout + _get_grace_period(job)), f"{labels.RUN_KEY}={key.digest}"
+    timer = _RetryTimer(timeout + _get_grace_period(job))
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
-    used_names = {(known.name, known.namespace)} if known else set[tuple[str, str]]()
+    known_jobs = [known] if known else []
+    used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
-        jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
-        used_names |= set(map(_name_of, jobs))
+        jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace), known_jobs)
         first_submission = first_submission and not jobs
         plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        if plan.adopt is None and not first_submission:
+            jobs = _add_jobs(jobs, list_unlabelled_jobs(cluster, key, namespace))
+            plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        used_names |= set(map(_name_of, jobs))
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
@@ -138,11 +155,13 @@ def submit(
             if interruptions or failures:
                 time.sleep(_CREATION_TIME_STEP)
             try:
-                return reference_to(_create(cluster, job, manifest, send), adopted=False)
-            except Conflict as conflict:
-                # The name exists: the next list contains our TrainJob, or another owner has the name.
+                created = _create(cluster, job, manifest, send)
+                return reference_to(restore_metadata(cluster, created, manifest["metadata"]), adopted=False)
+            except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
-                _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
+                if existing := cluster.get_trainjob(manifest["metadata"]["name"], namespace):
+                    _check_owner(existing, key)
+                    known_jobs.append(reference_to(existing, adopted=True))
             except ClusterError as failure:  # the TrainJob may exist although the response was lost, so list again
                 error = failure
                 if not failure.retryable:
@@ -193,11 +212,20 @@ class _RetryTimer:
             raise error
 
 
-def _add_known_job(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:
-    if known is None or any(job["metadata"]["uid"] == known.uid for job in listed):
-        return listed
-    found = cluster.get_trainjob(known.name, known.namespace)
-    return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
+def _add_known_jobs(
+    cluster: Cluster, listed: Iterable[dict[str, Any]], known: Iterable[JobReference]
+) -> list[dict[str, Any]]:
+    jobs = {job["metadata"]["uid"]: job for job in listed}
+    for each in known:
+        found = None if each.uid in jobs else cluster.get_trainjob(each.name, each.namespace)
+        if found is not None and found["metadata"]["uid"] == each.uid:
+            jobs[each.uid] = found
+    return list(jobs.values())
+
+
+def _add_jobs(jobs: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return all jobs, those in both lists once."""
+    return list({job["metadata"]["uid"]: job for job in [*jobs, *others]}.values())
 
 
 def _has_terminating_dependents(
@@ -285,8 +313,8 @@ def _is_new_runtime(
         return False
 
 
-def _check_owner(existing: Mapping[str, Any] | None, key: RunKey) -> None:
-    if existing is None or (existing["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
+def _check_owner(existing: Mapping[str, Any], key: RunKey) -> None:
+    if labels.get_annotation(existing, labels.RUN_KEY) == key.canonical:
         return
     meta = existing["metadata"]
     raise OwnershipConflict(

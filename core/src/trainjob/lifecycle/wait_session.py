@@ -17,6 +17,7 @@ from trainjob.client import (
     LogNotice,
     LogPositions,
     ObjectEvent,
+    SharedInformer,
     list_warning_lines,
     read_failure_log_tail,
 )
@@ -44,10 +45,11 @@ from trainjob.status import (
     read_trainer_status,
 )
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
-from trainjob.status.nested_fields import true_conditions
+from trainjob.status.nested_fields import get_str, true_conditions
 from trainjob.status.verdict import check_end, had_pods
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
+_NO_EVENT = ObjectEvent()
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -92,7 +94,7 @@ class WaitSession:
         self._last_progress: Progress | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
-        self._created_at, self._closed = "", False
+        self._created_at, self._closed, self._follows_unlabelled_job = "", False, False
         self._diagnosis_schedule = DiagnosisSchedule()
         self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
@@ -100,24 +102,39 @@ class WaitSession:
         """Add the event handlers.
 
         No request is sent for this TrainJob alone, because the shared list contains it. If the list does not contain
-        it, ("missing", an empty event) is delivered, and the caller calls [fetch_job_event][].
+        it, or an event says that it was deleted, "missing" is delivered, and the caller calls [fetch_job_event][].
 
         Args:
             deliver: called with ("job", "pod" or "missing", event), from other threads; it must not block.
         """
         self._deliver = deliver
-        informer = self._cluster.trainjob_informer(self._reference.namespace)
+        self._watch_job(self._cluster.trainjob_informer(self._reference.namespace))
+
+    def _watch_job(self, informer: SharedInformer) -> None:
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_job, self._on_missing))
 
-    def fetch_job_event(self) -> ObjectEvent:
-        """Fetch the TrainJob and return it as an event (blocking I/O).
+    def fetch_job_event(self, event: ObjectEvent) -> ObjectEvent:
+        """Fetch the TrainJob by its name and return it as an event (blocking I/O).
 
-        The event says that it was deleted if it does not exist, or if another TrainJob has its name.
+        A watch also reports a deletion if the TrainJob has lost the label that the watch selects, and a list may be
+        incomplete. So only this request decides. If the TrainJob has lost the label, the wait follows it in the watch
+        of all TrainJobs of the namespace from now on, and logs that once.
+
+        Args:
+            event: the event that reports that the TrainJob is missing.
+
+        Returns:
+            The TrainJob. The event says that it was deleted if it does not exist, or if another TrainJob has its name.
         """
         found = self._get_job()
-        if found is not None:
-            self._add_pod_handler(found)
-        return ObjectEvent(found or self.policy.job, deleted=found is None)
+        if found is None:
+            return ObjectEvent(event.object or self.policy.job, deleted=True)
+        self._add_pod_handler(found)
+        if not get_str(found, "metadata", "labels", labels.RUN_KEY) and not self._follows_unlabelled_job:
+            self._follows_unlabelled_job = True
+            self._logs.report(LogNotice("", _format_lost_label(self._reference)))
+            self._watch_job(self._cluster.trainjob_informer(self._reference.namespace, selector=""))
+        return ObjectEvent(found)
 
     def observe(self, kind: str, event: ObjectEvent, now: float) -> WaitResult | None:
         """Pass an event to the policy, and return a result if the wait is over.
@@ -225,14 +242,18 @@ class WaitSession:
                     self._log_follower.stop()
             return self._log_follower
 
-    def _on_missing(self) -> None:
-        self._deliver(("missing", ObjectEvent()))
+    def _on_missing(self, event: ObjectEvent = _NO_EVENT) -> None:
+        self._deliver(("missing", event))
 
     def _on_job(self, event: ObjectEvent) -> None:
-        if event.object is not None and not self._created_at:
-            if event.object["metadata"]["uid"] != self._reference.uid:
+        if event.object is not None and event.object["metadata"]["uid"] != self._reference.uid:
+            if not self._created_at:
                 self._on_missing()  # another TrainJob has its name
-                return
+            return
+        if event.deleted:
+            self._on_missing(event)
+            return
+        if event.object is not None:
             self._add_pod_handler(event.object)
         self._deliver(("job", event))
 
@@ -241,10 +262,15 @@ class WaitSession:
 
         Older pods belong to an earlier TrainJob of the same name.
         """
-        if not self._created_at:
-            self._created_at = str(job["metadata"]["creationTimestamp"])
-            informer = self._cluster.pod_informer(self._reference.namespace)
-            self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
+        with _LOGS_LOCK:
+            is_known, self._created_at = bool(self._created_at), str(job["metadata"]["creationTimestamp"])
+        if not is_known:
+            self.watch_pods()
+
+    def watch_pods(self) -> None:
+        """Add the handler of pod events."""
+        informer = self._cluster.pod_informer(self._reference.namespace)
+        self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
     def _keep_event_handler(self, event_handler: EventHandler) -> None:
         self._event_handlers.append(event_handler)
@@ -356,6 +382,13 @@ class WaitSession:
 def _utc_now() -> datetime:
     """Return the time in whole seconds, the precision of Kubernetes."""
     return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def _format_lost_label(reference: JobReference) -> str:
+    return (
+        f"TrainJob {reference} has lost its label {labels.RUN_KEY}: a user, a tool or an admission policy removed it. "
+        "The wait continues, but sweeps do not find the TrainJob. The next try of this step writes the label again"
+    )
 
 
 def _placeholder_job(reference: JobReference) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _wait_effects(session: WaitSession, clock: Callable[[], float]) -> Generator
             continue
         kind, event = received
         if kind == "missing":
-            kind, event = "job", (yield _Call(session.fetch_job_event))
+            kind, event = "job", (yield _Call(partial(session.fetch_job_event, event)))
         result = session.observe(kind, event, clock())
     yield _Conclude(result)
 

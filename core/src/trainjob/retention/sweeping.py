@@ -60,8 +60,7 @@ def sweep(
 ) -> list[SweepResult]:
     """Delete the expired TrainJobs of a namespace, and unfinished ones without a caller.
 
-    Only TrainJobs with the label `app.kubernetes.io/managed-by=trainjob` are considered. A finished TrainJob is deleted
-    after its own `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished
+    Only TrainJobs with the label `trainjob.dev/run-key` are considered. A finished TrainJob is deleted after its own `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished
     TrainJob is deleted if its caller is known to have ended; its `on_kill` may retain or suspend it instead.
 
     A complete TrainJob whose model is on its own claim is retained until the model is exported, because the claim is

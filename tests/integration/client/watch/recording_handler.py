@@ -16,7 +16,7 @@ from trainjob.client.resources import Resource
 from trainjob.errors import TrainJobError
 
 SECONDS = 60
-TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
+TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "trainjob.dev/run-key")
 FAST_TIMINGS = InformerTimings(
     max_silence=1.0,
     stable_after=0.5,

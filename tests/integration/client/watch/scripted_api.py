@@ -175,7 +175,7 @@ class ScriptedApi:
 
 def trainjob(name: str, uid: str, version: int, phase: str) -> Object:
     """Return a TrainJob with the fields that waiters read."""
-    labels = {"app.kubernetes.io/managed-by": "trainjob"}
+    labels = {"trainjob.dev/run-key": "0123456789abcdef"}
     metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
     conditions = [{"type": phase, "status": "True", "reason": "r", "message": "m"}] if phase != "Running" else []
     return {
