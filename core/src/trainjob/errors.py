@@ -280,6 +280,7 @@ class MetadataChanged(AdmissionRefused):
     The TrainJob was deleted, unless the message says that this failed.
 
     Cause: A mutating admission policy or webhook removes or overwrites keys that begin with `trainjob.dev/`.
+
     Remedy: Have an administrator exclude these keys, or the TrainJobs of the namespace, from the policy.
     """
 

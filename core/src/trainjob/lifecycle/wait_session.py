@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from trainjob.client import (
+    Backoff,
     Cluster,
     EventHandler,
     LogFollower,
@@ -21,7 +23,7 @@ from trainjob.client import (
     list_warning_lines,
     read_failure_log_tail,
 )
-from trainjob.client.log_notices import pods_are_unknown
+from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
@@ -50,6 +52,7 @@ from trainjob.status.verdict import check_end, had_pods
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
 _NO_EVENT = ObjectEvent()
+_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # after its informer has retried for a minute
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -95,6 +98,8 @@ class WaitSession:
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
         self._created_at, self._closed, self._follows_unlabelled_job = "", False, False
+        self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
+        self._pod_watch_backoff, self._is_pod_watch_reported = _POD_WATCH_BACKOFF(), False
         self._diagnosis_schedule = DiagnosisSchedule()
         self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
@@ -141,6 +146,9 @@ class WaitSession:
 
         The wait is also over if a limit is reached by now.
         """
+        if kind == "pod" and event.error:
+            self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
+            return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         if kind == "pod" and event.deleted and event.object is not None:
             self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
@@ -151,8 +159,13 @@ class WaitSession:
         moments = (
             self.policy.seconds_until_evaluation(now),
             self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
+            None if self._next_pod_watch is None else max(0.0, self._next_pod_watch - now),
         )
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def is_pod_watch_due(self, now: float) -> bool:
+        """Return whether to watch the pods again now, because their watch has failed."""
+        return self._next_pod_watch is not None and self._next_pod_watch <= now
 
     def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.
@@ -268,7 +281,8 @@ class WaitSession:
             self.watch_pods()
 
     def watch_pods(self) -> None:
-        """Add the handler of pod events."""
+        """Add the handler of pod events, for the first time or after the watch of the pods has failed."""
+        self._next_pod_watch = None
         informer = self._cluster.pod_informer(self._reference.namespace)
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
@@ -278,9 +292,19 @@ class WaitSession:
             event_handler.close()
 
     def _on_pod(self, event: ObjectEvent) -> None:
-        if self._belongs_to_job(event):
+        if event.error:
+            self._report_pod_watch(event.error)
+            self._deliver(("pod", event))
+        elif self._belongs_to_job(event):
             self._logs.observe(event)
             self._deliver(("pod", event))
+
+    def _report_pod_watch(self, error: ClusterError) -> None:
+        """Emit one notice for all failures of the watch, on another thread because a listener may block."""
+        if not (self._closed or self._is_pod_watch_reported):
+            self._is_pod_watch_reported = True
+            notice = pods_are_not_watched(self._reference.name, self._reference.namespace, error.message)
+            self._cluster.ended_log_executor.submit(lambda: self._logs.report(notice))
 
     def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
