@@ -23,6 +23,7 @@ FAST_TIMINGS = InformerTimings(
     poll_interval=0.05,
     stop_delay=0.2,
     refusal_timeout=SECONDS,
+    outage=SECONDS,
     backoff=lambda: Backoff(initial_delay=0.02, max_delay=0.1),
 )
 
