@@ -63,7 +63,7 @@ def labels_of(cluster, reference):
 
 
 def list_active(cluster, prefix):
-    """Return the names of the active TrainJobs of the namespace whose names begin with a prefix."""
+    """Return the names of the active TrainJobs whose names begin with a prefix."""
     return [
         job["metadata"]["name"]
         for job in cluster.list_trainjobs("default", "")
@@ -126,7 +126,8 @@ def test_a_list_without_the_job_does_not_end_the_wait(proxied_cluster, proxy, ke
     def serve_incomplete_lists(_):
         before = proxy.request_counts[get]
         version = proxied_cluster.get_trainjob(reference.name, "default")["metadata"]["resourceVersion"]
-        proxy.responses[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "%s"}, "items": []}' % version.encode())
+        empty = {"metadata": {"resourceVersion": version}, "items": []}
+        proxy.responses[f"GET {JOBS}"] = (200, json.dumps(empty).encode())
         expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
         proxy.replacements[f"WATCH {JOBS}"] = [json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n"]
         proxy.end_streams()

@@ -51,8 +51,10 @@ def test_deleted_pods_are_reported(cluster, impatient, unique):
     assert "its pods do not exist in this cluster any more" in notice
 
 
-def test_a_watch_of_pods_that_fails_is_reported_once_and_comes_back(laptop, unique, trainjob_faults, monkeypatch, tmp_path):
-    """Its Role may be edited during the wait; logs, restarts and reasons depend on the pods."""
+def test_a_watch_of_pods_that_fails_is_reported_once_and_comes_back(
+    laptop, unique, trainjob_faults, monkeypatch, tmp_path
+):
+    """The Role of a waiter may be edited; logs, restarts and reasons depend on the pods."""
     monkeypatch.setattr(wait_session, "_POD_WATCH_BACKOFF", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
     go, lines = tmp_path / "go", []
 

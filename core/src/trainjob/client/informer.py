@@ -285,7 +285,7 @@ class SharedInformer:
         return not self._has_failed and time.monotonic() >= self._relist_at
 
     def _seconds_until_relist(self) -> int:
-        """Return the seconds after which the watch has to end; an outage brings the next list forward."""
+        """Return the seconds until the next list, which an outage brings forward."""
         now, outage = time.monotonic(), self._timings.outage
         if self._has_failed and now - (self._synced_at or now) > outage:
             self._relist_at = now + outage * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
@@ -350,7 +350,7 @@ class SharedInformer:
         self._relist_at = self._synced_at + interval
 
     def _watch(self) -> None:
-        """Watch from the last resourceVersion, which each event advances, until the next list is due."""
+        """Watch from the last resourceVersion, which each event advances, until a list is due."""
         query = {
             "labelSelector": self._resource.selector,
             "watch": True,

@@ -12,7 +12,7 @@ from trainjob.status.nested_fields import get_mapping
 
 
 def find_changes(job: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the labels and annotations of this project that a TrainJob lacks or has with another value.
+    """Return the sent labels and annotations of this project that were changed.
 
     Keys that others may write, such as `app.kubernetes.io/managed-by`, do not count.
 
@@ -33,7 +33,7 @@ def find_changes(job: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, d
 
 
 def restore_metadata(cluster: Cluster, created: Mapping[str, Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a created TrainJob with its labels and annotations; write those that were changed again, once.
+    """Return a created TrainJob; write labels and annotations that were changed again.
 
     Without them, waiters, retries, kills and sweeps would not find the TrainJob. If the second write has no effect
     either, the TrainJob is deleted.
@@ -75,6 +75,6 @@ def _delete(cluster: Cluster, meta: Mapping[str, Any]) -> str:
     try:
         cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
     except ClusterError as error:
-        where = f"{meta['name']} -n {meta['namespace']}"
-        return f"It continues to run, because it could not be deleted: {error.message}. Delete it with: kubectl delete trainjob {where}"
+        command = f"kubectl delete trainjob {meta['name']} -n {meta['namespace']}"
+        return f"It continues to run, because it could not be deleted: {error.message}. Delete it with: {command}"
     return "It was deleted, because retries, kills and sweeps would not find it"

@@ -66,7 +66,7 @@ def plan_submission(jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: st
 
 
 def attempt_of(job: Mapping[str, Any]) -> int:
-    """Return the attempt number of a TrainJob from its label, or from its name if it has lost the label.
+    """Return the attempt number of a TrainJob from its label, or else from its name.
 
     It is 0 if the TrainJob has neither the label nor a run key.
     """

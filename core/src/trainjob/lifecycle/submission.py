@@ -159,9 +159,7 @@ def submit(
                 return reference_to(restore_metadata(cluster, created, manifest["metadata"]), adopted=False)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
-                if existing := cluster.get_trainjob(manifest["metadata"]["name"], namespace):
-                    _check_owner(existing, key)
-                    known_jobs.append(reference_to(existing, adopted=True))
+                known_jobs += _get_own_jobs(cluster, manifest["metadata"]["name"], namespace, key)
             except ClusterError as failure:  # the TrainJob may exist although the response was lost, so list again
                 error = failure
                 if not failure.retryable:
@@ -313,12 +311,18 @@ def _is_new_runtime(
         return False
 
 
-def _check_owner(existing: Mapping[str, Any], key: RunKey) -> None:
+def _get_own_jobs(cluster: Cluster, name: str, namespace: str, key: RunKey) -> list[JobReference]:
+    """Return the TrainJob of a name, in a list that is empty if it does not exist any more.
+
+    Raises:
+        OwnershipConflict: its annotation does not have the run key.
+    """
+    if (existing := cluster.get_trainjob(name, namespace)) is None:
+        return []
     if labels.get_annotation(existing, labels.RUN_KEY) == key.canonical:
-        return
-    meta = existing["metadata"]
+        return [reference_to(existing, adopted=True)]
     raise OwnershipConflict(
-        f"the TrainJob {meta['namespace']}/{meta['name']} already exists and does not belong to this step",
+        f"the TrainJob {namespace}/{name} already exists and does not belong to this step",
         hint="delete it, or give the step another name",
     )
 

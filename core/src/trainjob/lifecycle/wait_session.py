@@ -52,7 +52,7 @@ from trainjob.status.verdict import check_end, had_pods
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
 _NO_EVENT = ObjectEvent()
-_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # after its informer has retried for a minute
+_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # its informer has retried for a minute
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -150,9 +150,12 @@ class WaitSession:
             self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
             return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
+        result = observed(event, now)
         if kind == "pod" and event.deleted and event.object is not None:
             self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
-        return observed(event, now) or self.policy.check_deadlines(now)
+            for uid in self._deleted_at.keys() - self.policy.deleted_pods.keys():
+                del self._deleted_at[uid]  # the policy keeps the last state of the newest pods only
+        return result or self.policy.check_deadlines(now)
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
@@ -281,7 +284,7 @@ class WaitSession:
             self.watch_pods()
 
     def watch_pods(self) -> None:
-        """Add the handler of pod events, for the first time or after the watch of the pods has failed."""
+        """Add the handler of pod events, at first or after the watch of the pods has failed."""
         self._next_pod_watch = None
         informer = self._cluster.pod_informer(self._reference.namespace)
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
@@ -300,7 +303,7 @@ class WaitSession:
             self._deliver(("pod", event))
 
     def _report_pod_watch(self, error: ClusterError) -> None:
-        """Emit one notice for all failures of the watch, on another thread because a listener may block."""
+        """Emit one notice for all failures of the watch, on a thread that may block."""
         if not (self._closed or self._is_pod_watch_reported):
             self._is_pod_watch_reported = True
             notice = pods_are_not_watched(self._reference.name, self._reference.namespace, error.message)

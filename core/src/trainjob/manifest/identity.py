@@ -72,7 +72,7 @@ def job_name(prefix: str, key_digest: str, attempt: int) -> str:
 
 
 def find_attempt(name: str, key_digest: str) -> int:
-    """Return the attempt for which [job_name][] returned a name; 0 if it is none of the first 100.
+    """Return the attempt for which [job_name][] returned a name; 0 above 100.
 
     Args:
         name: name of a TrainJob.
