@@ -12,7 +12,7 @@ from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
-from trainjob.errors import MetadataChanged
+from trainjob.errors import MetadataChanged, WaitTimeout
 from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
@@ -184,6 +184,28 @@ def test_a_job_whose_labels_were_changed_is_adopted_and_gets_them_again(cluster,
     assert (adopted.uid, adopted.adopted, adopted.attempt) == (created.uid, True, 1)
     assert labels_of(cluster, created)[labels.RUN_KEY] == key.digest
     cluster.delete_trainjob(created.name, created.namespace, created.uid)
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "sleep 61"])
+def test_a_running_job_without_annotations_is_adopted_if_its_spec_is_the_requested_one(cluster, key, script):
+    created = submit(cluster, shell("sleep 60"), key)
+    removed = dict.fromkeys([labels.RUN_KEY, labels.SPEC_HASH])
+    cluster.patch_trainjob(created.name, created.namespace, created.uid, annotations=removed)
+    reference = submit(cluster, shell(script), key)
+    assert (reference.uid == created.uid) == (script == "sleep 60")
+    for _ in range(2):  # the annotations were written again
+        assert submit(cluster, shell(script), key).uid == reference.uid
+    cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+
+
+def test_a_finalizer_that_stays_is_named(cluster, key):
+    created = submit(cluster, shell("sleep 60"), key)
+    path = f"{JOBS}/{created.name}"
+    cluster._http.request("PATCH", path, doing="add", body={"metadata": {"finalizers": ["example.org/stuck"]}})
+    cluster.delete_trainjob(created.name, created.namespace, created.uid)
+    with pytest.raises(WaitTimeout, match=r"metadata\.finalizers example\.org/stuck"):
+        submit(cluster, shell("sleep 60"), key, timeout=0.5)
+    cluster._http.request("PATCH", path, doing="remove", body={"metadata": {"finalizers": []}})
 
 
 def test_a_later_attempt_without_labels_is_found_although_the_first_attempt_was_swept(cluster, key):

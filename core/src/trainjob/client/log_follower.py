@@ -34,6 +34,7 @@ _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
+_MAX_OUTAGES = 60  # failed requests of an ended container's log, at least a minute, that do not count as silence
 _MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
 _MAX_TASKS = 1000  # whose logs one follower remembers, if they were read and their pods are gone
 _REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
@@ -78,6 +79,7 @@ class LogFollower:
         self._streams: set[Any] = set()
         self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._queue_reported = False
+        self._ended_by_caller = set[_ReadTask]()
         self._stopped = threading.Event()
 
     def observe(self, event: ObjectEvent) -> None:
@@ -150,13 +152,16 @@ class LogFollower:
             self._cluster.ended_log_executor.submit(task)
 
     def catch_up(self, seconds: float) -> None:
-        """Read the logs of ended containers to their ends, and keep following the others.
+        """Read the logs of ended containers to their ends, before the caller ends the job.
+
+        The others are followed further. Their end is the caller's doing, and is reported as such.
 
         Args:
             seconds: time without a line after which the method gives up.
         """
         with self._lock:
             tasks = [task for key, task in self._tasks.items() if self._runs.has_ended(key)]
+            self._ended_by_caller = set(self._tasks.values()) - set(tasks)
         self._join(tasks, seconds)
 
     def finish(self, seconds: float) -> None:
@@ -190,8 +195,12 @@ class LogFollower:
         return unfinished
 
     def _measure_progress(self, task: _ReadTask) -> tuple[int, int]:
-        """Return numbers that change while a log is read, or while others are read first."""
-        return self._parts_read, 0 if task.started else self._cluster.ended_log_executor.completed
+        """Return numbers that change while a log is read, or while others are read first.
+
+        They also change while the API server is unavailable, for a while.
+        """
+        read_before = 0 if task.started else self._cluster.ended_log_executor.completed
+        return self._parts_read, read_before + min(task.outages, _MAX_OUTAGES)
 
     def _explain_unread(self, task: _ReadTask, seconds: float) -> str:
         if not self._runs.has_ended(task.key):
@@ -247,6 +256,7 @@ class LogFollower:
                 missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
                 break
             except (ClusterError, InvalidSpec) as error:
+                task.outages += error.retryable
                 missing = self._explain_refusal(task, error, ended=ended)
                 self._pause(task.key, 0.0 if missing else backoff.next(error))
         self._emit_lines(task.source, task.reader.flush())
@@ -309,6 +319,9 @@ class LogFollower:
             if task.is_reported:
                 return
             task.is_reported = True
+        if task in self._ended_by_caller:
+            self._emit_lines(task.source, [task.container.ended_with_job(task.key[2])], patience)
+            return
         later_runs, where = self._runs.count_later_runs(task.key), ""
         if self._runs.is_deleted(task.key):
             where = POD_IS_GONE
@@ -449,6 +462,7 @@ class _ReadTask:
         reader: reader of the log, while a thread reads it.
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
+        outages: number of requests that failed because the API server was unavailable or replaced credentials.
         is_at_end: whether the last line of the log was the last one received when the last stream ended.
         extent: largest extent of the reader so far.
         reads_without_proof: number of streams that were read since the last new byte, without a proof of the log's end.
@@ -463,6 +477,7 @@ class _ReadTask:
     reader: LogReader = _NO_READER
     error: str = ""
     refusals: int = 0
+    outages: int = 0
     is_at_end: bool = False
     extent: tuple[int, int] = (0, 0)
     reads_without_proof: int = 0

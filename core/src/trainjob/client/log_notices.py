@@ -84,6 +84,11 @@ class LoggedContainer:
         )
         return self.notice(text)
 
+    def ended_with_job(self, run: int) -> LogNotice:
+        """Return the notice that a run ended because its waiter ended the TrainJob."""
+        whose = f"run {run + 1} of " if run else ""
+        return self.notice(f"{whose}container {self.container} of pod {self.pod} was ended with its TrainJob")
+
     def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
         """Return the notice that lines between two times may be in a rotated log file."""
         folder = f"/var/log/pods/{self.namespace}_{self.pod}_{self.uid}/{self.container}"

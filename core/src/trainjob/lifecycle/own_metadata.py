@@ -11,7 +11,7 @@ from trainjob.manifest import labels
 from trainjob.status.nested_fields import get_mapping
 
 
-def find_changes(job: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def find_changes(job: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sent labels and annotations of this project that were changed.
 
     Keys that others may write, such as `app.kubernetes.io/managed-by`, do not count.
@@ -23,7 +23,7 @@ def find_changes(job: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, d
     Returns:
         The sent values by key, for `labels` and `annotations`; empty if nothing was changed.
     """
-    changes = {}
+    changes: dict[str, Any] = {}
     for kind in ("labels", "annotations"):
         found = get_mapping(job, "metadata", kind)
         own = {key: value for key, value in sent[kind].items() if key.startswith(f"{labels.PREFIX}/")}
@@ -66,7 +66,7 @@ def restore_metadata(cluster: Cluster, created: Mapping[str, Any], sent: Mapping
     )
 
 
-def _join_keys(changes: Mapping[str, Mapping[str, str]]) -> str:
+def _join_keys(changes: Mapping[str, Any]) -> str:
     return " and ".join(f"the {kind} {', '.join(sorted(keys))}" for kind, keys in changes.items())
 
 

@@ -39,11 +39,13 @@ from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
-from trainjob.lifecycle.plan import attempt_of, plan_submission
-from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
+from trainjob.lifecycle.plan import Plan, attempt_of, plan_submission
+from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.status import derive_verdict
+from trainjob.status.nested_fields import contains, get_mapping, get_str
 
 # Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
 # younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
@@ -135,10 +137,10 @@ def submit(
     while True:
         jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace), known_jobs)
         first_submission = first_submission and not jobs
-        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        plan = _make_plan(cluster, prepared, jobs, since)
         if plan.adopt is None and not first_submission:
             jobs = _add_jobs(jobs, list_unlabelled_jobs(cluster, key, namespace))
-            plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+            plan = _make_plan(cluster, prepared, jobs, since)
         used_names |= set(map(_name_of, jobs))
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
@@ -168,6 +170,26 @@ def submit(
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
 
 
+def _make_plan(cluster: Cluster, prepared: PreparedJob, jobs: Iterable[dict[str, Any]], since: datetime | None) -> Plan:
+    identified = [_restore_spec_hash(cluster, prepared, job) for job in jobs]
+    return plan_submission(identified, prepared.spec_hash, _to_api_time(since), prepared.renewal)
+
+
+def _restore_spec_hash(cluster: Cluster, prepared: PreparedJob, job: dict[str, Any]) -> dict[str, Any]:
+    """Return an active TrainJob with the spec hash if it has lost it and has the spec to send.
+
+    Otherwise a TrainJob whose annotations were removed would be deleted while it runs.
+    """
+    is_other = get_str(job, "metadata", "labels", labels.RUN_KEY) != prepared.key.digest
+    if is_other or labels.get_annotation(job, labels.SPEC_HASH) or derive_verdict(job).phase.finished:
+        return job
+    sent = build_manifest(cluster, prepared.job, prepared.build_metadata(attempt_of(job)), read_dialect=True)
+    if not contains(job["spec"], sent["spec"]):
+        return job
+    annotations = {**get_mapping(job, "metadata", "annotations"), labels.SPEC_HASH: prepared.spec_hash}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
+
+
 def _get_grace_period(job: TrainJob | TrainJobManifest) -> int:
     """Return the seconds for which the pods of an earlier attempt may continue to save."""
     placement = job.placement if isinstance(job, TrainJob) else None
@@ -193,10 +215,13 @@ class _RetryTimer:
             WaitTimeout: the timeout is over and the last creation did not fail.
         """
         if error is None and time.monotonic() > self._deadline:
+            finalizers = sorted({name for job in jobs for name in _get_finalizers(job)})
             raise WaitTimeout(
                 f"the earlier TrainJob {_join_names(jobs)} of this step, its JobSet or its pods are still being "
                 f"deleted after {self._timeout:.0f} s",
-                hint="list its pods with kubectl; a pod on an unreachable node stays in the state 'Terminating'",
+                hint=f"the TrainJob has metadata.finalizers {', '.join(finalizers)}: their owners have to remove them"
+                if finalizers
+                else "list its pods with kubectl; a pod on an unreachable node stays in the state 'Terminating'",
             )
         time.sleep(self._backoff.next(error))
 
@@ -344,6 +369,12 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
 
 def _to_api_time(moment: datetime | None) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
+
+
+def _get_finalizers(job: Mapping[str, Any]) -> list[str]:
+    """Return what delays the deletion of a TrainJob that is being deleted."""
+    metadata = job["metadata"]
+    return list(metadata.get("finalizers") or []) if metadata.get("deletionTimestamp") else []
 
 
 def _join_names(jobs: Sequence[Mapping[str, Any]]) -> str:
