@@ -73,7 +73,7 @@ def test_finished_jobs_are_deleted_after_their_lifetime(client, namespace, clust
     run_to_end(cluster, "failed", shell("exit 1", runtime=where, ttl_after_failure=NOW, **later))
     run_to_end(cluster, "failed-too", shell("exit 1", runtime=where, **now))
     foreign = run_to_end(cluster, "foreign", shell("true", **now))
-    client.patch("TrainJob", namespace, foreign.name, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}})
+    client.patch("TrainJob", namespace, foreign.name, {"metadata": {"labels": {"trainjob.dev/run-key": None}}})
     all_names = trainjob_names(cluster)
     assert actions_by_task(sweep(cluster, dry_run=True)) == {"gone": "deleted", "failed": "deleted"}
     assert trainjob_names(cluster) == all_names

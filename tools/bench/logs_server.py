@@ -46,7 +46,7 @@ def serve(connection, ranks, lines, folder):
 
     registry = Registry()
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"], num_nodes=ranks))
-    labels = {"app.kubernetes.io/managed-by": "trainjob"}
+    labels = {"trainjob.dev/run-key": "0123456789abcdef"}
     manifest = build_trainjob(job, name=JOB, namespace=NAMESPACE, labels=labels, annotations={})
     made = registry.create("trainjobs", manifest, NAMESPACE)
     registry.patch("trainjobs", JOB, {"status": RUNNING["trainjobs"]}, NAMESPACE, subresource="status")

@@ -49,7 +49,7 @@ def _manifest(kind, number):
         trainer = CustomTrainerContainer(
             image="ghcr.io/acme/trainer:1", command=["torchrun", "train.py"], args=[f"--seed={number}"], num_nodes=1
         )
-        labels = {"app.kubernetes.io/managed-by": "trainjob"}
+        labels = {"trainjob.dev/run-key": "0123456789abcdef"}
         job = TrainJob(trainer=trainer, runtime="torch-distributed")
         return build_trainjob(job, name=f"bench-{number}", namespace=NAMESPACE, labels=labels, annotations={})
     container = {"name": "node", "image": "ghcr.io/acme/trainer:1", "command": ["torchrun", "train.py"]}

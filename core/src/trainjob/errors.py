@@ -47,6 +47,7 @@ __all__ = [
     "InvalidSpec",
     "JobDeleted",
     "JobFailed",
+    "MetadataChanged",
     "NeverStarted",
     "NoClusterConfigured",
     "NotFound",
@@ -271,6 +272,17 @@ class AdmissionRefused(ClusterError):
     """
 
     exit_code = ExitCode.INVALID_REQUEST
+
+
+class MetadataChanged(AdmissionRefused):
+    """A TrainJob whose labels or annotations the cluster changed while it was created.
+
+    The TrainJob was deleted, unless the message says that this failed.
+
+    Cause: A mutating admission policy or webhook removes or overwrites keys that begin with `trainjob.dev/`.
+
+    Remedy: Have an administrator exclude these keys, or the TrainJobs of the namespace, from the policy.
+    """
 
 
 class QuotaExceeded(ClusterError):

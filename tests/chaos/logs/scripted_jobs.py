@@ -139,7 +139,7 @@ class ScriptedCluster:
     def create_job(self, name: str, ranks: int, containers: Sequence[str], spread: float) -> ScriptedJob:
         """Create a running TrainJob with one pod for each rank."""
         trainer = CustomTrainerContainer(image="x", command=["y"], num_nodes=ranks)
-        marks = {"app.kubernetes.io/managed-by": "trainjob"}
+        marks = {"trainjob.dev/run-key": "0123456789abcdef"}
         manifest = build_trainjob(
             TrainJob(trainer=trainer), name=name, namespace=_NAMESPACE, labels=marks, annotations={}
         )

@@ -107,7 +107,7 @@ def log_cluster(tmp_path):
 def create_running_job(registry, name):
     """Create a running TrainJob with its pod."""
     trainer = CustomTrainerContainer(image="x", command=["y"])
-    marks = {"app.kubernetes.io/managed-by": "trainjob"}
+    marks = {"trainjob.dev/run-key": "0123456789abcdef"}
     manifest = build_trainjob(TrainJob(trainer=trainer), name=name, namespace="default", labels=marks, annotations={})
     made = registry.create("trainjobs", manifest, "default")
     labels = {JOBSET_LABEL: name, STEP_LABEL: "node", RANK_LABEL: "0"}

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.sdk.module_loading import import_string
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -107,9 +109,12 @@ class AssetStateStore:
     """Replacement of Airflow's asset state store, which exists only in a triggerer."""
 
     def __init__(self):
-        self.values = {}
+        self.values, self.failures = {}, 0
 
     async def aget(self, key):
+        if self.failures:
+            self.failures -= 1
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
         return self.values.get(key)
 
     async def aset(self, key, value):
@@ -219,6 +224,27 @@ def test_an_event_that_was_not_sent_before_the_triggerer_died_is_fired_again(clu
         second = run_trigger(trigger, store)
         assert await next_names(second, 1) == [unique]
         await stop_trigger(second)
+
+    asyncio.run(run())
+
+
+def test_a_record_that_cannot_be_read_is_read_again_and_not_replaced(cluster, unique, monkeypatch):
+    """A new record would contain all complete TrainJobs, so those of the downtime would fire no event."""
+    monkeypatch.setattr(event_module, "_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(event_module, "_SENT_SECONDS", 0.2)
+    store, trigger = AssetStateStore(), TrainJobEventTrigger(label_selector=f"suite={unique}")
+
+    async def run():
+        first = run_trigger(trigger, store)
+        await wait_until_async(lambda: store.values)
+        await stop_trigger(first)
+        apply_trainjob(cluster, unique, labels={"suite": unique})
+        await wait_until_finished(cluster, unique)
+        store.failures = 2
+        second = run_trigger(trigger, store)
+        assert await next_names(second, 1) == [unique]
+        await stop_trigger(second)
+        assert store.failures == 0
 
     asyncio.run(run())
 

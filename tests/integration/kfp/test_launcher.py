@@ -14,6 +14,7 @@ from tests.support.interruptions import end_running_pod, evict, evictions
 from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
+from trainjob.errors import PermissionDenied
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
 from trainjob_kfp import steps
@@ -279,6 +280,18 @@ def test_clean_up_deletes_only_the_active_trainjobs_of_its_run(laptop, cluster, 
     assert clean_up(connection=connection, key=exit_task, finished=True) == [ended.job]
     assert clean_up(connection=connection, key=exit_task, finished=True) == []
     cancel(cluster, jobs["c"])
+
+
+def test_clean_up_continues_after_a_trainjob_that_cannot_be_deleted(laptop, cluster, unique, capsys, trainjob_faults):
+    connection = Connection(kubeconfig=str(laptop.kubeconfig))
+    jobs = [submit(cluster, shell_step("sleep 60"), RunKey("kfp", "tickets", name, unique)) for name in ("a", "b")]
+    trainjob_faults.answer(403, verb="delete", resource="trainjobs")
+    with pytest.raises(PermissionDenied):
+        clean_up(connection=connection, key=RunKey("kfp", "tickets", "clean-up", unique))
+    lines = capsys.readouterr().out
+    assert lines.count("was not deleted: ") == lines.count("was deleted; ") == 1
+    for job in jobs:
+        cancel(cluster, job)
 
 
 def shell_step(script):

@@ -9,7 +9,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,6 +27,8 @@ class ApiServerProxy(ThreadingHTTPServer):
         responses: (status code, body) by path, or by method and path.
         replacements: bodies by method and path (`WATCH` is a method of its own). Each replaces the response to one
             request that the API server has executed, with status 200; later responses are the server's own.
+        mutations: functions by method that change the body of a request with metadata in place, as a mutating
+            admission policy does.
         request_counts: number of requests by method and path.
         accepted_tokens: bearer tokens that the proxy accepts, and replaces by the administrator's. It responds 401 to
             other ones. If it is None, the proxy forwards each token.
@@ -42,6 +44,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.upstream, self.ca_file = laptop.server, str(laptop.ca_file)
         self.responses: dict[str, tuple[int, bytes]] = {}
         self.replacements: dict[str, list[bytes]] = {}
+        self.mutations: dict[str, Callable[[dict[str, Any]], None]] = {}
         self.request_counts: Counter[str] = Counter()
         self.accepted_tokens: set[str] | None = None
         self.refusals = 0
@@ -77,18 +80,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.request_counts[request] += 1
         if not self._accept_token():
             return
+        if body and self.command in self.server.mutations:
+            content = json.loads(body)
+            self.server.mutations[self.command](content)
+            body = json.dumps(content).encode()
         responses, replaced = self.server.responses, self.server.replacements.get(request)
         if request.startswith("WATCH") and not replaced:
             self._stream()
             return
-        code, content = responses.get(request) or responses.get(path) or self._forward(request, body)
+        code, answer = responses.get(request) or responses.get(path) or self._forward(request, body)
         if replaced:
-            code, content = 200, replaced.pop(0)
+            code, answer = 200, replaced.pop(0)
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(answer)
 
     def _accept_token(self) -> bool:
         accepted = self.server.accepted_tokens

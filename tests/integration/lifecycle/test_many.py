@@ -20,7 +20,7 @@ from trainjob.status import Phase
 from trainjob_local.apiserver import Registry
 
 MANY = 200
-MANAGED = {"app.kubernetes.io/managed-by": "trainjob"}
+OWN_LABEL = {"trainjob.dev/run-key": "0123456789abcdef"}
 RUNNING = {"jobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0, "failed": 0, "suspended": 0}]}
 COMPLETE = {
     "conditions": [
@@ -62,7 +62,7 @@ def create_trainjob(server, name, status=RUNNING):
     """Create a TrainJob with our labels that no controller runs, and return its reference."""
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"]))
     made = server._registry.create(
-        "trainjobs", build_trainjob(job, name=name, namespace="default", labels=MANAGED, annotations={}), "default"
+        "trainjobs", build_trainjob(job, name=name, namespace="default", labels=OWN_LABEL, annotations={}), "default"
     )
     if status:
         set_status(server, name, status)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
 from tests.integration.lifecycle.test_life import make_run_key, recording_listener, shell
 from tests.support.polling import wait_until
-from trainjob.client import Cluster, Connection, LogNotice
+from trainjob.client import Backoff, Cluster, Connection, LogNotice
 from trainjob.errors import ClusterUnreachable
-from trainjob.lifecycle import Limits, submit, wait, wait_session
+from trainjob.lifecycle import Limits, Listener, submit, wait, wait_session
 
 
 @pytest.fixture
@@ -48,6 +49,29 @@ def test_deleted_pods_are_reported(cluster, impatient, unique):
     assert wait(impatient, reference, listener=listener).succeeded  # its informer lists the pods anew
     [notice] = notices_of(lines)
     assert "its pods do not exist in this cluster any more" in notice
+
+
+def test_a_watch_of_pods_that_fails_is_reported_once_and_comes_back(
+    laptop, unique, trainjob_faults, monkeypatch, tmp_path
+):
+    """The Role of a waiter may be edited; logs, restarts and reasons depend on the pods."""
+    monkeypatch.setattr(wait_session, "_POD_WATCH_BACKOFF", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
+    go, lines = tmp_path / "go", []
+
+    def on_log(line):
+        lines.append(line)
+        if line.text == "one":
+            go.touch()
+
+    with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=0.0)) as opened:
+        reference = submit(opened, shell(f"echo one; until test -e {go}; do sleep 0.05; done"), make_run_key(unique))
+    with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=0.0)) as opened:
+        trainjob_faults.answer(403, times=3, verb="list", resource="pods")
+        limits = Limits(total=timedelta(seconds=30), max_restarts=None)
+        assert wait(opened, reference, limits=limits, listener=Listener(on_log=on_log)).succeeded
+    [notice] = notices_of(lines)
+    assert f"the pods of TrainJob {reference} can't be watched: " in notice
+    assert "one" in [line.text for line in lines]
 
 
 def test_a_log_that_is_silent_before_the_job_is_deleted_is_reported(cluster, impatient, unique, monkeypatch):

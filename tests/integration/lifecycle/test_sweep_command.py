@@ -43,6 +43,17 @@ def test_the_dry_run_reports_what_the_sweep_then_deletes(laptop, cluster, namesp
     assert cluster.get_trainjob(reference.name, namespace) is None
 
 
+def test_a_sweep_continues_after_a_job_that_cannot_be_deleted(laptop, cluster, namespace, trainjob_faults):
+    work = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)))
+    for task in ("a", "b"):
+        wait(cluster, submit(cluster, work, RunKey("test", "sweep", task, "run-1"), namespace=namespace))
+    trainjob_faults.answer(403, verb="delete", resource="trainjobs")
+    done = run_sweep(laptop.kubeconfig, "-n", namespace, "--finished-for", "0s")
+    assert done.returncode == 1
+    assert (done.stdout.count("deleted: it has been"), done.stdout.count("kept: a request failed: ")) == (1, 1)
+    assert len(cluster.list_trainjobs(namespace)) == 1
+
+
 def test_an_error_is_one_line_and_an_exit_code(laptop, tmp_path):
     invalid = run_sweep(laptop.kubeconfig, "--finished-for", "soon")
     no_kubeconfig = run_sweep(tmp_path / "none")

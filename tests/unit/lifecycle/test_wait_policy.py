@@ -8,10 +8,10 @@ import pytest
 
 from trainjob.client import ObjectEvent
 from trainjob.errors import Unauthorized
-from trainjob.lifecycle import KillAction, Limits
+from trainjob.lifecycle import KillAction, Limits, wait_policy
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule
 from trainjob.lifecycle.wait_policy import WaitPolicy
-from trainjob.status import Phase
+from trainjob.status import Phase, find_failures
 
 META = {"name": "tune", "namespace": "ml", "uid": "u1"}
 RUNNING = {"metadata": META, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}}
@@ -105,6 +105,20 @@ def test_the_end_of_a_failed_job_says_that_it_is_deleted(action):
 
 def test_a_failed_pod_that_is_never_restarted_in_place_does_not_end_the_wait():
     assert make_policy(max_restarts=0).observe_pod(ObjectEvent(pod(state=failed_state(), policy="Never")), 1.0) is None
+
+
+def test_the_last_states_of_deleted_pods_are_bounded(monkeypatch):
+    """A JobSet that restarts replaces all pods; the wait for 64 nodes and 20 restarts kept 13 MiB."""
+    monkeypatch.setattr(wait_policy, "MAX_DELETED_PODS", 3)
+    policy = make_policy(max_restarts=None)
+    for number in range(10):
+        observed = pod(0, failed_state(), uid=f"p{number}")
+        observed["metadata"]["annotations"] = observed["spec"]["volumes"] = {"large": "x" * 1000}
+        policy.observe_pod(ObjectEvent(observed), 1.0)
+        policy.observe_pod(ObjectEvent(observed, deleted=True), 1.0)
+    assert list(policy.deleted_pods) == ["p0", "p8", "p9"]
+    assert find_failures(policy.deleted_pods.values()) == find_failures([pod(0, failed_state(), uid="p9")] * 3)
+    assert "large" not in str(policy.deleted_pods)
 
 
 def test_the_time_in_the_queue_has_its_own_limit():

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from trainjob.client import Cluster, Connection, LogLine, LogWriter
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
+from trainjob.errors import ClusterError, ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.lifecycle import (
     JobReference,
     KillAction,
@@ -248,18 +248,25 @@ def clean_up(
         The names of the deleted TrainJobs.
 
     Raises:
-        ClusterError: the cluster cannot be reached.
+        ClusterError: the cluster cannot be reached, or TrainJobs could not be deleted. The others were deleted before.
     """
     with _open_context(connection or Connection(), key, task="clean-up") as context:
-        deleted = []
+        deleted, failures = [], []
         for job in _list_jobs_of_run(context.cluster, context.key, namespace or context.cluster.namespace):
             meta, verdict = job["metadata"], derive_verdict(job)
             if verdict.phase.finished and not finished:
                 continue
-            was_deleted = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
-            deleted += [meta["name"]] if was_deleted else []
-            result = "was deleted" if was_deleted else "did not exist any more"
+            try:
+                was_deleted = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+            except ClusterError as error:
+                failures.append(error)
+                result = f"was not deleted: {error.message}"
+            else:
+                deleted += [meta["name"]] if was_deleted else []
+                result = "was deleted" if was_deleted else "did not exist any more"
             print_line(f"TrainJob {meta['namespace']}/{meta['name']} {result}; its phase was {verdict.phase.value}")
+    if failures:
+        raise failures[0]
     return deleted
 
 

@@ -23,7 +23,6 @@ CODE_VARIABLE = "TRAINJOB_KFP_CODE"
 ([trainjob_kfp.code_configmap][]), and the image needs only the packages that our code imports.
 """
 _CODE_SOURCES = ("image", "configmap")
-_FORMER_VARIABLE = "TRAINJOB_KFP_EMBED"
 
 _PYTHON_IMAGE = "python:3.12-slim"
 
@@ -68,11 +67,8 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     """Return a KFP component for a function; the decorator of all components here.
 
     Raises:
-        InvalidSpec: `TRAINJOB_KFP_CODE` has another value than `image` and `configmap`, or its predecessor is set.
+        InvalidSpec: `TRAINJOB_KFP_CODE` has another value than `image` and `configmap`.
     """
-    if _FORMER_VARIABLE in os.environ:
-        rule = f"set {CODE_VARIABLE}=configmap, and create the ConfigMap of trainjob_kfp.code_configmap"
-        raise InvalidSpec(Problem(_FORMER_VARIABLE, repr(os.environ[_FORMER_VARIABLE]), rule))
     source, image = os.environ.get(CODE_VARIABLE) or "image", os.environ.get(IMAGE_VARIABLE)
     if source not in _CODE_SOURCES:
         raise InvalidSpec(Problem(CODE_VARIABLE, repr(source), f"allowed are {', '.join(_CODE_SOURCES)}"))

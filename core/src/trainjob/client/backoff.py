@@ -61,6 +61,10 @@ class InformerTimings:
         stop_delay: time for which the watch is kept after the last handler was removed.
         refusal_timeout: time for which a refused list is repeated if an earlier list succeeded, or if the credentials
             worked before.
+        relist_interval: mean time between two lists, so that no lost event is lost for ever. Each interval differs by
+            up to half, so that the informers of many processes do not list at the same instant.
+        outage: silence after which a failed watch may have lost events, for example because the etcd of the API server
+            was restored. The informer lists this long after the watch has resumed and delivered what it missed.
         backoff: function that creates the backoff of the pauses.
     """
 
@@ -70,6 +74,8 @@ class InformerTimings:
     poll_interval: float = 5.0
     stop_delay: float = 5.0
     refusal_timeout: float = 60.0
+    relist_interval: float = 20 * 60.0
+    outage: float = 5.0
     backoff: Callable[[], Backoff] = field(default=Backoff)
 
 

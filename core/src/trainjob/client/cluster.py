@@ -30,14 +30,15 @@ from trainjob.status.nested_fields import get_str
 from trainjob.status.platform_facts import PlatformFacts
 from trainjob.status.pods import JOBSET_LABEL
 
-MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
+# A label of this project alone: Helm, Argo CD and admission policies also write app.kubernetes.io/managed-by.
+OWN_TRAINJOBS = "trainjob.dev/run-key"
 _LIVE_LOG_THREADS, _ENDED_LOG_THREADS = 200, 16  # each thread has its own connection
 _OUTCOME_THREADS = 32
 _MAX_DELETION_AGE = 60.0  # seconds
 _TRAINJOBS = Resource(
     "trainjobs",
     TRAINER_API,
-    MANAGED_SELECTOR,
+    OWN_TRAINJOBS,
     kept_spec_fields=("suspend", "managedBy", "runtimeRef", "trainer.numNodes"),
 )
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
@@ -159,7 +160,7 @@ class Cluster:
         """
         return self.trainjob_informer(namespace).find(name, uid)
 
-    def list_trainjobs(self, namespace: str | None, selector: str = MANAGED_SELECTOR) -> list[dict[str, Any]]:
+    def list_trainjobs(self, namespace: str | None, selector: str = OWN_TRAINJOBS) -> list[dict[str, Any]]:
         """Return the TrainJobs that match a label selector.
 
         Args:
@@ -448,7 +449,7 @@ class Cluster:
 
     # -- informers ----------------------------------------------------------------------------------------------------
 
-    def trainjob_informer(self, namespace: str, selector: str = MANAGED_SELECTOR) -> SharedInformer:
+    def trainjob_informer(self, namespace: str, selector: str = OWN_TRAINJOBS) -> SharedInformer:
         """Return the shared informer of the TrainJobs in a namespace, keyed by name.
 
         Of a TrainJob's spec, it keeps `suspend`, `managedBy`, `runtimeRef` and `trainer.numNodes`.

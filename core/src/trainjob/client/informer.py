@@ -9,6 +9,7 @@ and does not poll. It recovers from these problems of a long wait:
 | a line that is not a watch event | the same; relists if it happens again at the same resourceVersion |
 | 410 Expired | relists |
 | the server's resourceVersions are lower than before, because its etcd was restored | relists |
+| they are higher again at the reconnect, or another event was lost | relists after each outage and every 10 to 30 min |
 | no permission to watch | lists repeatedly, once for all waiters |
 | 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens may be replaced |
 | a list without fields that every list has | retries for a while, even the first list |
@@ -24,6 +25,8 @@ one in kubernetes 36.0.3 reconnects after a watch error without a pause and neve
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -197,8 +200,9 @@ class SharedInformer:
     def _reset(self) -> None:
         """Reset the thread's state; an empty resourceVersion means that it lists first."""
         self._resource_version = self._failed_resource_version = ""
-        self._backoff, self._refused_since = self._timings.backoff(), 0.0
+        self._backoff, self._refused_since, self._has_failed = self._timings.backoff(), 0.0, False
         self._synced_at: float | None = None
+        self._relist_at = 0.0
 
     def _remove(self, handler: EventHandler) -> None:
         with self._lock:
@@ -256,10 +260,10 @@ class SharedInformer:
     def _list_and_watch(self) -> None:
         """List if necessary, watch once, and pause."""
         try:
-            if not self._resource_version or self._is_server_behind():
+            if not self._resource_version or self._is_relist_due() or self._is_server_behind():
                 self._list()
         except ClusterError as error:
-            self._errors += 1
+            self._record_failure()
             self._raise_if_permanent(error)
             self._pause(self._backoff.next(error))
             return
@@ -267,15 +271,32 @@ class SharedInformer:
         try:
             self._watch()
         except PermissionDenied:
-            self._errors += 1
+            self._record_failure()
             self._resource_version = ""
             self._pause(self._timings.poll_interval)
         except ClusterError as error:
-            self._errors += 1
+            self._record_failure()
             self._handle_watch_error(error)
             self._pause(self._backoff.next(error))
         else:
             self._pause(self._backoff.next())
+
+    def _record_failure(self) -> None:
+        self._errors, self._has_failed = self._errors + 1, True
+
+    def _is_relist_due(self) -> bool:
+        """Return whether to list again although no event is known to be lost.
+
+        After a failure the watch resumes first, because a list hides what happened to objects that were deleted since.
+        """
+        return not self._has_failed and time.monotonic() >= self._relist_at
+
+    def _seconds_until_relist(self) -> int:
+        """Return the seconds until the next list, which an outage brings forward."""
+        now, outage = time.monotonic(), self._timings.outage
+        if self._has_failed and now - (self._synced_at or now) > outage:
+            self._relist_at = now + outage * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
+        return max(1, math.ceil(self._relist_at - now))
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
         """Raise the error of a failed list unless a retry can help."""
@@ -332,19 +353,21 @@ class SharedInformer:
             self._relists += self._cache.listed
             self._cache.finish_list(listed_uids)
         self._resource_version, self._synced_at = version, time.monotonic()
+        interval = self._timings.relist_interval * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        self._relist_at = self._synced_at + interval
 
     def _watch(self) -> None:
-        """Watch from the last resourceVersion, which each event advances."""
+        """Watch from the last resourceVersion, which each event advances, until a list is due."""
         query = {
             "labelSelector": self._resource.selector,
             "watch": True,
             "resourceVersion": self._resource_version,
             "allowWatchBookmarks": True,
-            "timeoutSeconds": self._timings.watch_timeout,
+            "timeoutSeconds": min(self._timings.watch_timeout, self._seconds_until_relist()),
         }
         doing = self._doing("watch")
         stream = self._client.open("GET", self._path, doing=doing, query=query, read_seconds=self._timings.max_silence)
-        opened_at = time.monotonic()
+        opened_at, self._has_failed = time.monotonic(), False
         try:
             if self._set_stream(stream):
                 self._read_events(stream, doing)

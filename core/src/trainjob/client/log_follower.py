@@ -7,6 +7,7 @@ bounded. If it can't read a log to its end, it emits a notice about the missing 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -33,7 +34,9 @@ _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
+_MAX_OUTAGES = 60  # failed requests of an ended container's log, at least a minute, that do not count as silence
 _MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
+_MAX_TASKS = 1000  # whose logs one follower remembers, if they were read and their pods are gone
 _REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
 
 
@@ -103,6 +106,20 @@ class LogFollower:
                 self._start(_ReadTask(self._follow, container, run))
             elif self._runs.has_ended(run):
                 self._move_to_ended(self._tasks[run])
+        self._drop_old_tasks()
+
+    def _drop_old_tasks(self) -> None:
+        """Drop the oldest logs that were read, which bounds the memory.
+
+        Only logs of pods that do not exist any more are dropped.
+        """
+        excess = max(0, len(self._tasks) - _MAX_TASKS)
+        is_over = (key for key, task in self._tasks.items() if task.done.is_set() and self._runs.is_deleted(key))
+        if forgotten := {key: self._tasks[key] for key in itertools.islice(is_over, excess)}:
+            self._tasks = {key: task for key, task in self._tasks.items() if key not in forgotten}
+            self._task_by_log = {
+                log: task for log, task in self._task_by_log.items() if task is not forgotten.get(task.key)
+            }
 
     def _report_skipped(self, container: LoggedContainer, skipped: range) -> None:
         """Emit a notice about runs of a container that ended before they were observed."""
@@ -165,8 +182,12 @@ class LogFollower:
         return unfinished
 
     def _measure_progress(self, task: _ReadTask) -> tuple[int, int]:
-        """Return numbers that change while a log is read, or while others are read first."""
-        return self._parts_read, 0 if task.started else self._cluster.ended_log_executor.completed
+        """Return numbers that change while a log is read, or while others are read first.
+
+        They also change while the API server is unavailable, for a while.
+        """
+        read_before = 0 if task.started else self._cluster.ended_log_executor.completed
+        return self._parts_read, read_before + min(task.outages, _MAX_OUTAGES)
 
     def _explain_unread(self, task: _ReadTask, seconds: float) -> str:
         if not self._runs.has_ended(task.key):
@@ -222,6 +243,7 @@ class LogFollower:
                 missing = "" if task.is_at_end else "its pod was deleted before the log was read to the end"
                 break
             except (ClusterError, InvalidSpec) as error:
+                task.outages += error.retryable
                 missing = self._explain_refusal(task, error, ended=ended)
                 self._pause(task.key, 0.0 if missing else backoff.next(error))
         self._emit_lines(task.source, task.reader.flush())
@@ -410,6 +432,9 @@ class LogFollower:
             self._emit_lock.release()
 
 
+_NO_READER = LogReader()
+
+
 @dataclass(eq=False)
 class _ReadTask:
     """Task that reads the log of one run of a container, and sets `done` at its end.
@@ -418,9 +443,10 @@ class _ReadTask:
         follow: function that reads the log.
         container: the container.
         key: the run.
-        reader: reader of the log.
+        reader: reader of the log, while a thread reads it.
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
+        outages: number of requests that failed because the API server was unavailable or replaced credentials.
         is_at_end: whether the last line of the log was the last one received when the last stream ended.
         extent: largest extent of the reader so far.
         reads_without_proof: number of streams that were read since the last new byte, without a proof of the log's end.
@@ -432,9 +458,10 @@ class _ReadTask:
     follow: Callable[[_ReadTask], None]
     container: LoggedContainer
     key: RunKey
-    reader: LogReader = field(default_factory=LogReader)
+    reader: LogReader = _NO_READER
     error: str = ""
     refusals: int = 0
+    outages: int = 0
     is_at_end: bool = False
     extent: tuple[int, int] = (0, 0)
     reads_without_proof: int = 0
@@ -452,4 +479,5 @@ class _ReadTask:
         try:
             self.follow(self)
         finally:
+            self.reader = _NO_READER  # it holds parts of the log
             self.done.set()

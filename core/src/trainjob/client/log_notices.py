@@ -104,6 +104,16 @@ def pods_are_unknown(trainjob: str, namespace: str, reason: str) -> LogNotice:
     )
 
 
+def pods_are_not_watched(trainjob: str, namespace: str, reason: str) -> LogNotice:
+    """Return the notice that the watch of a TrainJob's pods has failed."""
+    return LogNotice(
+        "",
+        f"the pods of TrainJob {namespace}/{trainjob} can't be watched: {reason}; until the watch succeeds, which is "
+        "tried again every few minutes, new log lines are missing, and restarts and the reasons of failing starts are "
+        "not seen",
+    )
+
+
 def format_time(time: LogTime) -> str:
     """Return a line's time in RFC 3339 format, with whole seconds."""
     return datetime.fromtimestamp(time[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

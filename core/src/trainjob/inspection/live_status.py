@@ -222,13 +222,17 @@ class _WatchState:
         if event.error:
             raise event.error
         found, known = event.object, self._jobs.get(name)
-        if found is None:
+        if found is None or (event.deleted and self._exists(found)):  # a list may be incomplete
             return
         if known is not None and get_str(known.policy.job, "metadata", "uid") == get_str(found, "metadata", "uid"):
             known.policy.observe_job(event, self._clock())
         elif not event.deleted:
             self._remove_job(name)
             self._add_job(name, event)
+
+    def _exists(self, job: Mapping[str, Any]) -> bool:
+        current = self._cluster.get_trainjob(get_str(job, "metadata", "name"), self._namespace)
+        return get_str(current, "metadata", "uid") == get_str(job, "metadata", "uid")
 
     def _add_job(self, name: str, event: ObjectEvent) -> None:
         job = _WatchedJob(

@@ -24,7 +24,7 @@ def adopt(
     Args:
         cluster: the cluster of the TrainJob.
         job: the TrainJob as it was read.
-        new_metadata: the metadata of a new TrainJob; its labels and run key are written to the adopted one.
+        new_metadata: the metadata of a new TrainJob; its labels, run key and spec hash are written to the adopted one.
         retention_annotations: the annotations for retention and for the kill action.
 
     Returns:
@@ -40,7 +40,7 @@ def adopt(
     if suspended and not all(map(_is_finished, cluster.list_pods(meta["name"], meta["namespace"]))):
         return None
     annotations: dict[str, str | None] = {
-        labels.RUN_KEY: new_metadata["annotations"][labels.RUN_KEY],
+        **{name: new_metadata["annotations"][name] for name in (labels.RUN_KEY, labels.SPEC_HASH)},
         labels.ADOPTED: datetime.now(timezone.utc).isoformat(),
         **dict.fromkeys(unset),
         **retention_annotations,

@@ -1,8 +1,8 @@
 """Wait for a TrainJob that another caller created, by its name or by its run key.
 
-The wait never changes the TrainJob. All waits by name in one namespace share one informer for all TrainJobs. It has no
-label selector, because TrainJobs created with kubectl or the Kubeflow SDK do not have our labels. Waits by run key
-share the informer for the TrainJobs with our labels. Pods, logs and events are read only at the end, as evidence.
+The wait never changes the TrainJob. All these waits in one namespace share one informer for all TrainJobs. It has no
+label selector, because TrainJobs created with kubectl or the Kubeflow SDK do not have our labels, and any TrainJob may
+lose them. Pods, logs and events are read only at the end, as evidence.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trainjob.client import Cluster, ObjectEvent, SharedInformer
+from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference, RunKey
+from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.manifest import labels
-from trainjob.status import Outcome, Verdict, derive_verdict
+from trainjob.status import Outcome, Phase, Verdict, derive_verdict
+from trainjob.status.nested_fields import get_str
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
@@ -66,10 +68,10 @@ class JobSelector:
 
     def matches(self, job: Mapping[str, Any]) -> bool:
         """Return whether a TrainJob of the namespace has the name or the run key."""
-        meta = job["metadata"]
         if self.run_key is None:
-            return bool(meta["name"] == self.name)
-        return bool((meta.get("labels") or {}).get(labels.RUN_KEY) == self.run_key.digest)
+            return get_str(job, "metadata", "name") == self.name
+        label = get_str(job, "metadata", "labels", labels.RUN_KEY)
+        return label == self.run_key.digest or labels.get_annotation(job, labels.RUN_KEY) == self.run_key.canonical
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ async def wait_external(
             inbox.put(event)
 
     # Not called on a thread: it does not block, and a cancellation during the call would leave the handler behind.
-    with _select_informer(cluster, selector).add_event_handler(selector.name or None, deliver):
+    with cluster.trainjob_informer(selector.namespace, "").add_event_handler(selector.name or None, deliver):
         while True:
             remaining = None if deadline is None else max(0.0, deadline - loop.time())
             event = await inbox.get(remaining)
@@ -160,12 +162,6 @@ async def wait_external(
                 report(line)
 
 
-def _select_informer(cluster: Cluster, selector: JobSelector) -> SharedInformer:
-    if selector.run_key is not None:  # a TrainJob with a run key has our labels
-        return cluster.trainjob_informer(selector.namespace)
-    return cluster.trainjob_informer(selector.namespace, selector="")
-
-
 def _format_missing(selector: JobSelector) -> str:
     return f"there is no TrainJob {selector} yet"
 
@@ -180,12 +176,14 @@ def _judge_event(event: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
 def _conclude_unless_superseded(
     cluster: Cluster, selector: JobSelector, job: Mapping[str, Any], verdict: Verdict
 ) -> FinishedJob | None:
-    """Return the outcome of a finished TrainJob, unless a newer attempt exists.
+    """Return the outcome of a finished or deleted TrainJob, unless a newer attempt exists.
 
-    If the newer attempt has also finished, return its outcome; otherwise return None.
+    If the newer attempt has also finished, return its outcome; otherwise return None. Return None also if the TrainJob
+    that was reported as deleted exists, because a list of the API server was incomplete.
     """
-    newest = _get_newest_attempt(cluster, selector)
-    if newest is None or newest["metadata"]["uid"] == job["metadata"]["uid"]:
+    meta = job["metadata"]
+    newest = _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"])
+    if newest is None or (newest["metadata"]["uid"] == meta["uid"] and verdict.phase is not Phase.DELETED):
         return _conclude_job(cluster, job, verdict)
     verdict = derive_verdict(newest)
     return _conclude_job(cluster, newest, verdict) if verdict.phase.finished else None
@@ -194,7 +192,8 @@ def _conclude_unless_superseded(
 def _get_newest_attempt(cluster: Cluster, selector: JobSelector) -> Mapping[str, Any] | None:
     if selector.run_key is None:
         return cluster.get_trainjob(selector.name, selector.namespace)
-    attempts = cluster.list_trainjobs(selector.namespace, f"{labels.RUN_KEY}={selector.run_key.digest}")
+    wanted = cluster, selector.run_key, selector.namespace
+    attempts = list_labelled_jobs(*wanted) or list_unlabelled_jobs(*wanted)
     return max(attempts, key=lambda job: (reference_to(job, adopted=True).attempt, _creation_time(job)), default=None)
 
 

@@ -40,7 +40,7 @@ class RunKey:
         """Hash of the key for names and labels, 16 hex digits."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def canonical(self) -> str:
         """The key as JSON with sorted keys, the value of the TrainJob's annotation."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.manifest import labels
+from trainjob.lifecycle.identity import run_key_of
+from trainjob.manifest import find_attempt, labels
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.failed_mark import may_have_running_pods
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
@@ -65,8 +66,14 @@ def plan_submission(jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: st
 
 
 def attempt_of(job: Mapping[str, Any]) -> int:
-    """Return the attempt number of a TrainJob from its label; 0 if it has no such label."""
-    return max(get_int(job, "metadata", "labels", labels.ATTEMPT), 0)
+    """Return the attempt number of a TrainJob from its label, or else from its name.
+
+    It is 0 if the TrainJob has neither the label nor a run key.
+    """
+    if (attempt := get_int(job, "metadata", "labels", labels.ATTEMPT)) > 0:
+        return attempt
+    key = run_key_of(job)
+    return find_attempt(get_str(job, "metadata", "name"), key.digest) if key else 0
 
 
 def _spec_hash_of(job: Mapping[str, Any]) -> str:

@@ -5,6 +5,17 @@ carries its run key and the hash of its request. Its name contains the run key's
 concurrent callers try to create the same name. Such callers are a retry beside a slow first try, or a request that is
 repeated because its response was lost. The caller that loses this race reads the TrainJob of the other caller and
 adopts it.
+
+Labels may be removed by users, tools and admission policies. So the label with the run key is only the fast way to the
+TrainJobs of a run key:
+
+* Before a creation, the TrainJobs of the namespace without this label are listed, too, and those with the run key's
+  annotation count. A first submission skips this request.
+* If the name of a new attempt exists, the TrainJob of that name counts by its annotation, whatever its labels are.
+* The number of an attempt without its label follows from its name.
+* An adoption writes the labels again.
+
+A TrainJob without the annotation belongs to nobody; its name is refused with an error.
 """
 
 from __future__ import annotations
@@ -27,11 +38,15 @@ from trainjob.errors import (
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.plan import attempt_of, plan_submission
-from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
+from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
+from trainjob.lifecycle.own_metadata import restore_metadata
+from trainjob.lifecycle.plan import Plan, attempt_of, plan_submission
+from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.status import derive_verdict
+from trainjob.status.nested_fields import contains, get_mapping, get_str
 
 # Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
 # younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
@@ -115,15 +130,19 @@ def submit(
         failures=failures,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
-    timer, own_label = _RetryTimer(timeout + _get_grace_period(job)), f"{labels.RUN_KEY}={key.digest}"
+    timer = _RetryTimer(timeout + _get_grace_period(job))
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
-    used_names = {(known.name, known.namespace)} if known else set[tuple[str, str]]()
+    known_jobs = [known] if known else []
+    used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
-        jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
-        used_names |= set(map(_name_of, jobs))
+        jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace), known_jobs)
         first_submission = first_submission and not jobs
-        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        plan = _make_plan(cluster, prepared, jobs, since)
+        if plan.adopt is None and not first_submission:
+            jobs = _add_jobs(jobs, list_unlabelled_jobs(cluster, key, namespace))
+            plan = _make_plan(cluster, prepared, jobs, since)
+        used_names |= set(map(_name_of, jobs))
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
@@ -139,17 +158,37 @@ def submit(
             if interruptions or failures or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
                 time.sleep(_CREATION_TIME_STEP)
             try:
-                return reference_to(_create(cluster, job, manifest, send), adopted=False)
-            except Conflict as conflict:
-                # The name exists: the next list contains our TrainJob, or another owner has the name.
+                created = _create(cluster, job, manifest, send)
+                return reference_to(restore_metadata(cluster, created, manifest["metadata"]), adopted=False)
+            except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
-                _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
+                known_jobs += _get_own_jobs(cluster, manifest["metadata"]["name"], namespace, key)
             except ClusterError as failure:  # the TrainJob may exist although the response was lost, so list again
                 error = failure
                 if not failure.retryable:
                     raise
         first_submission = False  # after a failed creation, a TrainJob may have been created and deleted
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
+
+
+def _make_plan(cluster: Cluster, prepared: PreparedJob, jobs: Iterable[dict[str, Any]], since: datetime | None) -> Plan:
+    identified = [_restore_spec_hash(cluster, prepared, job) for job in jobs]
+    return plan_submission(identified, prepared.spec_hash, _to_api_time(since), prepared.renewal)
+
+
+def _restore_spec_hash(cluster: Cluster, prepared: PreparedJob, job: dict[str, Any]) -> dict[str, Any]:
+    """Return an active TrainJob with the spec hash if it has lost it and has the spec to send.
+
+    Otherwise a TrainJob whose annotations were removed would be deleted while it runs.
+    """
+    is_other = get_str(job, "metadata", "labels", labels.RUN_KEY) != prepared.key.digest
+    if is_other or labels.get_annotation(job, labels.SPEC_HASH) or derive_verdict(job).phase.finished:
+        return job
+    sent = build_manifest(cluster, prepared.job, prepared.build_metadata(attempt_of(job)), read_dialect=True)
+    if not contains(job["spec"], sent["spec"]):
+        return job
+    annotations = {**get_mapping(job, "metadata", "annotations"), labels.SPEC_HASH: prepared.spec_hash}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
 
 
 def _get_grace_period(job: TrainJob | TrainJobManifest) -> int:
@@ -177,10 +216,13 @@ class _RetryTimer:
             WaitTimeout: the timeout is over and the last creation did not fail.
         """
         if error is None and time.monotonic() > self._deadline:
+            finalizers = sorted({name for job in jobs for name in _get_finalizers(job)})
             raise WaitTimeout(
                 f"the earlier TrainJob {_join_names(jobs)} of this step, its JobSet or its pods are still being "
                 f"deleted after {self._timeout:.0f} s",
-                hint="list its pods with kubectl; a pod on an unreachable node stays in the state 'Terminating'",
+                hint=f"the TrainJob has metadata.finalizers {', '.join(finalizers)}: their owners have to remove them"
+                if finalizers
+                else "list its pods with kubectl; a pod on an unreachable node stays in the state 'Terminating'",
             )
         time.sleep(self._backoff.next(error))
 
@@ -194,11 +236,20 @@ class _RetryTimer:
             raise error
 
 
-def _add_known_job(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:
-    if known is None or any(job["metadata"]["uid"] == known.uid for job in listed):
-        return listed
-    found = cluster.get_trainjob(known.name, known.namespace)
-    return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
+def _add_known_jobs(
+    cluster: Cluster, listed: Iterable[dict[str, Any]], known: Iterable[JobReference]
+) -> list[dict[str, Any]]:
+    jobs = {job["metadata"]["uid"]: job for job in listed}
+    for each in known:
+        found = None if each.uid in jobs else cluster.get_trainjob(each.name, each.namespace)
+        if found is not None and found["metadata"]["uid"] == each.uid:
+            jobs[each.uid] = found
+    return list(jobs.values())
+
+
+def _add_jobs(jobs: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return all jobs, those in both lists once."""
+    return list({job["metadata"]["uid"]: job for job in [*jobs, *others]}.values())
 
 
 def _has_terminating_dependents(
@@ -286,12 +337,18 @@ def _is_new_runtime(
         return False
 
 
-def _check_owner(existing: Mapping[str, Any] | None, key: RunKey) -> None:
-    if existing is None or (existing["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
-        return
-    meta = existing["metadata"]
+def _get_own_jobs(cluster: Cluster, name: str, namespace: str, key: RunKey) -> list[JobReference]:
+    """Return the TrainJob of a name, in a list that is empty if it does not exist any more.
+
+    Raises:
+        OwnershipConflict: its annotation does not have the run key.
+    """
+    if (existing := cluster.get_trainjob(name, namespace)) is None:
+        return []
+    if labels.get_annotation(existing, labels.RUN_KEY) == key.canonical:
+        return [reference_to(existing, adopted=True)]
     raise OwnershipConflict(
-        f"the TrainJob {meta['namespace']}/{meta['name']} already exists and does not belong to this step",
+        f"the TrainJob {namespace}/{name} already exists and does not belong to this step",
         hint="delete it, or give the step another name",
     )
 
@@ -313,6 +370,12 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
 
 def _to_api_time(moment: datetime | None) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
+
+
+def _get_finalizers(job: Mapping[str, Any]) -> list[str]:
+    """Return what delays the deletion of a TrainJob that is being deleted."""
+    metadata = job["metadata"]
+    return list(metadata.get("finalizers") or []) if metadata.get("deletionTimestamp") else []
 
 
 def _join_names(jobs: Sequence[Mapping[str, Any]]) -> str:

@@ -5,6 +5,7 @@ They do no I/O and read no clock. Every engine waits by the same rules, and test
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_ve
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
-from trainjob.status.pods import restarts_in_place
+from trainjob.status.pods import reduce_to_evidence, restarts_in_place
 
 _DURATIONS = ("queued", "starting", "total")
 # The Trainer sets a TrainJob's counters shortly after its pods exist; Trainer 2.0 never sets them.
@@ -30,6 +31,7 @@ _WAITS_FOR = {
     Phase.INITIALIZING: PODS,
     Phase.QUEUED: QUOTA,
 }
+MAX_DELETED_PODS = 1000  # whose last states one wait keeps; a JobSet that restarts replaces all its pods each time
 _MAX_REASONS = 3  # a message names at most this many reasons why the TrainJob does not start
 
 
@@ -176,7 +178,11 @@ class WaitPolicy:
         if event.deleted:
             self.pods.pop(uid, None)
             self._findings_by_pod.pop(uid, None)
-            self.deleted_pods[uid] = pod  # the Job controller deletes the pods of a failed Job, so keep its last state
+            # The Job controller deletes the pods of a failed Job, so keep their last states.
+            self.deleted_pods[uid] = reduce_to_evidence(pod)
+            if len(self.deleted_pods) > MAX_DELETED_PODS:  # keep the first one, whose start is that of the TrainJob
+                _, oldest = itertools.islice(self.deleted_pods, 2)
+                del self.deleted_pods[oldest]
             return None
         self.pods[uid] = pod
         self._findings_by_pod[uid] = get_pod_findings(pod)

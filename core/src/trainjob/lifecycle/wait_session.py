@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from trainjob.client import (
+    Backoff,
     Cluster,
     EventHandler,
     LogFollower,
@@ -17,10 +19,11 @@ from trainjob.client import (
     LogNotice,
     LogPositions,
     ObjectEvent,
+    SharedInformer,
     list_warning_lines,
     read_failure_log_tail,
 )
-from trainjob.client.log_notices import pods_are_unknown
+from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import Cancellation, cancel, mark_failed
@@ -45,10 +48,12 @@ from trainjob.status import (
 )
 from trainjob.status.failed_mark import awaits_deletion
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
-from trainjob.status.nested_fields import true_conditions
+from trainjob.status.nested_fields import get_str, true_conditions
 from trainjob.status.verdict import check_end, had_pods
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
+_NO_EVENT = ObjectEvent()
+_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # its informer has retried for a minute
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -93,7 +98,9 @@ class WaitSession:
         self._last_progress: Progress | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
-        self._created_at, self._closed = "", False
+        self._created_at, self._closed, self._follows_unlabelled_job = "", False, False
+        self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
+        self._pod_watch_backoff, self._is_pod_watch_reported = _POD_WATCH_BACKOFF(), False
         self._diagnosis_schedule = DiagnosisSchedule()
         self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
@@ -101,42 +108,68 @@ class WaitSession:
         """Add the event handlers.
 
         No request is sent for this TrainJob alone, because the shared list contains it. If the list does not contain
-        it, ("missing", an empty event) is delivered, and the caller calls [fetch_job_event][].
+        it, or an event says that it was deleted, "missing" is delivered, and the caller calls [fetch_job_event][].
 
         Args:
             deliver: called with ("job", "pod" or "missing", event), from other threads; it must not block.
         """
         self._deliver = deliver
-        informer = self._cluster.trainjob_informer(self._reference.namespace)
+        self._watch_job(self._cluster.trainjob_informer(self._reference.namespace))
+
+    def _watch_job(self, informer: SharedInformer) -> None:
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_job, self._on_missing))
 
-    def fetch_job_event(self) -> ObjectEvent:
-        """Fetch the TrainJob and return it as an event (blocking I/O).
+    def fetch_job_event(self, event: ObjectEvent) -> ObjectEvent:
+        """Fetch the TrainJob by its name and return it as an event (blocking I/O).
 
-        The event says that it was deleted if it does not exist, or if another TrainJob has its name.
+        A watch also reports a deletion if the TrainJob has lost the label that the watch selects, and a list may be
+        incomplete. So only this request decides. If the TrainJob has lost the label, the wait follows it in the watch
+        of all TrainJobs of the namespace from now on, and logs that once.
+
+        Args:
+            event: the event that reports that the TrainJob is missing.
+
+        Returns:
+            The TrainJob. The event says that it was deleted if it does not exist, or if another TrainJob has its name.
         """
         found = self._get_job()
-        if found is not None:
-            self._add_pod_handler(found)
-        return ObjectEvent(found or self.policy.job, deleted=found is None)
+        if found is None:
+            return ObjectEvent(event.object or self.policy.job, deleted=True)
+        self._add_pod_handler(found)
+        if not get_str(found, "metadata", "labels", labels.RUN_KEY) and not self._follows_unlabelled_job:
+            self._follows_unlabelled_job = True
+            self._logs.report(LogNotice("", _format_lost_label(self._reference)))
+            self._watch_job(self._cluster.trainjob_informer(self._reference.namespace, selector=""))
+        return ObjectEvent(found)
 
     def observe(self, kind: str, event: ObjectEvent, now: float) -> WaitResult | None:
         """Pass an event to the policy, and return a result if the wait is over.
 
         The wait is also over if a limit is reached by now.
         """
+        if kind == "pod" and event.error:
+            self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
+            return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
+        result = observed(event, now)
         if kind == "pod" and event.deleted and event.object is not None:
             self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
-        return observed(event, now) or self.policy.check_deadlines(now)
+            for uid in self._deleted_at.keys() - self.policy.deleted_pods.keys():
+                del self._deleted_at[uid]  # the policy keeps the last state of the newest pods only
+        return result or self.policy.check_deadlines(now)
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
         moments = (
             self.policy.seconds_until_evaluation(now),
             self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
+            None if self._next_pod_watch is None else max(0.0, self._next_pod_watch - now),
         )
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def is_pod_watch_due(self, now: float) -> bool:
+        """Return whether to watch the pods again now, because their watch has failed."""
+        return self._next_pod_watch is not None and self._next_pod_watch <= now
 
     def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.
@@ -280,14 +313,18 @@ class WaitSession:
                     self._log_follower.stop()
             return self._log_follower
 
-    def _on_missing(self) -> None:
-        self._deliver(("missing", ObjectEvent()))
+    def _on_missing(self, event: ObjectEvent = _NO_EVENT) -> None:
+        self._deliver(("missing", event))
 
     def _on_job(self, event: ObjectEvent) -> None:
-        if event.object is not None and not self._created_at:
-            if event.object["metadata"]["uid"] != self._reference.uid:
+        if event.object is not None and event.object["metadata"]["uid"] != self._reference.uid:
+            if not self._created_at:
                 self._on_missing()  # another TrainJob has its name
-                return
+            return
+        if event.deleted:
+            self._on_missing(event)
+            return
+        if event.object is not None:
             self._add_pod_handler(event.object)
         self._deliver(("job", event))
 
@@ -296,10 +333,16 @@ class WaitSession:
 
         Older pods belong to an earlier TrainJob of the same name.
         """
-        if not self._created_at:
-            self._created_at = str(job["metadata"]["creationTimestamp"])
-            informer = self._cluster.pod_informer(self._reference.namespace)
-            self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
+        with _LOGS_LOCK:
+            is_known, self._created_at = bool(self._created_at), str(job["metadata"]["creationTimestamp"])
+        if not is_known:
+            self.watch_pods()
+
+    def watch_pods(self) -> None:
+        """Add the handler of pod events, at first or after the watch of the pods has failed."""
+        self._next_pod_watch = None
+        informer = self._cluster.pod_informer(self._reference.namespace)
+        self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
     def _keep_event_handler(self, event_handler: EventHandler) -> None:
         self._event_handlers.append(event_handler)
@@ -307,9 +350,19 @@ class WaitSession:
             event_handler.close()
 
     def _on_pod(self, event: ObjectEvent) -> None:
-        if self._belongs_to_job(event):
+        if event.error:
+            self._report_pod_watch(event.error)
+            self._deliver(("pod", event))
+        elif self._belongs_to_job(event):
             self._logs.observe(event)
             self._deliver(("pod", event))
+
+    def _report_pod_watch(self, error: ClusterError) -> None:
+        """Emit one notice for all failures of the watch, on a thread that may block."""
+        if not (self._closed or self._is_pod_watch_reported):
+            self._is_pod_watch_reported = True
+            notice = pods_are_not_watched(self._reference.name, self._reference.namespace, error.message)
+            self._cluster.ended_log_executor.submit(lambda: self._logs.report(notice))
 
     def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
@@ -411,6 +464,13 @@ class WaitSession:
 def _utc_now() -> datetime:
     """Return the time in whole seconds, the precision of Kubernetes."""
     return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def _format_lost_label(reference: JobReference) -> str:
+    return (
+        f"TrainJob {reference} has lost its label {labels.RUN_KEY}: a user, a tool or an admission policy removed it. "
+        "The wait continues, but sweeps do not find the TrainJob. The next try of this step writes the label again"
+    )
 
 
 def _placeholder_job(reference: JobReference) -> dict[str, Any]:

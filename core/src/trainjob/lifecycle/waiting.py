@@ -64,13 +64,15 @@ def _wait_effects(session: WaitSession, clock: Callable[[], float]) -> Generator
     while result is None:
         received = yield _NextEvent(session.seconds_until_next_check(clock()))
         if received is None:
+            if session.is_pod_watch_due(clock()):
+                yield _Call(session.watch_pods)
             if session.is_diagnosis_due(clock()):
                 yield _Call(lambda: session.diagnose(clock()))
             result = session.policy.evaluate(clock())
             continue
         kind, event = received
         if kind == "missing":
-            kind, event = "job", (yield _Call(session.fetch_job_event))
+            kind, event = "job", (yield _Call(partial(session.fetch_job_event, event)))
         result = session.observe(kind, event, clock())
     yield _Conclude(result)
 

@@ -12,6 +12,7 @@ from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, Step, TrainJo
 from trainjob.spec.framework import DEFAULT_FRAMEWORK
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 
+_MAX_ATTEMPTS = 100
 _UNHASHED_FIELDS = dict.fromkeys(("name", "program", "tracking", *END_POLICY_FIELDS), True)
 
 
@@ -67,5 +68,19 @@ def job_name(prefix: str, key_digest: str, attempt: int) -> str:
     readable = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-")
     if not readable[:1].isalpha():
         readable = f"job-{readable}".strip("-")
-    unique = hashlib.sha256(f"{key_digest}/{attempt}".encode()).hexdigest()[:8]
-    return f"{readable[:MAX_NAME_LENGTH].strip('-')}-{unique}"
+    return f"{readable[:MAX_NAME_LENGTH].strip('-')}-{_name_suffix(key_digest, attempt)}"
+
+
+def find_attempt(name: str, key_digest: str) -> int:
+    """Return the attempt for which [job_name][] returned a name; 0 above 100.
+
+    Args:
+        name: name of a TrainJob.
+        key_digest: digest of the run key in its annotation.
+    """
+    suffix = name.rpartition("-")[2]
+    return next((n for n in range(1, _MAX_ATTEMPTS + 1) if _name_suffix(key_digest, n) == suffix), 0)
+
+
+def _name_suffix(key_digest: str, attempt: int) -> str:
+    return hashlib.sha256(f"{key_digest}/{attempt}".encode()).hexdigest()[:8]

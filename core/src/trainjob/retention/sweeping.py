@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from trainjob.client import Cluster
-from trainjob.errors import Conflict, NotFound, PermissionDenied
+from trainjob.errors import ClusterError, ClusterUnreachable, Conflict, NotFound, PermissionDenied, Unauthorized
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.submission import reference_to
 from trainjob.manifest import labels
@@ -27,6 +27,7 @@ from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, dec
 _ACTIVE_FOR = Lifetimes().active_for
 # Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
 _MAX_TRIES = 10
+_MAX_FAILURES = 10  # TrainJobs; after that many, a sweep ends, because each request is retried for a minute
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def sweep(
 ) -> list[SweepResult]:
     """Delete the expired TrainJobs of a namespace, and unfinished ones without a caller.
 
-    Only TrainJobs with the label `app.kubernetes.io/managed-by=trainjob` are considered. A finished TrainJob is deleted
-    after its own `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished
-    TrainJob is deleted if its caller is known to have ended; its `on_kill` may retain or suspend it instead.
+    Only TrainJobs with the label `trainjob.dev/run-key` are considered. A finished TrainJob is deleted after its own
+    `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished TrainJob is
+    deleted if its caller is known to have ended; its `on_kill` may retain or suspend it instead.
 
     A complete TrainJob whose model is on its own claim is retained until the model is exported, because the claim is
     deleted with the TrainJob.
@@ -85,14 +86,26 @@ def sweep(
 
     Raises:
         NotFound: Kubeflow Trainer is not installed.
-        ClusterError: a request failed or was denied; `on_result` has received the results until then.
+        ClusterError: a request failed or was denied. If it was about one TrainJob, `on_result` has received its failure
+            as the reason why it was kept. The sweep ends after 10 such failures.
     """
     lifetimes, results = Lifetimes(finished_for, active_for), []
-    sweeper = _Sweeper(cluster, lifetimes, has_ended, unexported, dry_run)
+    sweeper, failures = _Sweeper(cluster, lifetimes, has_ended, unexported, dry_run), list[ClusterError]()
     for job in cluster.list_trainjobs(namespace or cluster.namespace):
-        if result := sweeper.process(job):
+        try:
+            result = sweeper.process(job)
+        except (ClusterUnreachable, Unauthorized):  # each further request would fail after a minute, too
+            raise
+        except ClusterError as error:
+            failures.append(error)
+            result = SweepResult(reference_to(job, adopted=True), "kept", f"a request failed: {error.message}")
+        if result:
             on_result(result)
             results.append(result)
+        if len(failures) == _MAX_FAILURES:
+            break
+    if failures:
+        raise failures[0]
     return results
 
 

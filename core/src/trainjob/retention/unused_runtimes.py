@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.client import Cluster
-from trainjob.client.cluster import MANAGED_SELECTOR
 from trainjob.manifest import labels
 from trainjob.status.nested_fields import get_mapping, get_str
 
@@ -27,6 +26,7 @@ __all__ = [
     "sweep_runtimes",
 ]
 
+_RUNTIME_SELECTOR = ",".join(f"{name}={value}" for name, value in labels.MANAGED_BY.items())
 _APPLIED_BY_KUBECTL = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_LISTED = 3
 
@@ -125,7 +125,7 @@ def sweep_runtimes(
         PermissionDenied: the permission to list or delete TrainingRuntimes is missing.
         ClusterError: a request failed for another reason.
     """
-    runtimes = cluster.runtimes.list_objects(namespace or cluster.namespace, MANAGED_SELECTOR)
+    runtimes = cluster.runtimes.list_objects(namespace or cluster.namespace, _RUNTIME_SELECTOR)
     jobs = cluster.list_trainjobs(namespace or cluster.namespace, selector="") if runtimes else []
     users = [job for job in jobs if job["metadata"]["uid"] not in deleted]
     for runtime in runtimes:

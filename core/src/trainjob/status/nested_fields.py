@@ -43,6 +43,18 @@ def get_int(value: Any, *path: str) -> int:
     return found if isinstance(found, int) else 0
 
 
+def contains(value: Any, part: Any) -> bool:
+    """Return whether a JSON value has everything of another one; it may have more keys.
+
+    The API server adds keys with defaults to an object. Lists must have the same length.
+    """
+    if isinstance(part, Mapping):
+        return isinstance(value, Mapping) and all(name in value and contains(value[name], part[name]) for name in part)
+    if isinstance(part, list | tuple):
+        return isinstance(value, list) and len(value) == len(part) and all(map(contains, value, part))
+    return bool(value == part)
+
+
 def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
     """Return the true conditions of an object's status, by type."""
     return {

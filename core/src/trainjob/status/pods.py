@@ -12,6 +12,7 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
+_STATUS_FIELDS = ("name", "restartCount", "state", "lastState")
 # kube-scheduler 1.36 appends the result of the preemption to a message about a claim.
 _NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTALL)
 # Reasons of a pod that is about to start. They are no problems. Only the laptop cluster adds a message: it creates the
@@ -286,6 +287,27 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
     """Return the names of the PersistentVolumeClaims that a pod mounts."""
     claims = [get_str(volume, "persistentVolumeClaim", "claimName") for volume in get_list(pod, "spec", "volumes")]
     return [name for name in claims if name]
+
+
+def reduce_to_evidence(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod with only the fields that show its failures, its restarts and its usage."""
+    metadata, spec, status = get_mapping(pod, "metadata"), get_mapping(pod, "spec"), get_mapping(pod, "status")
+    pod_labels, statuses = get_mapping(metadata, "labels"), ("initContainerStatuses", "containerStatuses")
+    return {
+        "metadata": {
+            **_select(metadata, ("name", "uid", "creationTimestamp", "deletionTimestamp")),
+            "labels": _select(pod_labels, (STEP_LABEL, RANK_LABEL)),
+        },
+        "spec": _select(spec, ("restartPolicy", "initContainers", "containers")),
+        "status": {
+            **_select(status, ("phase", "reason", "message", "startTime", "conditions")),
+            **{kind: [_select(each, _STATUS_FIELDS) for each in get_list(status, kind)] for kind in statuses},
+        },
+    }
+
+
+def _select(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
 
 
 def container_statuses(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -149,6 +149,23 @@ def test_silence_after_the_end_is_reported_once(cluster, ended_pod, monkeypatch)
     assert "may be missing from its beginning: no line of its log arrived for 0.2 s (no route to the node)" in notice
 
 
+def test_an_outage_after_the_end_does_not_count_as_silence(cluster, ended_pod, monkeypatch):
+    """Nine failed requests take at least 3.7 s."""
+    open_log, remaining = cluster.open_log, [ClusterUnreachable("connection refused")] * 9
+
+    def refuse_at_first(*arguments, **options):
+        if remaining:
+            raise remaining.pop()
+        return open_log(*arguments, **options)
+
+    monkeypatch.setattr(cluster, "open_log", refuse_at_first)
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
+    follower.observe(ObjectEvent(ended_pod))
+    follower.finish(2.5)
+    assert split_notices(lines) == (NUMBERS, [])
+
+
 def test_a_container_that_runs_on_is_reported_unless_it_is_about_to_be_deleted(recorder, cluster):
     name = recorder.create_pod("echo 1; sleep 600")
     recorder.wait_for_lines("1")

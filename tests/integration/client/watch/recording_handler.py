@@ -16,13 +16,14 @@ from trainjob.client.resources import Resource
 from trainjob.errors import TrainJobError
 
 SECONDS = 60
-TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
+TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "trainjob.dev/run-key")
 FAST_TIMINGS = InformerTimings(
     max_silence=1.0,
     stable_after=0.5,
     poll_interval=0.05,
     stop_delay=0.2,
     refusal_timeout=SECONDS,
+    outage=SECONDS,
     backoff=lambda: Backoff(initial_delay=0.02, max_delay=0.1),
 )
 

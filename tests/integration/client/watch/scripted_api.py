@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -175,7 +176,7 @@ class ScriptedApi:
 
 def trainjob(name: str, uid: str, version: int, phase: str) -> Object:
     """Return a TrainJob with the fields that waiters read."""
-    labels = {"app.kubernetes.io/managed-by": "trainjob"}
+    labels = {"trainjob.dev/run-key": "0123456789abcdef"}
     metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
     conditions = [{"type": phase, "status": "True", "reason": "r", "message": "m"}] if phase != "Running" else []
     return {
@@ -237,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         if scripted is not None:
             self._respond(scripted)
         elif verb == "watch":
-            self._watch(int(query["resourceVersion"]))
+            self._watch(int(query["resourceVersion"]), time.monotonic() + int(query["timeoutSeconds"]))
         else:
             self._respond(self.api.list_page(int(query["limit"]), query.get("continue", "")))
 
@@ -254,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.close_connection = "Connection" in headers
 
-    def _watch(self, version: int) -> None:
+    def _watch(self, version: int, deadline: float) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header(*(("Connection", "close") if self.api.is_unchunked else ("Transfer-Encoding", "chunked")))
@@ -264,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.api._streams.add(self)
             self.api.changed.notify_all()
         try:
-            self._stream(version)
+            self._stream(version, deadline)
         except (OSError, ValueError):
             pass  # the client has closed the connection
         finally:
@@ -273,12 +274,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.api._streams.discard(self)
                 self.api.changed.notify_all()
 
-    def _stream(self, version: int) -> None:
+    def _stream(self, version: int, deadline: float) -> None:
         bookmarked = None
         while True:
             with self.api.changed:
                 if self.api.is_too_old(version):
                     self.commands.append(("end", watch_line("ERROR", _GONE)))
+                if time.monotonic() >= deadline:
+                    self.commands.append(("end", b""))
                 commands, self.commands = self.commands, []
                 events = [] if commands else [each for each in self.api.events_since(version) if each != bookmarked]
                 if not events and not commands:

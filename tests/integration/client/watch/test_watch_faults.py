@@ -267,6 +267,33 @@ def test_the_informer_relists_if_versions_are_set_back_during_a_silent_stream(ap
     )
 
 
+def test_an_object_that_is_missing_after_a_restored_server_has_passed_the_version_is_reported(api, evidence):
+    """The watch from the known version is accepted, and no event ever reports the missing object."""
+    with run_informer(api, replace(FAST_TIMINGS, outage=0.0)) as informer:
+        handler = start_waiting(api, informer)
+        api.disconnect()
+        known = api.version
+        api.restore(50)
+        del api.jobs["a"]
+        while api.version < known + 10:
+            api.write("b")
+        api.start_listening()
+        assert handler.wait_for(GONE) == [RUNNING, GONE]
+    evidence("faults", fault="etcd restored, and already at later versions", runs=1, result="reported gone")
+
+
+def test_a_lost_event_is_noticed_by_the_next_list_which_reports_nothing_else(api, evidence):
+    with run_informer(api, replace(FAST_TIMINGS, relist_interval=0.0)) as informer:
+        handler, unchanged = start_waiting(api, informer), RecordingHandler()
+        api.write("b")
+        informer.add_event_handler("b", unchanged)
+        unchanged.wait_for(("b", "Running"))
+        del api.jobs["a"]  # without an event
+        assert handler.wait_for(GONE) == [RUNNING, GONE]
+        assert unchanged.phases == [("b", "Running")]
+    evidence("faults", fault="an event that was never sent", runs=1, result="reported gone")
+
+
 def test_another_state_with_the_same_version_is_reported(api, informer, evidence):
     """After a restore, a version may be used again for another state of the same object."""
     handler = start_waiting(api, informer)

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from trainjob.client import Cluster, list_warning_events
-from trainjob.client.cluster import MANAGED_SELECTOR
 from trainjob.errors import ClusterError
 from trainjob.inspection.description import find_queue_reasons
 from trainjob.lifecycle import run_key_of
@@ -19,7 +18,7 @@ from trainjob_airflow.plugins.rows import condition_rows, event_rows, get_instan
 from trainjob_airflow.plugins.shared_query import SharedQuery
 from trainjob_airflow.run_key import get_base_url
 
-_SELECTOR = f"{MANAGED_SELECTOR},{labels.ENGINE}=airflow"
+_SELECTOR = f"{labels.RUN_KEY},{labels.ENGINE}=airflow"
 
 
 @dataclass(frozen=True)

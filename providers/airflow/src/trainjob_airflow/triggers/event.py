@@ -142,8 +142,11 @@ class TrainJobEventTrigger(BaseEventTrigger):
         """Watch without end, and yield an event for each new completion.
 
         An error is logged, and the watch starts again after 60 s. Airflow would restart a trigger that has ended at
-        once.
+        once. This includes a record that can't be read: a new one would replace it, and the completions since the last
+        event would fire no event.
         """
+        from airflow.sdk.exceptions import AirflowRuntimeError
+
         from trainjob.errors import TrainJobError
 
         fired: FiredEvents | None = None
@@ -154,7 +157,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 async with contextlib.aclosing(self._watch_events(cluster, fired)) as events:
                     async for event in events:
                         yield event
-            except TrainJobError as error:
+            except (TrainJobError, AirflowRuntimeError) as error:
                 self.log.error("The TrainJobs can't be watched: %s; the next attempt is in %d s", error, _RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -237,8 +240,6 @@ class TrainJobEventTrigger(BaseEventTrigger):
         return f"trainjobs-{hashlib.sha256(arguments.encode()).hexdigest()[:16]}"
 
     async def _load(self) -> Mapping[str, Any] | None:
-        from airflow.sdk.exceptions import AirflowRuntimeError
-
         if self.asset_state_store is None:
             return None
         try:
@@ -247,11 +248,6 @@ class TrainJobEventTrigger(BaseEventTrigger):
             ValueError
         ):  # the watcher belongs to several assets, and Airflow does not pass which of them it is run for
             self.asset_state_store = None
-            return None
-        except AirflowRuntimeError as error:
-            self.log.warning(
-                "The record of fired events can't be read, so earlier completions fire no event: %s", error
-            )
             return None
         return saved if isinstance(saved, dict) else None
 

@@ -1,0 +1,40 @@
+"""Tests of the memory of a log follower."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from trainjob.client import LogFollower, ObjectEvent, log_follower
+
+
+class IdleExecutor:
+    """Executor that counts the submitted logs and reads none of them."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def submit(self, task):
+        self.tasks.append(task)
+        return True
+
+    def cancel(self, task):
+        return True
+
+
+def pod(number):
+    state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    metadata = {"name": f"pod-{number}", "uid": f"uid-{number}"}
+    return {"metadata": metadata, "status": {"containerStatuses": [{"name": "node", "state": state}]}}
+
+
+def test_logs_of_old_pods_are_forgotten_and_never_those_that_are_being_read(monkeypatch):
+    monkeypatch.setattr(log_follower, "_MAX_TASKS", 3)
+    executor = IdleExecutor()
+    cluster = SimpleNamespace(live_log_executor=executor, ended_log_executor=executor)
+    follower = LogFollower(cluster, "ns", lambda _: None)
+    for number in range(10):
+        follower.observe(ObjectEvent(pod(number)))
+        if number > 0:  # the log of the first pod is never read
+            executor.tasks[-1].done.set()
+        follower.observe(ObjectEvent(pod(number), deleted=True))
+    assert [key[0] for key in follower._tasks] == ["uid-0", "uid-8", "uid-9"]
