@@ -66,6 +66,7 @@ class Cluster:
     Attributes:
         namespace: default namespace, for callers that name no namespace.
         server: URL of the API server.
+        identity: identity of the cluster, for processes with other connections.
         diagnostics: Warning events and Kueue Workloads, shared by all waiters that diagnose a pending job.
         runtimes: training runtimes of the cluster.
         live_log_executor: threads that follow the logs of running containers.
@@ -88,7 +89,7 @@ class Cluster:
         self._retry_seconds = retry_seconds
         self._informers: dict[tuple[Resource, str], SharedInformer] = {}
         self._lock = threading.Lock()
-        self.namespace, self.server = self._http.namespace, self._http.server
+        self.namespace, self.server, self.identity = self._http.namespace, self._http.server, self._http.identity
         self._trainer = InstalledTrainer(self._request_with_retries, self.server)
         self.runtimes = Runtimes(self._request_with_retries)
         self.diagnostics = DiagnosticsCache(self._http.request)

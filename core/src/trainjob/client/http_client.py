@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
 from trainjob.client.api_errors import error_from_network, error_from_status, invalid_response, not_kubernetes_response
+from trainjob.client.cluster_identity import identify_cluster
 from trainjob.client.connection import Connection, open_client
 from trainjob.client.response_checks import ResponseCheck, check_json_object
 from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized, redact_credentials
@@ -39,6 +40,7 @@ class HttpClient:
         self._accepted, self._reloaded_at = AcceptedRequests(), float("-inf")
         self._client, self.namespace = open_client(connection)
         self.server = redact_credentials(self._client.configuration.host)  # for messages
+        self.identity = identify_cluster(self.server, self._client)
 
     def request(
         self,

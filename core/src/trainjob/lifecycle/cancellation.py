@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.status import Phase, Verdict, derive_verdict
@@ -27,7 +28,10 @@ def cancel(cluster: Cluster, reference: JobReference) -> bool:
     Raises:
         ClusterError: the request failed or was denied; the TrainJob continues to run.
     """
-    return cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+    deleted = cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+    if not deleted:
+        check_cluster_of_missing(cluster, reference)
+    return deleted
 
 
 def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict:
@@ -46,6 +50,7 @@ def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict
     for _ in range(_MAX_TRIES):
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job is None or job["metadata"]["uid"] != reference.uid:
+            check_cluster_of_missing(cluster, reference)
             return derive_verdict(None)
         verdict, version = derive_verdict(job), job["metadata"]["resourceVersion"]
         if verdict.phase.finished:

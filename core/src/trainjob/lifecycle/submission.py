@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,6 +26,7 @@ from trainjob.errors import (
     WaitTimeout,
 )
 from trainjob.lifecycle.adoption import adopt
+from trainjob.lifecycle.cluster_check import wrong_cluster
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.plan import attempt_of, plan_submission
 from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
@@ -79,7 +81,8 @@ def submit(
         failures: number of attempts that failed in this try of the step, as [plan_resubmission][] returns it; recorded
             like `interruptions`.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
-            the key, because the key or the namespace has changed since then.
+            the key, because the key or the namespace has changed since then. If it names another cluster, nothing is
+            created here; give None if the user has moved the step to this cluster.
         timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted, in addition
             to the request's own `termination_grace_period_seconds`.
         before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
@@ -99,6 +102,7 @@ def submit(
         AdmissionRefused: the API server or a webhook refuses the TrainJob.
         NotFound: Kubeflow Trainer is not installed, or a claim that the runtime needs does not exist.
         OwnershipConflict: a TrainJob of the same name exists and does not belong to this run key.
+        WrongCluster: `known` belongs to another cluster.
         WaitTimeout: an earlier TrainJob was not deleted in time.
         ClusterError: a request failed or was denied.
     """
@@ -126,7 +130,7 @@ def submit(
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
-                return reference_to(adopted, adopted=True)
+                return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
         manifest = build_manifest(cluster, job, build_metadata(plan.attempt), read_dialect=bool(plan.delete))
@@ -138,7 +142,8 @@ def submit(
             if interruptions or failures:
                 time.sleep(_CREATION_TIME_STEP)
             try:
-                return reference_to(_create(cluster, job, manifest, send), adopted=False)
+                created = reference_to(_create(cluster, job, manifest, send), adopted=False)
+                return replace(created, cluster=cluster.identity)
             except Conflict as conflict:
                 # The name exists: the next list contains our TrainJob, or another owner has the name.
                 error = conflict
@@ -197,7 +202,11 @@ def _add_known_job(cluster: Cluster, listed: list[dict[str, Any]], known: JobRef
     if known is None or any(job["metadata"]["uid"] == known.uid for job in listed):
         return listed
     found = cluster.get_trainjob(known.name, known.namespace)
-    return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
+    if found is not None and found["metadata"]["uid"] == known.uid:
+        return [*listed, found]
+    if known.cluster is not None and known.cluster.differs(cluster.identity):
+        raise wrong_cluster(cluster, known)
+    return listed
 
 
 def _has_terminating_dependents(

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
 from trainjob.status import derive_verdict
@@ -58,6 +59,7 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
     while True:
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job is None or job["metadata"]["uid"] != reference.uid:
+            check_cluster_of_missing(cluster, reference)
             raise NotFound(
                 f"there is no TrainJob {reference} with the uid {reference.uid}", status=404, reason="NotFound"
             )

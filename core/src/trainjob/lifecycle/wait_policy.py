@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from trainjob.client import ObjectEvent
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import IncompatibleVersion
 from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_verdict, find_failures
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 from trainjob.status.failure_rules import Category
@@ -76,19 +76,19 @@ class Limits:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Limits:
-        """Return the limits from the dict that [to_dict][] returned.
+        """Return the limits from the result of [to_dict][] of this or another version.
+
+        Unknown keys are ignored, and missing ones get their defaults.
 
         Raises:
-            InvalidSpec: the dict was not made by [to_dict][].
+            IncompatibleVersion: a value cannot be read, such as an action that this version does not have.
         """
         try:
             durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
-            restarts, on_timeout = values["max_restarts"], KillAction(values["on_timeout"])
-            on_failure = KillAction(values.get("on_failure", KillAction.DELETE))
-            return cls(**durations, max_restarts=restarts, on_timeout=on_timeout, on_failure=on_failure)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            rule = f"it must be a dict that Limits.to_dict returned ({type(error).__name__}: {error})"
-            raise InvalidSpec(Problem("limits", f"a {type(values).__name__}", rule)) from None
+            actions = {name: KillAction(values[name]) for name in ("on_timeout", "on_failure") if name in values}
+            return cls(**durations, **actions, max_restarts=values.get("max_restarts", 0))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise IncompatibleVersion.of_values(cls.__name__, error) from None
 
 
 @dataclass(frozen=True)

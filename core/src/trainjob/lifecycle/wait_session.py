@@ -24,6 +24,7 @@ from trainjob.client.log_notices import pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.end_checks import EndCheck, describe_restarts, needs_jobset_at_end
 from trainjob.lifecycle.identity import JobReference
@@ -113,6 +114,9 @@ class WaitSession:
         """Fetch the TrainJob and return it as an event (blocking I/O).
 
         The event says that it was deleted if it does not exist, or if another TrainJob has its name.
+
+        Raises:
+            WrongCluster: the TrainJob does not exist here, because it belongs to another cluster.
         """
         found = self._get_job()
         if found is not None:
@@ -302,7 +306,10 @@ class WaitSession:
 
     def _get_job(self) -> dict[str, Any] | None:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
-        return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
+        if found is not None and found["metadata"]["uid"] == self._reference.uid:
+            return found
+        check_cluster_of_missing(self._cluster, self._reference)
+        return None
 
     def _list_pods(self) -> tuple[list[dict[str, Any]], str]:
         """Return the TrainJob's pods, and why they are unknown; empty if they are known."""
