@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from base64 import b64encode
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,10 @@ def test_the_next_try_starts_nothing_beside_the_trainjob(cluster, deferred, othe
 
 def test_a_sensor_does_not_take_the_other_clusters_trainjob(cluster, deferred, go_to_other_cluster):
     """The other cluster could have a TrainJob of the name."""
-    _, trigger = deferred
+    context, trigger = deferred
     with pytest.raises(TaskDeferred) as raised:
-        TrainJobSensor(task_id="t", name=trigger.reference["name"]).execute({})
+        context["ti"].start_date = datetime.now(timezone.utc)
+        TrainJobSensor(task_id="t", name=trigger.reference["name"]).execute(context)
     go_to_other_cluster()
     event = fire(raised.value.trigger)
     assert (event["kind"], event["retryable"]) == ("WrongCluster", True)

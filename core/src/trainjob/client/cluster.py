@@ -97,6 +97,14 @@ class Cluster:
         self.ended_log_executor = BoundedExecutor("ended-log", _ENDED_LOG_THREADS)
         self.outcome_executor = BoundedExecutor("outcome", _OUTCOME_THREADS)
 
+    def get_server_time(self) -> float:
+        """Return the current Unix time of the API server, by the header `Date` of its last response.
+
+        The clocks of machines differ, and times in the cluster's objects are those of the server. Without a response
+        that has the header, it is the time of this machine.
+        """
+        return self._http.get_server_time()
+
     # -- TrainJobs ----------------------------------------------------------------------------------------------------
 
     def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
@@ -37,6 +38,7 @@ class HttpClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._lock = threading.Lock()
+        self._last_date = ("", 0.0)  # header of the last response, and when it came
         self._accepted, self._reloaded_at = AcceptedRequests(), float("-inf")
         self._client, self.namespace = open_client(connection)
         self.server = redact_credentials(self._client.configuration.host)  # for messages
@@ -72,6 +74,14 @@ class HttpClient:
         finally:
             response.release_conn()
         return self._parse_body(content, response.status, doing, check)
+
+    def get_server_time(self) -> float:
+        """Return the current Unix time of the API server; see [trainjob.client.Cluster.get_server_time][]."""
+        date, received_at = self._last_date
+        try:
+            return parsedate_to_datetime(date).timestamp() + time.monotonic() - received_at
+        except ValueError:  # there is no header, or it is no date
+            return time.time()
 
     def open(
         self,
@@ -110,6 +120,7 @@ class HttpClient:
             self._accepted.record_error(error, kind)
             raise
         self._accepted.add(kind)
+        self._last_date = (response.headers.get("Date", ""), time.monotonic())
         return response
 
     def _send(

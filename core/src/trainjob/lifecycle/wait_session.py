@@ -128,6 +128,8 @@ class WaitSession:
 
         The wait is also over if a limit is reached by now.
         """
+        if self.policy.clock_offset is None:
+            self.policy.clock_offset = self._cluster.get_server_time() - now
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         if kind == "pod" and event.deleted and event.object is not None:
             self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
@@ -167,6 +169,7 @@ class WaitSession:
         verdict = result.verdict
         if result.timeout:
             action_result = apply_kill_action(self._cluster, self._reference, self._limits.on_timeout)
+            self._record_reached_limit()
             message = f"TrainJob {self._reference} is {verdict}: {result.timeout}; {action_result}"
             raise WaitTimeout(message, hint=result.advice)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
@@ -205,6 +208,19 @@ class WaitSession:
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
+
+    def _record_reached_limit(self) -> None:
+        """Record the time on a TrainJob that is not deleted, so that the next try waits as long as this one."""
+        if self._limits.on_timeout is KillAction.DELETE:
+            return
+        now = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc)
+        name, namespace, annotations = (
+            self._reference.name,
+            self._reference.namespace,
+            {labels.LIMIT_REACHED: now.isoformat()},
+        )
+        with contextlib.suppress(ClusterError):
+            self._cluster.patch_trainjob(name, namespace, self._reference.uid, annotations=annotations)
 
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""

@@ -137,7 +137,10 @@ class TrainJobSensor(BaseSensorOperator):
                 raise error
             self._fail(error)
         try:
-            reference, outcome = JobReference.from_dict(event.get("reference") or {}), Outcome.from_dict(event["outcome"])
+            reference, outcome = (
+                JobReference.from_dict(event.get("reference") or {}),
+                Outcome.from_dict(event["outcome"]),
+            )
         except TrainJobError as error:
             self._fail(error)
         return self._result(FinishedJob(reference, outcome))
