@@ -317,7 +317,7 @@ class Expired(ClusterError):
 
 
 class WrongCluster(ClusterError):
-    """A TrainJob that this process cannot find, because it reaches another cluster than the TrainJob's.
+    """A TrainJob that this process cannot find, because it reaches another cluster.
 
     The process decides nothing about the TrainJob: it neither counts as deleted, nor is it deleted or replaced.
 

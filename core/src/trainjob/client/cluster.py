@@ -98,10 +98,10 @@ class Cluster:
         self.outcome_executor = BoundedExecutor("outcome", _OUTCOME_THREADS)
 
     def get_server_time(self) -> float:
-        """Return the current Unix time of the API server, by the header `Date` of its last response.
+        """Return the current Unix time of the API server.
 
-        The clocks of machines differ, and times in the cluster's objects are those of the server. Without a response
-        that has the header, it is the time of this machine.
+        It is computed from the header `Date` of the last response. The clocks of machines differ, and times in the
+        cluster's objects are those of the server. Without such a response, it is the time of this machine.
         """
         return self._http.get_server_time()
 

@@ -45,7 +45,11 @@ class ClusterIdentity:
 
     @classmethod
     def from_dict(cls, values: Any) -> ClusterIdentity | None:
-        """Return the identity from the result of [to_dict][] of any version; None if it has no address."""
+        """Return the identity from the result of [to_dict][] of any version.
+
+        Returns:
+            None if it has no address.
+        """
         if not isinstance(values, Mapping) or not isinstance(values.get("server"), str):
             return None
         authorities = values.get("authorities")
@@ -62,7 +66,7 @@ class ClusterIdentity:
         return self.server != other.server
 
     def differs(self, other: ClusterIdentity) -> bool:
-        """Return whether the other identity is that of another cluster, by both address and authority."""
+        """Return whether both address and authority are those of another cluster."""
         both_known = bool(self.authorities and other.authorities)
         return both_known and self.server != other.server and not self._shares_authority(other)
 
@@ -87,7 +91,10 @@ def identify_cluster(server: str, client: ApiClient) -> ClusterIdentity:
 
 
 def _read_authorities(client: ApiClient) -> list[bytes]:
-    """Return the certificates that the connection names, in DER format; none if they can't be read."""
+    """Return the certificates of the connection's authorities, in DER format.
+
+    The list is empty if they can't be read.
+    """
     context = client.rest_client.pool_manager.connection_pool_kw.get("ssl_context")
     if context is not None and not client.configuration.ssl_ca_cert:  # a kubeconfig with the certificates in it
         return list(context.get_ca_certs(binary_form=True))

@@ -76,7 +76,10 @@ class HttpClient:
         return self._parse_body(content, response.status, doing, check)
 
     def get_server_time(self) -> float:
-        """Return the current Unix time of the API server; see [trainjob.client.Cluster.get_server_time][]."""
+        """Return the current Unix time of the API server.
+
+        See [trainjob.client.Cluster.get_server_time][].
+        """
         date, received_at = self._last_date
         try:
             return parsedate_to_datetime(date).timestamp() + time.monotonic() - received_at

@@ -34,7 +34,7 @@ def check_same_cluster(cluster: Cluster, recorded: ClusterIdentity | None) -> No
 
 
 def wrong_cluster(cluster: Cluster, reference: JobReference) -> WrongCluster:
-    """Return the error for a TrainJob that was recorded with another cluster than this process reaches."""
+    """Return the error for a TrainJob that was recorded with another cluster."""
     recorded = reference.cluster.server if reference.cluster else "an unknown address"
     return WrongCluster(
         f"TrainJob {reference} was submitted to the cluster at {recorded}, and this process reaches "

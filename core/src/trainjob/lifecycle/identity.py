@@ -131,7 +131,9 @@ class JobReference:
 
 
 def _select_fields(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a dataclass's fields, without those of fields that only another version has.
+    """Return the values of a dataclass's fields.
+
+    Values of fields that only another version has are left out.
 
     Raises:
         TypeError: `values` is not a mapping.

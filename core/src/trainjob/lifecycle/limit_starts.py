@@ -29,7 +29,7 @@ def get_queue_start(job: Mapping[str, Any]) -> datetime | None:
 def get_launch_start(
     job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], observed_since: datetime
 ) -> datetime | None:
-    """Return the time since which a TrainJob outside of a queue has waited for its pods to become ready.
+    """Return the time since which a TrainJob has waited for its pods to become ready.
 
     It is the end of the queue, or the creation. It is the creation of the oldest pod that is not ready if that is later
     and was before this process began: the pod may replace one that ran for days, for example until a node was drained.

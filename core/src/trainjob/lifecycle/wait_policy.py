@@ -97,10 +97,10 @@ class Limits:
             IncompatibleVersion: a value cannot be read, such as an action that this version does not have.
         """
         try:
-            durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
-            actions = {name: KillAction(values[name]) for name in ("on_timeout", "on_failure") if name in values}
-            return cls(**durations, **actions, max_restarts=values.get("max_restarts", 0))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            known: dict[str, Any] = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
+            known |= {name: KillAction(values[name]) for name in ("on_timeout", "on_failure") if name in values}
+            return cls(**known, max_restarts=values.get("max_restarts", cls.max_restarts))
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise IncompatibleVersion.of_values(cls.__name__, error) from None
 
 

@@ -210,7 +210,10 @@ class WaitSession:
         return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
 
     def _record_reached_limit(self) -> None:
-        """Record the time on a TrainJob that is not deleted, so that the next try waits as long as this one."""
+        """Record the time of a timeout that does not delete the TrainJob.
+
+        The next try then waits as long as this one.
+        """
         if self._limits.on_timeout is KillAction.DELETE:
             return
         now = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc)

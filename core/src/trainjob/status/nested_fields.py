@@ -52,7 +52,7 @@ def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return the time of a text in RFC 3339; None if it is not such a time, or has no time zone."""
+    """Return the time of a text in RFC 3339; None without a time or time zone."""
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

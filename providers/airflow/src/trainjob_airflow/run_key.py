@@ -103,7 +103,10 @@ def check_run_key_fields(fields: Mapping[str, Any]) -> None:
 
 
 def select_run_key_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run key that this version knows; a newer version may have stored more."""
+    """Return the fields of a run key that this version knows.
+
+    A newer version may have stored more.
+    """
     return {name: value for name, value in fields.items() if name in (*_REQUIRED, *_OPTIONAL)}
 
 

@@ -80,7 +80,10 @@ def error_from_event(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralEr
 
 
 def is_unexpected(event: Mapping[str, Any]) -> bool:
-    """Return whether an event describes an error that its trigger did not expect, such as an ImportError."""
+    """Return whether an event has an error that its trigger did not expect.
+
+    An example is an ImportError.
+    """
     return "error" in event and event.get("kind") not in errors.__all__ and "retryable" not in event
 
 

@@ -140,8 +140,8 @@ class StepOperator(BaseOperator):
             annotations: annotations of the TrainJob and of its pods, in the same way.
             deadline: maximum time that the TrainJob may be active; the cluster then ends it. A text, for example of a
                 template, has the form of ISO 8601, such as `PT6H`.
-            queue_timeout: maximum time that the TrainJob may wait in the queue.
-            start_timeout: maximum time until all pods of the training are ready.
+            queue_timeout: maximum time that the TrainJob may wait in the queue, by the cluster's times.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.

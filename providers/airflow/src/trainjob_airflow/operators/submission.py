@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 STATE_STORE_KEY = "trainjob"
 """Key in the task state store under which the task's newest TrainJob is stored.
 
-The value has name, namespace, uid and attempt, the identity of the cluster, the ID of the connection, the number and the
-renewal of the try that created it, and the same for up to 20 earlier TrainJobs in `earlier`, oldest first.
+The value has name, namespace, uid and attempt, the identity of the cluster, the ID of the connection, number
+and renewal of the try that created it, and the same for up to 20 earlier TrainJobs in `earlier`, oldest first.
 """
 _MAX_EARLIER = 20
 _STORED_FIELDS = ("name", "namespace", "uid", "attempt", "cluster")
