@@ -26,11 +26,12 @@ def cancel(cluster: Cluster, reference: JobReference) -> bool:
         True if it was deleted now; False if it did not exist any more.
 
     Raises:
+        WrongCluster: it does not exist here, because it belongs to another cluster.
         ClusterError: the request failed or was denied; the TrainJob continues to run.
     """
     deleted = cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
-    if not deleted:
-        check_cluster_of_missing(cluster, reference)
+    if not deleted:  # or an earlier request of this call has deleted it, and its response was lost
+        check_cluster_of_missing(cluster, reference, may_be_deleted=True)
     return deleted
 
 
@@ -45,6 +46,7 @@ def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict
 
     Raises:
         Conflict: the TrainJob changed during each of 20 tries and was not deleted.
+        WrongCluster: it does not exist here, because it belongs to another cluster.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     for _ in range(_MAX_TRIES):

@@ -7,15 +7,24 @@ from trainjob.errors import WrongCluster
 from trainjob.lifecycle.identity import JobReference
 
 
-def check_cluster_of_missing(cluster: Cluster, reference: JobReference) -> None:
+def check_cluster_of_missing(cluster: Cluster, reference: JobReference, *, may_be_deleted: bool = False) -> None:
     """Raise an error if a TrainJob may be missing because it belongs to another cluster.
 
     Call it wherever a TrainJob is not found by its uid, before that counts as its deletion. It sends no request.
 
+    Args:
+        cluster: the cluster in which the TrainJob was not found.
+        reference: the TrainJob.
+        may_be_deleted: whether the caller may just have deleted it, so that only a certain difference counts.
+
     Raises:
-        WrongCluster: the reference was recorded with another cluster, or with another address of an unknown one.
+        WrongCluster: the reference was recorded with another cluster. Unless `may_be_deleted` is set, also if it was
+            recorded with another address and the authorities cannot be compared.
     """
-    if reference.cluster is not None and reference.cluster.may_differ(cluster.identity):
+    recorded = reference.cluster
+    if recorded is None:
+        return
+    if recorded.differs(cluster.identity) if may_be_deleted else recorded.may_differ(cluster.identity):
         raise wrong_cluster(cluster, reference)
 
 
