@@ -34,6 +34,7 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
+from trainjob.client import ClusterIdentity
 from trainjob.frameworks import llamafactory, torchtune, trl, unsloth
 from trainjob.frameworks.fine_tuning import run_files
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG
@@ -153,6 +154,40 @@ def is_preserved(recorded, now):
     if isinstance(recorded, list):
         return isinstance(now, list) and not [value for value in recorded if value not in now]
     return recorded == now
+
+
+CLUSTER = {"server": "https://a", "authorities": ["b"]}
+REFERENCE = JobReference("a", "b", "c", 2, True, "d", 1, 1, ClusterIdentity.from_dict(CLUSTER))
+INNER = ("cluster", "usage", "progress")  # fields that are serialized classes, too
+CURRENT = [
+    (REFERENCE, {"name": "a", "namespace": "b", "uid": "c"}, JobReference("a", "b", "c")),
+    (Limits(starting=timedelta(1), max_restarts=2), {"starting": 86400.0}, Limits(starting=timedelta(1))),
+    (
+        Outcome("a", "b", "c", Phase.FAILED, status.Category.IMAGE, progress=status.Progress(3), usage=Usage(1.0)),
+        {"job": "a", "namespace": "b", "uid": "c", "phase": "Failed"},
+        Outcome("a", "b", "c", Phase.FAILED, status.Category.UNKNOWN),
+    ),
+]
+
+
+@pytest.mark.parametrize(("current", "older", "expected"), CURRENT, ids=[type(each[0]).__name__ for each in CURRENT])
+def test_values_of_an_older_and_of_a_newer_version_are_read(current, older, expected):
+    """The newer version has one more field in each class, and the older one only those without a default."""
+    read, values = type(current).from_dict, json.loads(json.dumps(current.to_dict()))
+    newer = {**values, "new": {"a": 1}, **{name: {**values[name], "new": 1} for name in INNER if values.get(name)}}
+    assert (read(values), read(newer), read(older)) == (current, current, expected)
+    with pytest.raises(errors.IncompatibleVersion):
+        read([values])
+
+
+def test_run_keys_of_an_older_and_of_a_newer_version_are_read():
+    """A sweep and a clean-up then recognize the TrainJobs of the other version."""
+    key = RunKey("kfp", "pipeline", "task", "run")
+    values = json.loads(key.canonical)
+    del values["origin"], values["map_index"]
+    assert RunKey.from_text(json.dumps(values)) == RunKey.from_text(json.dumps({**values, "new": [1]})) == key
+    del values["run"]
+    assert RunKey.from_text(json.dumps(values)) is None
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -36,7 +36,7 @@ _GROUPS = {
         for name in errors.__all__
         if inspect.isclass(each := getattr(errors, name)) and issubclass(each, JobFailed)
     ),
-    "Waiting": (errors.WaitTimeout,),
+    "Waiting": (errors.WaitTimeout, errors.IncompatibleVersion),
     "Programs in the pods": (errors.FetchError, errors.ExportError),
     "The laptop cluster and the demo": (EnvironmentNotCreated, EnvironmentInUse, DemoError),
 }

@@ -9,6 +9,7 @@ engine should retry the step:
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
 | [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no response yet | 1 | yes |
 | [Unauthorized][]; [PermissionDenied][] of a request that worked before | credentials or rules are replaced | 1 | yes |
+| [WrongCluster][], [IncompatibleVersion][] | the process has another connection or version than the others | 1 | yes |
 | any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
@@ -41,6 +42,7 @@ __all__ = [
     "ExportError",
     "FetchError",
     "ImageUnavailable",
+    "IncompatibleVersion",
     "InstallationFailed",
     "Interrupted",
     "InvalidResponse",
@@ -60,6 +62,7 @@ __all__ = [
     "TrainJobError",
     "Unauthorized",
     "WaitTimeout",
+    "WrongCluster",
 ]
 
 
@@ -323,6 +326,46 @@ class Expired(ClusterError):
 
     Remedy: None. This project lists again by itself; a program of your own has to do the same.
     """
+
+
+class WrongCluster(ClusterError):
+    """A TrainJob that this process cannot find, because it reaches another cluster.
+
+    The process decides nothing about the TrainJob: it neither counts as deleted, nor is it deleted or replaced.
+
+    Cause: The parts of a workflow engine have different connections. For example, Airflow's connection is in the
+    environment of the workers only, and the triggerer uses its own kubeconfig.
+
+    Remedy: Give all parts the same connection, and start the step again; it adopts the TrainJob.
+    """
+
+    retryable = True
+
+
+class IncompatibleVersion(TrainJobError):
+    """Values of another version of this project that this version cannot read.
+
+    The TrainJob continues.
+
+    Cause: The parts of a workflow engine have different versions, for example during an upgrade.
+
+    Remedy: Install the same version everywhere, and start the step again; it adopts the TrainJob.
+    """
+
+    retryable = True
+
+    @classmethod
+    def of_values(cls, kind: str, error: Exception) -> IncompatibleVersion:
+        """Return the error for serialized values of a kind that could not be read.
+
+        Args:
+            kind: class of the values, such as `Outcome`.
+            error: why they could not be read.
+        """
+        return cls(
+            f"a serialized {kind} can't be read: {type(error).__name__}: {error}",
+            hint="install the same version of this project everywhere, and start the step again",
+        )
 
 
 class OwnershipConflict(TrainJobError):

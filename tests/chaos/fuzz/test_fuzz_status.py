@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from tests.chaos.fuzz.objects import POD, RUNNING_TRAINJOB, TRAINJOB
-from trainjob.errors import InvalidSpec, JobFailed
+from trainjob.errors import IncompatibleVersion, JobFailed
 from trainjob.lifecycle import Limits, RunKey
 from trainjob.lifecycle.plan import Plan, plan_submission
 from trainjob.status import (
@@ -81,9 +81,9 @@ def test_serialized_values_are_read_or_refused(values):
     for read in (Outcome.from_dict, Limits.from_dict):
         try:
             kinds.append(type(read(values)).__name__)
-        except InvalidSpec as error:
+        except IncompatibleVersion as error:
             assert str(error)
-    return kinds[0] if kinds else "InvalidSpec"
+    return kinds[0] if kinds else "IncompatibleVersion"
 
 
 @fuzz(

@@ -194,14 +194,18 @@ def test_a_retry_policy_that_fails_the_task_deletes_the_trainjob(cluster, unique
     assert not active_uids(cluster, context)
 
 
-def test_a_trigger_that_airflow_cannot_load_deletes_the_trainjob(cluster, unique):
+def test_a_trigger_that_airflow_cannot_load_retains_the_trainjob(cluster, unique, capsys):
+    """The triggerer may have another version of the provider, and the next try adopts the TrainJob."""
     first = operator()
     context = make_context(first, unique)
     with pytest.raises(TaskDeferred):
         first.execute(context)
     with pytest.raises(TaskDeferralError, match="Trigger failure"):
         operator().resume_execution("__fail__", {"error": "Trigger failure", "traceback": ["ImportError"]}, context)
-    assert not active_uids(cluster, context)
+    [uid] = active_uids(cluster, context)
+    assert "Its TrainJob continues" in capsys.readouterr().out
+    assert adopt_in_next_try(first, unique) == uid
+    delete_trainjobs(cluster, context)
 
 
 def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):

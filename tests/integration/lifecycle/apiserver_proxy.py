@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +35,7 @@ class ApiServerProxy(ThreadingHTTPServer):
             other ones. If it is None, the proxy forwards each token.
         refusals: number of responses 401 of the proxy.
         streams: the API server's responses to the watches that are open.
+        clock_shift: seconds by which the clock in the header `Date` of the responses is fast.
         url: where the proxy listens.
     """
 
@@ -49,6 +51,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.accepted_tokens: set[str] | None = None
         self.refusals = 0
         self.streams: set[Any] = set()
+        self.clock_shift = 0.0
         self.admin_token = json.loads(laptop.kubeconfig.read_text())["users"][0]["user"]["token"]
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -72,6 +75,10 @@ class ApiServerProxy(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ApiServerProxy
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the value of the header `Date`."""
+        return super().date_time_string((time.time() if timestamp is None else timestamp) + self.server.clock_shift)
 
     def _handle(self) -> None:
         path, _, query = self.path.partition("?")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.errors import InvalidSpec
+from trainjob.errors import IncompatibleVersion
 from trainjob.status import (
     Outcome,
     Usage,
@@ -269,5 +269,5 @@ def test_an_outcome_of_an_older_version_has_no_usage():
 def test_a_usage_with_wrong_seconds_is_refused(value):
     stored = build_outcome(job(), Verdict(Phase.COMPLETE), usage=Usage()).to_dict()
     stored["usage"]["pod_seconds"] = value
-    with pytest.raises(InvalidSpec, match="seconds must be"):
+    with pytest.raises(IncompatibleVersion, match="seconds must be"):
         Outcome.from_dict(stored)

@@ -5,6 +5,7 @@ It has the connection, the requests, the shared informers, the logs and the diag
 
 from trainjob.client.backoff import Backoff
 from trainjob.client.cluster import Cluster
+from trainjob.client.cluster_identity import ClusterIdentity
 from trainjob.client.connection import Connection
 from trainjob.client.diagnostics import list_warning_events, list_warning_lines, read_failure_log_tail
 from trainjob.client.informer import InformerState, SharedInformer
@@ -23,6 +24,7 @@ __all__ = [
     "STORE_SECONDS",
     "Backoff",
     "Cluster",
+    "ClusterIdentity",
     "Connection",
     "EventHandler",
     "InformerState",

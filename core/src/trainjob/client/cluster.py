@@ -70,6 +70,7 @@ class Cluster:
     Attributes:
         namespace: default namespace, for callers that name no namespace.
         server: URL of the API server.
+        identity: identity of the cluster, for processes with other connections.
         diagnostics: Warning events and Kueue Workloads, shared by all waiters that diagnose a pending job.
         runtimes: training runtimes of the cluster.
         live_log_executor: threads that follow the logs of running containers.
@@ -93,13 +94,21 @@ class Cluster:
         self._deleted_at: dict[tuple[str, str], float] = {}  # of the TrainJobs that were just deleted
         self._informers: dict[tuple[Resource, str], SharedInformer] = {}
         self._lock = threading.Lock()
-        self.namespace, self.server = self._http.namespace, self._http.server
+        self.namespace, self.server, self.identity = self._http.namespace, self._http.server, self._http.identity
         self._trainer = InstalledTrainer(self._request_with_retries, self.server)
         self.runtimes = Runtimes(self._request_with_retries)
         self.diagnostics = DiagnosticsCache(self._http.request)
         self.live_log_executor = BoundedExecutor("log", _LIVE_LOG_THREADS)
         self.ended_log_executor = BoundedExecutor("ended-log", _ENDED_LOG_THREADS)
         self.outcome_executor = BoundedExecutor("outcome", _OUTCOME_THREADS)
+
+    def get_server_time(self) -> float:
+        """Return the current Unix time of the API server.
+
+        It is computed from the header `Date` of the last response. The clocks of machines differ, and times in the
+        cluster's objects are those of the server. Without such a response, it is the time of this machine.
+        """
+        return self._http.get_server_time()
 
     # -- TrainJobs ----------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
 from trainjob.client.api_errors import error_from_network, error_from_status, invalid_response, not_kubernetes_response
+from trainjob.client.cluster_identity import identify_cluster
 from trainjob.client.connection import Connection, open_client
 from trainjob.client.response_checks import ResponseCheck, check_json_object
 from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized, redact_credentials
@@ -36,9 +38,11 @@ class HttpClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._lock = threading.Lock()
+        self._last_date = ("", 0.0)  # header of the last response, and when it came
         self._accepted, self._reloaded_at = AcceptedRequests(), float("-inf")
         self._client, self.namespace = open_client(connection)
         self.server = redact_credentials(self._client.configuration.host)  # for messages
+        self.identity = identify_cluster(self.server, self._client)
 
     def request(
         self,
@@ -70,6 +74,17 @@ class HttpClient:
         finally:
             response.release_conn()
         return self._parse_body(content, response.status, doing, check)
+
+    def get_server_time(self) -> float:
+        """Return the current Unix time of the API server.
+
+        See [trainjob.client.Cluster.get_server_time][].
+        """
+        date, received_at = self._last_date
+        try:
+            return parsedate_to_datetime(date).timestamp() + time.monotonic() - received_at
+        except ValueError:  # there is no header, or it is no date
+            return time.time()
 
     def open(
         self,
@@ -108,6 +123,7 @@ class HttpClient:
             self._accepted.record_error(error, kind)
             raise
         self._accepted.add(kind)
+        self._last_date = (response.headers.get("Date", ""), time.monotonic())
         return response
 
     def _send(

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.suspension import needs_suspension
 from trainjob.manifest import labels
@@ -66,11 +67,12 @@ def cancel(
 
     Raises:
         Conflict: the TrainJob changed during each of 20 tries; it continues to run.
+        WrongCluster: it does not exist here, because it belongs to another cluster.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     job, deletion_sent = known or _find_known(cluster, reference), False
     for _ in range(_MAX_TRIES):
-        job = job or _read(cluster, reference)
+        job = job or _read(cluster, reference, may_be_deleted=deletion_sent)
         verdict = derive_verdict(job)
         if job is None and deletion_sent:  # the response to an earlier deletion was lost
             return Cancellation(False, verdict, "it was deleted", None)
@@ -133,9 +135,12 @@ def _find_known(cluster: Cluster, reference: JobReference) -> Mapping[str, Any] 
     return cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid)
 
 
-def _read(cluster: Cluster, reference: JobReference) -> Mapping[str, Any] | None:
+def _read(cluster: Cluster, reference: JobReference, *, may_be_deleted: bool = False) -> Mapping[str, Any] | None:
     job = cluster.get_trainjob(reference.name, reference.namespace)
-    return job if job is not None and job["metadata"]["uid"] == reference.uid else None
+    if job is not None and job["metadata"]["uid"] == reference.uid:
+        return job
+    check_cluster_of_missing(cluster, reference, may_be_deleted=may_be_deleted)
+    return None
 
 
 def _delete(cluster: Cluster, job: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from trainjob.client import ClusterIdentity
+from trainjob.errors import IncompatibleVersion
 from trainjob.manifest import labels
 
 
@@ -58,16 +60,20 @@ class RunKey:
     def from_text(cls, canonical: str) -> RunKey | None:
         """Return the key from the text of [canonical][], or None if the text is not a run key.
 
-        Users can edit the annotation, so it may have any text.
+        Users can edit the annotation, so it may have any text. Another version may have written it: unknown fields are
+        ignored, and missing ones get their defaults.
         """
         try:
             parts = json.loads(canonical)
         except (ValueError, RecursionError):
             return None
-        names = {field.name for field in fields(cls)}
-        if not isinstance(parts, dict) or set(parts) != names or not all(isinstance(v, str) for v in parts.values()):
+        if not isinstance(parts, dict):
             return None
-        return cls(**parts)
+        known = _select_fields(cls, parts)
+        try:
+            return cls(**known) if all(isinstance(value, str) for value in known.values()) else None
+        except TypeError:  # a field without a default is missing
+            return None
 
 
 def run_key_of(job: Mapping[str, Any]) -> RunKey | None:
@@ -88,6 +94,7 @@ class JobReference:
         adopted_at: time of this adoption, which distinguishes it from later adoptions; empty for a created TrainJob.
         interruptions: number of attempts before it that the infrastructure interrupted, and that this one continues.
         failures: number of attempts before it that failed in the same try of the step.
+        cluster: identity of its cluster, as the process that submitted it reached it; None if it was not recorded.
     """
 
     name: str
@@ -98,10 +105,39 @@ class JobReference:
     adopted_at: str = ""
     interruptions: int = 0
     failures: int = 0
+    cluster: ClusterIdentity | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
-        return asdict(self)
+        return {**asdict(self), "cluster": self.cluster and self.cluster.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> JobReference:
+        """Return the reference from the result of [to_dict][] of this or another version.
+
+        Unknown fields are ignored, and missing ones get their defaults.
+
+        Raises:
+            IncompatibleVersion: name, namespace or uid is missing, or `values` is not a mapping.
+        """
+        try:
+            known = _select_fields(cls, values)
+            return cls(**{**known, "cluster": ClusterIdentity.from_dict(known.get("cluster"))})
+        except TypeError as error:
+            raise IncompatibleVersion.of_values(cls.__name__, error) from None
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def _select_fields(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a dataclass's fields.
+
+    Values of fields that only another version has are left out.
+
+    Raises:
+        TypeError: `values` is not a mapping.
+    """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{type(values).__name__} is not a mapping")
+    return {field.name: values[field.name] for field in fields(cls) if field.name in values}

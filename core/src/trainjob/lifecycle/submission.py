@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -37,6 +38,7 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.cancellation import cancel
+from trainjob.lifecycle.cluster_check import wrong_cluster
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
@@ -95,7 +97,8 @@ def submit(
         failures: number of attempts that failed in this try of the step, as [plan_resubmission][] returns it; recorded
             like `interruptions`.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
-            the key, because the key or the namespace has changed since then.
+            the key, because the key or the namespace has changed since then. If it names another cluster, nothing is
+            created here; give None if the user has moved the step to this cluster.
         timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted, in addition
             to the request's own `termination_grace_period_seconds`.
         before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
@@ -115,6 +118,7 @@ def submit(
         AdmissionRefused: the API server or a webhook refuses the TrainJob.
         NotFound: Kubeflow Trainer is not installed, or a claim that the runtime needs does not exist.
         OwnershipConflict: a TrainJob of the same name exists and does not belong to this run key.
+        WrongCluster: `known` belongs to another cluster.
         WaitTimeout: an earlier TrainJob was not deleted in time.
         ClusterError: a request failed or was denied.
     """
@@ -146,7 +150,7 @@ def submit(
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
-                return reference_to(adopted, adopted=True)
+                return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
         manifest = build_manifest(cluster, job, build_metadata(plan.attempt), read_dialect=bool(plan.delete))
@@ -158,8 +162,8 @@ def submit(
             if interruptions or failures or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
                 time.sleep(_CREATION_TIME_STEP)
             try:
-                created = _create(cluster, job, manifest, send)
-                return reference_to(restore_metadata(cluster, created, manifest["metadata"]), adopted=False)
+                created = restore_metadata(cluster, _create(cluster, job, manifest, send), manifest["metadata"])
+                return replace(reference_to(created, adopted=False), cluster=cluster.identity)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
                 known_jobs += _get_own_jobs(cluster, manifest["metadata"]["name"], namespace, key)
@@ -244,6 +248,8 @@ def _add_known_jobs(
         found = None if each.uid in jobs else cluster.get_trainjob(each.name, each.namespace)
         if found is not None and found["metadata"]["uid"] == each.uid:
             jobs[each.uid] = found
+        elif each.uid not in jobs and each.cluster is not None and each.cluster.differs(cluster.identity):
+            raise wrong_cluster(cluster, each)
     return list(jobs.values())
 
 

@@ -9,12 +9,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
 from trainjob.client import ObjectEvent
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import IncompatibleVersion
+from trainjob.lifecycle.limit_starts import get_launch_start, get_queue_start
 from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_verdict, find_failures
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 from trainjob.status.failure_rules import Category
@@ -32,6 +33,14 @@ _WAITS_FOR = {
     Phase.QUEUED: QUOTA,
 }
 MAX_DELETED_PODS = 1000  # whose last states one wait keeps; a JobSet that restarts replaces all its pods each time
+_LIMITS = {
+    Phase.QUEUED: "queued",
+    Phase.SUSPENDED: "queued",
+    Phase.PENDING: "starting",
+    Phase.INITIALIZING: "starting",
+    Phase.STARTING: "starting",
+}
+_MIN_LIMIT_SECONDS = 30.0  # of a limit, for each process
 _MAX_REASONS = 3  # a message names at most this many reasons why the TrainJob does not start
 
 
@@ -50,9 +59,13 @@ class Limits:
     Independent of the limits, a TrainJob that can no longer start is ended as failed, see
     `trainjob.status.failure_rules`.
 
+    The limits `queued` and `starting` count from times of the cluster: they go on when another process continues the
+    wait, and start again only when the TrainJob itself does.
+
     Attributes:
         queued: limit on each time in a queue or suspended.
-        starting: limit on the time after the queue until all training pods are ready, including the initializers.
+        starting: limit on the time after the queue until all training pods are ready, including the initializers. For a
+            process that continues the wait, it counts at least from the creation of the oldest pod that is not ready.
         total: limit on the whole wait.
         max_restarts: how often a container may be restarted in place before the TrainJob is ended as failed; None
             leaves it to the runtime. Stock runtimes restart a failing script about six times, and then its pod and log
@@ -78,19 +91,19 @@ class Limits:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Limits:
-        """Return the limits from the dict that [to_dict][] returned.
+        """Return the limits from the result of [to_dict][] of this or another version.
+
+        Unknown keys are ignored, and missing ones get their defaults.
 
         Raises:
-            InvalidSpec: the dict was not made by [to_dict][].
+            IncompatibleVersion: a value cannot be read, such as an action that this version does not have.
         """
         try:
-            durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
-            restarts, on_timeout = values["max_restarts"], KillAction(values["on_timeout"])
-            on_failure = KillAction(values.get("on_failure", KillAction.DELETE))
-            return cls(**durations, max_restarts=restarts, on_timeout=on_timeout, on_failure=on_failure)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            rule = f"it must be a dict that Limits.to_dict returned ({type(error).__name__}: {error})"
-            raise InvalidSpec(Problem("limits", f"a {type(values).__name__}", rule)) from None
+            known: dict[str, Any] = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
+            known |= {name: KillAction(values[name]) for name in ("on_timeout", "on_failure") if name in values}
+            return cls(**known, max_restarts=values.get("max_restarts", cls.max_restarts))
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise IncompatibleVersion.of_values(cls.__name__, error) from None
 
 
 @dataclass(frozen=True)
@@ -114,6 +127,10 @@ class WaitPolicy:
     """State machine that decides when a wait is over, from events and times that it is given.
 
     It does no I/O and reads no clock.
+
+    Attributes:
+        clock_offset: seconds to add to a time of the policy's clock to get the API server's Unix time; None if it is
+            not known, and the limits then count from what this process has observed.
     """
 
     def __init__(
@@ -124,6 +141,7 @@ class WaitPolicy:
         now: float,
         *,
         job_was_read: bool = True,
+        clock_offset: float | None = None,
     ) -> None:
         """Start the wait for a TrainJob; all times are seconds of any monotonic clock.
 
@@ -133,6 +151,7 @@ class WaitPolicy:
             on_phase: called with the verdict whenever its phase, reason or message has changed.
             now: the current time.
             job_was_read: whether `job` was read from the API server; until it is, only the `total` limit applies.
+            clock_offset: see the attribute.
         """
         self.job, self.job_was_read, self._limits, self._on_phase = job, job_was_read, limits, on_phase
         self.pods: dict[str, Mapping[str, Any]] = {}
@@ -146,6 +165,10 @@ class WaitPolicy:
         self._first_found_at: dict[Category, float] = {}  # time at which each category was first found
         self._next_shown_at = math.inf  # time at which a finding with a delay is shown
         self._started_at, self._first_pod_at = now, math.inf
+        self.clock_offset = clock_offset
+        self._limit_name: str | None = None  # the limit that applies in the current phase; None before the first one
+        self._limit_seen_at = now  # when this process first saw the TrainJob in a phase of this limit
+        self._limit_start = self._limit_not_before = -math.inf
         self._deadlines = {
             name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
         }
@@ -235,7 +258,8 @@ class WaitPolicy:
         reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
         if not reached:
             return None
-        timeout = f"the limit on its {reached[0]} time is reached after {now - self._started_at:.0f} s"
+        seconds = now - (self._started_at if reached[0] == "total" else self._limit_start)
+        timeout = f"the limit on its {reached[0]} time is reached after {seconds:.0f} s"
         advice = self._findings[0].rule.advice if self._findings else ""
         return WaitResult(self._verdict_with_reasons(), timeout=timeout, advice=advice)
 
@@ -299,17 +323,40 @@ class WaitPolicy:
         self._next_shown_at = min((moment for moment in shown_at.values() if moment > now), default=math.inf)
 
     def _update_deadlines(self, now: float) -> None:
+        """Update when the limits on the queue and on the start are reached.
+
+        A limit that was reached before this process began still leaves it 30 s. In this time, it sees the pods, and a
+        Trainer that was away updates the conditions.
+        """
         if not self.job_was_read:
             return
-        phase = self._verdict.phase
-        for name, phases, limit in (
-            ("queued", (Phase.QUEUED, Phase.SUSPENDED), self._limits.queued),
-            ("starting", (Phase.PENDING, Phase.INITIALIZING, Phase.STARTING), self._limits.starting),
-        ):
-            if phase not in phases:
-                self._deadlines.pop(name, None)
-            elif limit is not None:
-                self._deadlines.setdefault(name, now + limit.total_seconds())
+        name = _LIMITS.get(self._verdict.phase, "")
+        if name != self._limit_name:
+            self._limit_not_before = -math.inf if self._limit_name is None else self._limit_seen_at
+            self._limit_name, self._limit_seen_at, self._limit_start = name, now, -math.inf
+            self._deadlines.pop("queued", None)
+            self._deadlines.pop("starting", None)
+        limit = {"queued": self._limits.queued, "starting": self._limits.starting}.get(name)
+        if limit is not None:
+            self._limit_start = max(self._limit_start, self._find_limit_start(name))
+            seconds = limit.total_seconds()
+            earliest = self._limit_seen_at + min(seconds, _MIN_LIMIT_SECONDS)
+            self._deadlines[name] = max(self._limit_start + seconds, earliest)
+
+    def _find_limit_start(self, name: str) -> float:
+        """Return the time of this policy's clock from which a limit counts.
+
+        It is the cluster's time, or the time of the first observation if that is unknown. It also is the latter if this
+        process saw the TrainJob in another phase since the cluster's time, for example running until a node was
+        drained.
+        """
+        if self.clock_offset is None:
+            return self._limit_seen_at
+        seen = datetime.fromtimestamp(self._limit_seen_at + self.clock_offset, timezone.utc)
+        queued = name == "queued"
+        start = get_queue_start(self.job) if queued else get_launch_start(self.job, self.pods.values(), seen)
+        time = start.timestamp() - self.clock_offset if start else math.inf
+        return time if self._limit_not_before < time < self._limit_seen_at else self._limit_seen_at
 
     def _verdict_with_reasons(self) -> Verdict:
         """Return the verdict with the main reasons why the TrainJob does not start."""

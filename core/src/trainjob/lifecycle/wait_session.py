@@ -27,6 +27,7 @@ from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import Cancellation, cancel, mark_failed
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.end_checks import EndCheck, describe_restarts, needs_jobset_at_end
 from trainjob.lifecycle.identity import JobReference
@@ -131,6 +132,9 @@ class WaitSession:
 
         Returns:
             The TrainJob. The event says that it was deleted if it does not exist, or if another TrainJob has its name.
+
+        Raises:
+            WrongCluster: the TrainJob does not exist here, because it belongs to another cluster.
         """
         found = self._get_job()
         if found is None:
@@ -147,6 +151,8 @@ class WaitSession:
 
         The wait is also over if a limit is reached by now.
         """
+        if self.policy.clock_offset is None:
+            self.policy.clock_offset = self._cluster.get_server_time() - now
         if kind == "pod" and event.error:
             self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
             return None
@@ -276,6 +282,7 @@ class WaitSession:
         end = cancel(self._cluster, self._reference, self._limits.on_timeout.value)
         if end.had_finished:
             return self._conclude_own_end(end)
+        self._record_reached_limit()
         message = f"TrainJob {self._reference} is {result.verdict}: {result.timeout}; {end.text}"
         raise WaitTimeout(message, hint=result.advice)
 
@@ -289,6 +296,22 @@ class WaitSession:
         self.policy.job = end.job or self.policy.job
         self._listener.on_phase(end.verdict)
         return self.conclude(WaitResult(end.verdict))
+
+    def _record_reached_limit(self) -> None:
+        """Record the time of a timeout that does not delete the TrainJob.
+
+        The next try then waits as long as this one.
+        """
+        if self._limits.on_timeout is KillAction.DELETE:
+            return
+        now = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc)
+        name, namespace, annotations = (
+            self._reference.name,
+            self._reference.namespace,
+            {labels.LIMIT_REACHED: now.isoformat()},
+        )
+        with contextlib.suppress(ClusterError):
+            self._cluster.patch_trainjob(name, namespace, self._reference.uid, annotations=annotations)
 
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""
@@ -410,7 +433,10 @@ class WaitSession:
 
     def _get_job(self) -> dict[str, Any] | None:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
-        return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
+        if found is not None and found["metadata"]["uid"] == self._reference.uid:
+            return found
+        check_cluster_of_missing(self._cluster, self._reference)
+        return None
 
     def _list_pods(self) -> tuple[list[dict[str, Any]], str]:
         """Return the TrainJob's pods, and why they are unknown; empty if they are known."""

@@ -105,6 +105,7 @@ def wait(
 
     Raises:
         WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
+        WrongCluster: the TrainJob is missing here, because it belongs to another cluster.
         ClusterError: no request can succeed any more (credentials, permissions); the TrainJob is not ended.
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()

@@ -8,6 +8,7 @@ raises an exception.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 _EMPTY: Mapping[str, Any] = {}
@@ -60,3 +61,12 @@ def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
     return {
         get_str(each, "type"): each for each in get_list(item, "status", "conditions") if each.get("status") == "True"
     }
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return the time of a text in RFC 3339; None without a time or time zone."""
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return time if time.tzinfo else None

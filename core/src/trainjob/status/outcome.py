@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import INSTALLATION_FAILED, NO_CREDENTIALS, InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, NO_CREDENTIALS, IncompatibleVersion
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
@@ -168,23 +168,23 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Outcome:
-        """Create an outcome from the result of [to_dict][].
+        """Create an outcome from the result of [to_dict][] of this or another version.
 
-        Unknown keys, for example of a newer version, are ignored.
+        Unknown keys are ignored, and missing ones get their defaults. A category of a newer version becomes `Unknown`;
+        the reason and the message say more.
 
         Raises:
-            InvalidSpec: the dict is not a result of [to_dict][].
+            IncompatibleVersion: a value is missing that has no default, or cannot be read, such as a new phase.
         """
         try:
             return cls._from_known(values)
         except (KeyError, TypeError, ValueError) as error:
-            rule = f"it must be a result of Outcome.to_dict ({type(error).__name__}: {error})"
-            raise InvalidSpec(Problem("outcome", f"a {type(values).__name__}", rule)) from None
+            raise IncompatibleVersion.of_values(cls.__name__, error) from None
 
     @classmethod
     def _from_known(cls, values: Mapping[str, Any]) -> Outcome:
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        known["phase"], known["category"] = Phase(known["phase"]), Category(known["category"])
+        known["phase"], known["category"] = Phase(known["phase"]), _read_category(known.get("category"))
         known |= {name: tuple(known.get(name, ())) for name in _TUPLES}
         if known.get("progress"):
             known["progress"] = Progress.from_dict(known["progress"])
@@ -192,6 +192,10 @@ class Outcome:
         if known.get("usage"):
             known["usage"] = Usage.from_dict(known["usage"])
         return cls(**known)
+
+
+def _read_category(value: Any) -> Category:
+    return Category(value) if value in {one.value for one in Category} else Category.UNKNOWN
 
 
 def build_outcome(

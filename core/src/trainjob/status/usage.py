@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
+from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, parse_time, true_conditions
 from trainjob.status.pods import container_statuses, rank_of, step_of
 from trainjob.status.verdict import Phase, had_pods
 
@@ -116,18 +116,18 @@ def get_first_start(pods: Iterable[Pod]) -> str:
 def _start_time(pod: Pod) -> datetime | None:
     """Return the time at which the pod was bound to its node; None if it was not."""
     bound = get_str(true_conditions(pod).get("PodScheduled"), "lastTransitionTime")
-    return _parse_time(bound) or _parse_time(get_str(pod, "status", "startTime"))
+    return parse_time(bound) or parse_time(get_str(pod, "status", "startTime"))
 
 
 def _end_time(pod: Pod, deleted_at: datetime | None, now: datetime) -> datetime | None:
     """Return the time at which a pod ended; None if it has not ended."""
     ended = [state for status in container_statuses(pod) if (state := get_mapping(status, "state", "terminated"))]
-    times = [time for state in ended if (time := _parse_time(get_str(state, "finishedAt")))]
+    times = [time for state in ended if (time := parse_time(get_str(state, "finishedAt")))]
     if get_str(pod, "status", "phase") in ("Succeeded", "Failed"):
         # A pod that was evicted before its containers started has only conditions.
         changes = [get_str(each, "lastTransitionTime") for each in get_list(pod, "status", "conditions")]
-        return max(times, default=None) or max(filter(None, map(_parse_time, changes)), default=now)
-    limit = _parse_time(get_str(pod, "metadata", "deletionTimestamp"))  # the end of the grace period
+        return max(times, default=None) or max(filter(None, map(parse_time, changes)), default=now)
+    limit = parse_time(get_str(pod, "metadata", "deletionTimestamp"))  # the end of the grace period
     if (limit or deleted_at) and times and len(ended) == len(container_statuses(pod)):
         return max(times)
     return min(deleted_at, limit) if deleted_at and limit else deleted_at
@@ -215,10 +215,10 @@ def _first_begin(job: Mapping[str, Any]) -> datetime | None:
     A TrainJob of generation 2 that was resumed was created suspended, for example in a queue. A later generation may
     have run before.
     """
-    created = _parse_time(get_str(job, "metadata", "creationTimestamp"))
+    created = parse_time(get_str(job, "metadata", "creationTimestamp"))
     for condition in get_list(job, "status", "conditions"):
         if (condition.get("type"), condition.get("status")) == ("Suspended", "False"):
-            resumed = _parse_time(get_str(condition, "lastTransitionTime"))
+            resumed = parse_time(get_str(condition, "lastTransitionTime"))
             return resumed if get_int(job, "metadata", "generation") <= 2 else created
     return created
 
@@ -227,20 +227,12 @@ def _first_created(pods: Iterable[Pod]) -> list[datetime] | None:
     """Return the creation time of each rank's oldest pod; None if a time is not known."""
     first: dict[int, datetime] = {}
     for pod in pods:
-        created = _parse_time(get_str(pod, "metadata", "creationTimestamp"))
+        created = parse_time(get_str(pod, "metadata", "creationTimestamp"))
         if created is None:
             return None
         rank = rank_of(pod)
         first[rank] = min(first.get(rank, created), created)
     return list(first.values())
-
-
-def _parse_time(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return time if time.tzinfo else None
 
 
 def _seconds(value: Any) -> float:

@@ -102,6 +102,14 @@ def check_run_key_fields(fields: Mapping[str, Any]) -> None:
         raise InvalidSpec(Problem("run_key", f"a dict with {', '.join(map(repr, fields)) or 'nothing'}", allowed))
 
 
+def select_run_key_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run key that this version knows.
+
+    A newer version may have stored more.
+    """
+    return {name: value for name, value in fields.items() if name in (*_REQUIRED, *_OPTIONAL)}
+
+
 def get_base_url() -> str:
     """Return the address of this Airflow, `[api] base_url`; empty if it is not configured.
 

@@ -9,6 +9,7 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 | `NoClusterConfigured`, because Airflow has no connection of this ID | is retried |
 | a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
+| `WrongCluster`, `IncompatibleVersion`: another part of Airflow has another connection or version | is retried |
 | `Unauthorized`; `PermissionDenied` of a request that worked before: replaced credentials or rules | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
 | `WaitTimeout`, `JobFailed` and its other subclasses: the step was tried | is retried |
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainjob import errors
-from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob.errors import IncompatibleVersion, InvalidSpec, TrainJobError
 from trainjob_airflow.version_compat import (
     AirflowFailException,
     AirflowSkipException,
@@ -62,16 +63,28 @@ def event_from_error(error: TrainJobError) -> dict[str, Any]:
 def error_from_event(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
     """Return the error that a trigger's event describes.
 
-    In the event, `kind` is the name of the error's class, and `error` is its message. A class that is not in
-    `trainjob.errors` becomes a `TaskDeferralError`. Events of earlier versions have no `retryable`.
+    In the event, `kind` is the name of the error's class, and `error` is its message. An error that is not of
+    `trainjob.errors` becomes a `TaskDeferralError`. Events of earlier versions have no `retryable`. A newer version may
+    have other classes, whose errors become a `TrainJobError`, and events of another form.
     """
-    if event["kind"] not in errors.__all__:
+    if "error" not in event:
+        return IncompatibleVersion.of_values("event of a trigger", KeyError("outcome or error"))
+    if is_unexpected(event):
         return TaskDeferralError(event["error"])
-    kind = getattr(errors, event["kind"])
+    kind = event.get("kind")
     # An InvalidSpec is created from problems, and the event has only text. A TrainJobError is permanent, too.
-    error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
+    is_base = kind not in errors.__all__ or kind == InvalidSpec.__name__
+    error: TrainJobError = (TrainJobError if is_base else getattr(errors, str(kind)))(event["error"])
     error.retryable = event.get("retryable", error.retryable)
     return error
+
+
+def is_unexpected(event: Mapping[str, Any]) -> bool:
+    """Return whether an event has an error that its trigger did not expect.
+
+    An example is an ImportError.
+    """
+    return "error" in event and event.get("kind") not in errors.__all__ and "retryable" not in event
 
 
 def will_retry(context: Context, error: Exception) -> bool:

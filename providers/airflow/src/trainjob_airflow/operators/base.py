@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from trainjob import errors
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import IncompatibleVersion, InvalidSpec, Problem
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
@@ -27,7 +26,7 @@ from trainjob_airflow.metrics import (
 )
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.workspace import Workspace
-from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event
+from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
 from trainjob_airflow.task_progress import check_log_containers
 from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
 from trainjob_airflow.version_compat import (
@@ -59,6 +58,11 @@ _ATTRIBUTE_NAMES = {
     "resources": "step_resources",
 }
 _ACTIONS = ("delete", "suspend", "keep")
+_TRIGGER_FAILED = "__fail__"  # `TRIGGER_FAIL_REPR` of Airflow 3.1 to 3.3
+_UNKNOWN_TRIGGER = (
+    "The triggerer could not create this task's trigger, for example because it has another version of the provider. "
+    "Its TrainJob continues; the next try adopts it. If there is none, clear the task, or delete the TrainJob"
+)
 _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
 _TIMEOUT_REASON = "its execution_timeout was reached"
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
@@ -137,8 +141,8 @@ class StepOperator(BaseOperator):
             annotations: annotations of the TrainJob and of its pods, in the same way.
             deadline: maximum time that the TrainJob may be active; the cluster then ends it. A text, for example of a
                 template, has the form of ISO 8601, such as `PT6H`.
-            queue_timeout: maximum time that the TrainJob may wait in the queue.
-            start_timeout: maximum time until all pods of the training are ready.
+            queue_timeout: maximum time that the TrainJob may wait in the queue, by the cluster's times.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
@@ -224,7 +228,11 @@ class StepOperator(BaseOperator):
 
         Airflow also calls this method with an error if it could not load the trigger.
         """
-        self._guard.may_run_unattended = True
+        self._guard.may_run_unattended = next_method != _TRIGGER_FAILED
+        if (
+            next_method == _TRIGGER_FAILED
+        ):  # the trigger may be that of another version, which must not end the TrainJob
+            self.log.warning("%s", _UNKNOWN_TRIGGER)
         with self._handle_unexpected_errors(context):
             return super().resume_execution(next_method, next_kwargs, context)
 
@@ -265,16 +273,17 @@ class StepOperator(BaseOperator):
 
         if event is None:
             return self.execute(context)
-        self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
-        reference = self._guard.reference = JobReference(**event["reference"])
+        self._guard.may_run_unattended = False
+        reference = self._guard.reference = JobReference.from_dict(event.get("reference") or {})
+        outcome = Outcome.from_dict(event["outcome"]) if "outcome" in event else None
+        self._guard.may_run_unattended = is_unexpected(event)
         self._set_links(reference)
         self._set_tracking_link(event.get("tracking_url", ""))
         self._set_rendered_trainjob(context, reference)
         with self._store_failure(context):
-            if "outcome" not in event:
-                report_error(context["ti"], event["kind"])
+            if outcome is None:
+                report_error(context["ti"], event.get("kind") or IncompatibleVersion.__name__)
                 raise error_from_event(event)
-            outcome = Outcome.from_dict(event["outcome"])
             if resubmission := self._plan_resubmission(context, reference, outcome):
                 with count_errors(context["ti"]):
                     return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))

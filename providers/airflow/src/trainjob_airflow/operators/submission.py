@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainjob_airflow.version_compat import get_task_state_store
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 STATE_STORE_KEY = "trainjob"
 """Key in the task state store under which the task's newest TrainJob is stored.
 
-The value has name, namespace, uid and attempt, the ID of the connection, the number of the try that created it, and the
-same for up to 20 earlier TrainJobs in `earlier`, oldest first.
+The value has name, namespace, uid and attempt, the identity of the cluster, the ID of the connection, number
+and renewal of the try that created it, and the same for up to 20 earlier TrainJobs in `earlier`, oldest first.
 """
 _MAX_EARLIER = 20
-_STORED_FIELDS = ("name", "namespace", "uid", "attempt")
+_STORED_FIELDS = ("name", "namespace", "uid", "attempt", "cluster")
 
 
 def submit_for_task(
@@ -68,8 +69,10 @@ def submit_for_task(
     from trainjob_airflow.lineage import parent_run_variables
     from trainjob_airflow.run_key import get_renewal, get_run_key, is_new_run_key
 
-    row = _read_row(context)
+    row, renewal = _read_row(context), get_renewal(context)
     known = _parse_row(row)
+    if known is not None and row.get("renewal") != renewal:
+        known = replace(known, cluster=None)  # a user has cleared the task, maybe to move it to this cluster
     reference = submit(
         cluster,
         step,
@@ -78,14 +81,14 @@ def submit_for_task(
         name_prefix=prefix,
         since=context["dag_run"].start_date,
         variables=parent_run_variables(context),
-        renewal=get_renewal(context),
+        renewal=renewal,
         interruptions=interruptions,
         known=known,
         before_create=before_create,
         first_submission=is_first_attempt and row is None and is_new_run_key(context),
     )
     if known is None or known.uid != reference.uid:
-        _store_reference(context, reference, row, connection)
+        _store_reference(context, reference, row, connection, renewal)
     return reference
 
 
@@ -118,11 +121,13 @@ def _read_row(context: Context) -> Any:
 
 
 def _parse_row(row: Any) -> JobReference | None:
+    from trainjob.errors import IncompatibleVersion
     from trainjob.lifecycle import JobReference
 
-    if not isinstance(row, dict) or not all(name in row for name in _STORED_FIELDS):
+    try:
+        return JobReference.from_dict(row)
+    except IncompatibleVersion:
         return None
-    return JobReference(**{name: row[name] for name in _STORED_FIELDS})
 
 
 def _list_earlier(row: Any) -> list[dict[str, Any]]:
@@ -133,7 +138,9 @@ def _list_earlier(row: Any) -> list[dict[str, Any]]:
     return [*(row.get("earlier") or []), newest][-_MAX_EARLIER:]
 
 
-def _store_reference(context: Context, reference: JobReference, earlier_row: Any, connection: str) -> None:
+def _store_reference(
+    context: Context, reference: JobReference, earlier_row: Any, connection: str, renewal: str
+) -> None:
     """Store a reference to the TrainJob in Airflow's task state store.
 
     Those of earlier tries stay in it. The page `TrainJobs` shows the links of all of them, also after their deletion.
@@ -144,8 +151,9 @@ def _store_reference(context: Context, reference: JobReference, earlier_row: Any
     if store is None:
         return
     try:
-        row = {name: getattr(reference, name) for name in _STORED_FIELDS}
-        tried = {"try_number": context["ti"].try_number, "connection": connection}
+        values = reference.to_dict()
+        row = {name: values[name] for name in _STORED_FIELDS}
+        tried = {"try_number": context["ti"].try_number, "connection": connection, "renewal": renewal}
         store.set(STATE_STORE_KEY, {**row, **tried, "earlier": _list_earlier(earlier_row)})
     except Exception:
         logging.getLogger(__name__).warning(

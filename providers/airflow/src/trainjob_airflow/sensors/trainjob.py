@@ -131,17 +131,25 @@ class TrainJobSensor(BaseSensorOperator):
 
         if event is None:
             return self.execute(context)
-        if "error" in event:
+        if "outcome" not in event:
             error = error_from_event(event)
             if not isinstance(error, TrainJobError):
                 raise error
             self._fail(error)
-        return self._result(FinishedJob(JobReference(**event["reference"]), Outcome.from_dict(event["outcome"])))
+        try:
+            reference, outcome = (
+                JobReference.from_dict(event.get("reference") or {}),
+                Outcome.from_dict(event["outcome"]),
+            )
+        except TrainJobError as error:
+            self._fail(error)
+        return self._result(FinishedJob(reference, outcome))
 
     def _defer(self, context: Context) -> NoReturn:
         from trainjob_airflow.triggers.end import TrainJobEndTrigger
 
-        job = self._job_selector(self._cluster())
+        cluster = self._cluster()
+        job = self._job_selector(cluster)
         limits = [timedelta(seconds=self.timeout), *([self.execution_timeout] if self.execution_timeout else [])]
         trigger = TrainJobEndTrigger(
             namespace=job.namespace,
@@ -151,6 +159,7 @@ class TrainJobSensor(BaseSensorOperator):
             kubernetes_conn_id=self.kubernetes_conn_id,
             cluster_context=self.cluster_context,
             in_cluster=self.in_cluster,
+            cluster=cluster.identity.to_dict(),
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 

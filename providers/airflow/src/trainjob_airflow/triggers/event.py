@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.version_skew import ignore_arguments
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster, ObjectEvent
@@ -116,6 +117,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
         label_selector: str = "",
         name_prefix: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        **unknown: Any,
     ) -> None:
         """Create the trigger for the TrainJobs that match all arguments.
 
@@ -126,8 +128,10 @@ class TrainJobEventTrigger(BaseEventTrigger):
             name_prefix: beginning of the TrainJobs' names; empty for all TrainJobs.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
+            **unknown: arguments that only a newer version has; they are ignored.
         """
         super().__init__()  # type: ignore[no-untyped-call]
+        ignore_arguments(type(self), unknown)
         if not hasattr(self, "asset_state_store"):  # Airflow 3.1 and 3.2
             self.asset_state_store = None
         self.namespace, self.label_selector, self.name_prefix = namespace, label_selector, name_prefix

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from trainjob_airflow.deferral import delay_event
+from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION
 from trainjob_airflow.task_states import TaskStateWatch
 from trainjob_airflow.triggers.kills import cancel_with_retries, start_kill, wait_despite_cancellation
+from trainjob_airflow.version_skew import ignore_arguments
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
@@ -57,17 +59,20 @@ class TrainJobTrigger(BaseTrigger):
         self,
         *,
         reference: dict[str, Any],
-        limits: dict[str, Any],
-        deadline: float | None,
-        kubernetes_conn_id: str | None,
+        limits: dict[str, Any] | None = None,
+        deadline: float | None = None,
+        kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
         on_kill_action: str = "delete",
         get_logs: bool = True,
         log_containers: Sequence[str] | None = None,
         cluster_context: str | None = None,
         in_cluster: bool | None = None,
         deferral_id: str = "",
+        **unknown: Any,
     ) -> None:
         """Create the trigger; all arguments are JSON values.
+
+        Another version may have stored the arguments, so only the reference is required.
 
         Args:
             reference: reference to the TrainJob, as `trainjob.lifecycle.JobReference.to_dict` returns it.
@@ -82,9 +87,11 @@ class TrainJobTrigger(BaseTrigger):
             in_cluster: whether to use the service account of the triggerer's pod; None means the connection's setting.
             deferral_id: ID that the trigger writes to the TrainJob when it starts, see
                 `trainjob_airflow.trigger_start`.
+            **unknown: arguments that only a newer version has; they are ignored.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self.reference, self.limits, self.deadline = reference, limits, deadline
+        ignore_arguments(type(self), unknown)
+        self.reference, self.limits, self.deadline = reference, limits or {}, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
         self.get_logs, self.log_containers, self.deferral_id = get_logs, log_containers, deferral_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
@@ -253,4 +260,4 @@ class TrainJobTrigger(BaseTrigger):
     def _reference(self) -> JobReference:
         from trainjob.lifecycle import JobReference
 
-        return JobReference(**self.reference)
+        return JobReference.from_dict(self.reference)
