@@ -21,6 +21,7 @@ from trainjob.errors import (
     ClusterError,
     Conflict,
     OwnershipConflict,
+    PermissionDenied,
     ServerUnavailable,
     WaitTimeout,
 )
@@ -31,6 +32,7 @@ from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.status.nested_fields import get_str
 
 # Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
 # younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
@@ -58,6 +60,8 @@ def submit(
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
     first_submission: bool = False,
+    adopt_undelivered: bool = False,
+    on_notice: Callable[[str], None] | None = None,
 ) -> JobReference:
     """Adopt the earlier TrainJob of this run key if it is valid, or create a new attempt.
 
@@ -89,6 +93,10 @@ def submit(
         first_submission: whether the caller knows that this run key was never submitted before, except by callers that
             submit it at the same time. Then a deleted TrainJob can't have left a JobSet or pods, and the two requests
             that look for them are not sent, unless a TrainJob of the key is found. The default is always safe.
+        adopt_undelivered: whether to adopt a TrainJob that has succeeded and is not marked as delivered
+            ([mark_delivered][]), also after a change of `renewal`, or of fields that do not change its result
+            ([trainjob.manifest.training_hash][]).
+        on_notice: called with a log line that says why such a TrainJob is adopted.
 
     Returns:
         Reference to the adopted or created TrainJob.
@@ -122,10 +130,15 @@ def submit(
         jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
         used_names |= set(map(_name_of, jobs))
         first_submission = first_submission and not jobs
-        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        wanted_training = prepared.training_hash if adopt_undelivered else ""
+        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal, wanted_training)
+        if plan.notice and plan.adopt and _has_new_claim(cluster, job, plan.adopt):
+            plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
+                if plan.notice and on_notice:
+                    on_notice(plan.notice)
                 return reference_to(adopted, adopted=True)
             timer.pause([plan.adopt])
             continue
@@ -215,6 +228,20 @@ def _has_terminating_dependents(
     """
     missing = sorted(set(names) - set(map(_name_of, jobs)))
     return any(cluster.has_dependents(*each) and cluster.get_trainjob(*each) is None for each in missing)
+
+
+def _has_new_claim(cluster: Cluster, job: TrainJob | TrainJobManifest, adopted: Mapping[str, Any]) -> bool:
+    """Return whether the workspace was deleted or created again after a TrainJob, and does not have its output.
+
+    Without the permission to get claims, the function returns False.
+    """
+    if not isinstance(job, TrainJob) or job.workspace is None or not job.workspace.claim:
+        return False
+    with contextlib.suppress(PermissionDenied):
+        claim = cluster.get_claim(job.workspace.claim, adopted["metadata"]["namespace"])
+        created = get_str(claim or {}, "metadata", "creationTimestamp")
+        return claim is None or created > get_str(adopted, "metadata", "creationTimestamp")
+    return False
 
 
 def _name_of(job: Mapping[str, Any]) -> tuple[str, str]:
