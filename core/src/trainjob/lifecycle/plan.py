@@ -41,8 +41,8 @@ def plan_submission(
     does not matter.
 
     With `training_hash`, a succeeded TrainJob with another renewal or spec hash is adopted, too, if it has this training
-    hash and no step has ended with its result. It must be the newest attempt, because a later one may have overwritten
-    its output.
+    hash and no step has ended with its result. It must be the newest attempt, and no other may be active, because that
+    one may have overwritten its output.
 
     Args:
         jobs: every TrainJob that carries the run key.
@@ -70,16 +70,19 @@ def plan_submission(
     succeeded = [job for job in same if derive_verdict(job).phase is Phase.COMPLETE]
     if succeeded:
         return Plan(succeeded[-1], active + marked_failed, terminating, attempt_of(succeeded[-1]))
-    newest = ordered[-1:]
-    if newest and newest[0] in recent and _is_undelivered(newest[0], training_hash):
-        notice = _format_notice(newest[0], spec_hash, renewal)
-        return Plan(newest[0], active + marked_failed, terminating, attempt_of(newest[0]), notice)
+    newest = max(ordered, key=_age_of, default=None)
+    if newest in recent and not active and not marked_failed and _is_undelivered(newest, training_hash):
+        return Plan(newest, [], terminating, attempt_of(newest), _format_notice(newest, spec_hash, renewal))
     return Plan(None, active + marked_failed, terminating, max(map(attempt_of, ordered), default=0) + 1)
 
 
 def attempt_of(job: Mapping[str, Any]) -> int:
     """Return the attempt number of a TrainJob from its label; 0 if it has no such label."""
     return max(get_int(job, "metadata", "labels", labels.ATTEMPT), 0)
+
+
+def _age_of(job: Mapping[str, Any]) -> tuple[int, str, str]:
+    return attempt_of(job), get_str(job, "metadata", "creationTimestamp"), get_str(job, "metadata", "uid")
 
 
 def _is_undelivered(job: Mapping[str, Any], training_hash: str) -> bool:
