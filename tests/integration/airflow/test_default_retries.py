@@ -73,9 +73,13 @@ def test_the_default_args_of_a_dag_count_as_stated():
 
 @pytest.mark.parametrize("number", ["0", "4"])
 def test_a_configured_number_counts_as_stated(number):
-    program = "from trainjob_airflow.default_retries import DEFAULT_RETRIES as found; print(type(found).__name__, found)"
+    program = (
+        "from trainjob_airflow.default_retries import DEFAULT_RETRIES as found; print(type(found).__name__, found)"
+    )
     environment = {"AIRFLOW__CORE__DEFAULT_TASK_RETRIES": number}
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, text=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, text=True, capture_output=True
+    )
     assert done.stdout.splitlines()[-1:] == [f"int {number}"], done.stderr
 
 

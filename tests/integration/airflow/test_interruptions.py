@@ -118,7 +118,7 @@ def context(unique):
     )
     ti.xcom_push = ti.xcoms.__setitem__
     due = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    started = SimpleNamespace(run_after=due, start_date=due)
+    started = SimpleNamespace(run_after=due, start_date=due, clear_number=0)
     task = SimpleNamespace(retry_policy=None)
     store = StateStore()
     return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}, "task_state_store": store}

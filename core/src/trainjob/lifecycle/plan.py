@@ -40,9 +40,9 @@ def plan_submission(
     succeeded one is adopted unless the work has to be done again. The function does no I/O, and the order of `jobs`
     does not matter.
 
-    With `training_hash`, a succeeded TrainJob with another renewal or spec hash is adopted, too, if it has this training
-    hash and no step has ended with its result. It must be the newest attempt, and no other may be active, because that
-    one may have overwritten its output.
+    With `training_hash`, a succeeded TrainJob with another renewal or spec hash is adopted, too, if it has this
+    training hash and no step has ended with its result. It must be the newest attempt, and no other may be active,
+    because that one may have overwritten its output.
 
     Args:
         jobs: every TrainJob that carries the run key.

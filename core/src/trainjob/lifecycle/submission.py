@@ -27,8 +27,8 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.plan import attempt_of, plan_submission
-from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
+from trainjob.lifecycle.plan import Plan, attempt_of, plan_submission
+from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
@@ -130,15 +130,11 @@ def submit(
         jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
         used_names |= set(map(_name_of, jobs))
         first_submission = first_submission and not jobs
-        wanted_training = prepared.training_hash if adopt_undelivered else ""
-        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal, wanted_training)
-        if plan.notice and plan.adopt and _has_new_claim(cluster, job, plan.adopt):
-            plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        plan = _plan(cluster, prepared, jobs, since, adopt_undelivered=adopt_undelivered)
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
-                if plan.notice and on_notice:
-                    on_notice(plan.notice)
+                _report(plan, on_notice)
                 return reference_to(adopted, adopted=True)
             timer.pause([plan.adopt])
             continue
@@ -228,6 +224,30 @@ def _has_terminating_dependents(
     """
     missing = sorted(set(names) - set(map(_name_of, jobs)))
     return any(cluster.has_dependents(*each) and cluster.get_trainjob(*each) is None for each in missing)
+
+
+def _plan(
+    cluster: Cluster,
+    prepared: PreparedJob,
+    jobs: Sequence[Mapping[str, Any]],
+    since: datetime | None,
+    *,
+    adopt_undelivered: bool,
+) -> Plan:
+    """Return the plan of a submission, which adopts no undelivered work whose workspace is gone."""
+
+    def plan(training_hash: str) -> Plan:
+        return plan_submission(jobs, prepared.spec_hash, _to_api_time(since), prepared.renewal, training_hash)
+
+    found = plan(prepared.training_hash if adopt_undelivered else "")
+    if found.notice and found.adopt is not None and _has_new_claim(cluster, prepared.job, found.adopt):
+        return plan("")
+    return found
+
+
+def _report(plan: Plan, on_notice: Callable[[str], None] | None) -> None:
+    if plan.notice and on_notice:
+        on_notice(plan.notice)
 
 
 def _has_new_claim(cluster: Cluster, job: TrainJob | TrainJobManifest, adopted: Mapping[str, Any]) -> bool:

@@ -113,8 +113,8 @@ def get_base_url() -> str:
 def get_renewal(context: Context) -> str:
     """Return a text that changes whenever a user clears the task.
 
-    A TrainJob that succeeded under another value is adopted only if no task has ended with its result, so a cleared task
-    repeats finished work.
+    A TrainJob that succeeded under another value is adopted only if no task has ended with its result. So a cleared
+    task repeats finished work.
 
     The text is the `max_tries` of the task instance. Every clear raises `max_tries` of a task that has run
     (`clear_task_instances`, and `process_executor_events` for a task that was running; Airflow 3.3). Nothing else

@@ -22,11 +22,10 @@ with DAG("delivery", schedule=None):
         task_id="train",
         trainer=CustomTrainerContainer(
             image="busybox",
-            command=["sh", "-c", f"echo trained for {os.environ.get('EPOCHS', 1)} epochs"],
+            command=["echo", "trained"],
             resources_per_node={"memory": os.environ.get("MEMORY", "64Mi")},
         ),
         deferrable=os.environ.get("DEFERRABLE") == "1",
-        adopt_undelivered=os.environ.get("ADOPT", "1") == "1",
         retries=1,
         retry_delay=timedelta(seconds=1),
     )

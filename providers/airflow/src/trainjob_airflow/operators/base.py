@@ -78,7 +78,8 @@ class StepOperator(BaseOperator):
     """Run one step as a TrainJob; the base class of the operators for each kind of step.
 
     A retry after a crash adopts the TrainJob of the earlier try if it is running or has succeeded. After a user has
-    cleared the task, a running TrainJob is adopted. Finished work is repeated, unless no task has ended with its result.
+    cleared the task, a running TrainJob is adopted, and finished work is repeated, unless no task has ended with its
+    result.
 
     The XCom is the outcome as JSON values: `job`, `namespace`, `uid`, `attempt`, `phase`, `seconds`, `progress`,
     `tracking_url` of a tracked run, and the values that the step adds.
@@ -168,10 +169,10 @@ class StepOperator(BaseOperator):
             adopt_undelivered: whether to adopt a TrainJob that has succeeded, but whose result no task has ended with,
                 also after a clear, or a change of arguments that do not change the result: resources, placement, queue,
                 deadline, image, labels and annotations. With False, the work is repeated in these cases.
-            retries: number of further tries. If neither the task, `default_args` nor `[core] default_task_retries` states
-                it, it is 2, and a training that has failed by itself, for example with an error of its program, is not
-                tried again. A mapped `@task.trainjob` has Airflow's own default. With Airflow 3.1 and 3.2, so has every
-                mapped task.
+            retries: number of further tries. If neither the task, `default_args` nor `[core] default_task_retries`
+                states it, it is 2, and a training that has failed by itself, for example with an error of its program,
+                is not tried again. A mapped `@task.trainjob` has Airflow's own default; with Airflow 3.1 and 3.2, so
+                has every mapped task.
             **task_arguments: arguments of `BaseOperator`. `execution_timeout` counts from the start of each try on a
                 worker, also while the task is deferred, and over attempts after interruptions.
 
