@@ -54,7 +54,7 @@ def spec_hash(step: Step) -> str:
 def training_hash(step: Step) -> str:
     """Return 16 hex digits that identify what a step computes.
 
-    Two requests with the same hash have the same result. They differ only in [OPERATIONAL_FIELDS][]: resources,
+    Two requests with the same hash have the same result. They differ only in `OPERATIONAL_FIELDS`: resources,
     placement, queue, limits, image, labels and annotations. As for [spec_hash][], fields at their defaults do not
     count, and the hash is the same in later releases.
 
