@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from airflow.sdk import DAG, TaskGroup, task
-from airflow.serialization.serialized_objects import DagSerialization
 
+from tests.support.airflow_versions import AIRFLOW_VERSION, DagSerialization
 from trainjob import CustomTrainerContainer
 from trainjob.errors import ClusterUnreachable, WaitTimeout
 from trainjob.status import Category, Outcome, Phase
@@ -57,7 +57,8 @@ def test_a_task_has_two_retries_where_nobody_states_another_number():
         "none": (0, 0, False),
         "same": (2, 2, False),
         "own": (5, 5, False),
-        "mapped": (2, 2, True),
+        # Airflow 3.1 and 3.2 do not read the operator's default.
+        "mapped": (2, 2, True) if AIRFLOW_VERSION >= (3, 3) else (0, 0, False),
         "mapped_same": (2, 2, False),
         "decorated": (2, 2, True),
         "group.plain": (4, 4, False),
