@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG, TaskGroup, task
 
 from tests.support.airflow_versions import AIRFLOW_VERSION, DagSerialization
 from trainjob import CustomTrainerContainer
-from trainjob.errors import ClusterUnreachable, WaitTimeout
+from trainjob.errors import ClusterUnreachable, CommandFailed, WaitTimeout
 from trainjob.status import Category, Outcome, Phase
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.default_retries import DEFAULT_RETRIES, DefaultRetries, fail_without_retry
@@ -106,6 +107,15 @@ def test_the_default_retries_are_for_failures_that_another_try_can_help(category
     with pytest.raises(Exception) as caught, fail_without_retry(has_default_retries=False):
         raise_failure(category)
     assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(("stated", "error"), [({}, AirflowFailException), ({"retries": 2}, CommandFailed)])
+def test_the_rule_holds_on_the_worker(monkeypatch, stated, error):
+    operator = TrainJobOperator(task_id="train", trainer=TRAINER, **stated)
+    monkeypatch.setattr(operator, "_run_attempts", lambda _: raise_failure(Category.APPLICATION))
+    ti = SimpleNamespace(dag_id="d", task_id="train", map_index=-1, xcom_push=lambda *_: None)
+    with pytest.raises(error):
+        operator.execute({"ti": ti})
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachable("away"), WaitTimeout("too long"), ImportError("no module")])

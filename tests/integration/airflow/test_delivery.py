@@ -35,7 +35,7 @@ class Runs:
     def start(self, **environment):
         """Start a DAG run and return the output."""
         done = self._airflow("dags", "test", "delivery", **environment)
-        assert done.returncode == (-signal.SIGKILL if "KILL" in environment else 0), done.stdout[-4000:]
+        assert (done.returncode == -signal.SIGKILL) == (environment.get("LOST") == "kill"), done.stdout[-4000:]
         with closing(sqlite3.connect(DATABASE)) as database:
             query = "select run_id from dag_run where dag_id = 'delivery' order by id desc limit 1"
             (self.run,) = database.execute(query).fetchone()
@@ -66,10 +66,17 @@ def runs(airflow, cluster):
 
 
 @pytest.mark.parametrize(
-    "deferrable", ["0", pytest.param("1", marks=pytest.mark.slow)], ids=["on the worker", "deferred"]
+    ("lost", "deferrable"),
+    [
+        ("kill", "0"),
+        pytest.param("kill", "1", marks=pytest.mark.slow),
+        pytest.param("fail", "0", marks=pytest.mark.slow),
+        pytest.param("fail", "1", marks=pytest.mark.slow),
+    ],
 )
-def test_finished_work_is_adopted_after_a_clear_until_airflow_has_stored_the_success(runs, deferrable):
-    runs.start(KILL="1", DEFERRABLE=deferrable)
+def test_finished_work_is_adopted_after_a_clear_until_airflow_has_stored_the_success(runs, lost, deferrable):
+    output = runs.start(LOST=lost, DEFERRABLE=deferrable)
+    assert ("is not marked as delivered: Airflow has not stored the success" in output) == (lost == "fail")
     assert not labels.get_annotation(runs.list_jobs()[1], labels.DELIVERED)
 
     output = runs.repeat(MEMORY="96Mi", DEFERRABLE=deferrable)
