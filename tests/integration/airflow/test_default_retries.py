@@ -40,7 +40,7 @@ def add_tasks():
 
 
 def read_retries(dag):
-    """Return the retries that the scheduler and a worker know for each task, and whether nobody stated them."""
+    """Return each task's retries for the scheduler and a worker, and whether they are a default."""
     scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     found = {}
     for each in dag.tasks:

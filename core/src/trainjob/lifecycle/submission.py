@@ -234,7 +234,10 @@ def _plan(
     *,
     adopt_undelivered: bool,
 ) -> Plan:
-    """Return the plan of a submission, which adopts no undelivered work whose workspace is gone."""
+    """Return the plan of a submission.
+
+    It adopts no undelivered work whose workspace is gone.
+    """
 
     def plan(training_hash: str) -> Plan:
         return plan_submission(jobs, prepared.spec_hash, _to_api_time(since), prepared.renewal, training_hash)
@@ -251,9 +254,9 @@ def _report(plan: Plan, on_notice: Callable[[str], None] | None) -> None:
 
 
 def _has_new_claim(cluster: Cluster, job: TrainJob | TrainJobManifest, adopted: Mapping[str, Any]) -> bool:
-    """Return whether the workspace was deleted or created again after a TrainJob, and does not have its output.
+    """Return whether the workspace was deleted or created again after a TrainJob.
 
-    Without the permission to get claims, the function returns False.
+    It then does not have the output of the TrainJob. Without the permission to get claims, the function returns False.
     """
     if not isinstance(job, TrainJob) or job.workspace is None or not job.workspace.claim:
         return False

@@ -70,7 +70,7 @@ def training_hash(step: Step) -> str:
 
 
 def _dump(step: Step) -> dict[str, Any]:
-    """Return the request of a step as JSON values, without defaults and fields that are not part of it."""
+    """Return the request of a step as JSON values, without the values at their defaults."""
     unhashed: dict[str, Any] = {**_UNHASHED_FIELDS, "trainer": {"func"}}
     if _get_framework_name(step) != DEFAULT_FRAMEWORK:
         unhashed["config"] = True  # a comparison to its default would load TorchTune
@@ -91,7 +91,7 @@ def _hash(step: Step, content: Mapping[str, Any]) -> str:
 
 
 def _remove_fields(content: dict[str, Any], path: Sequence[str], names: Sequence[str]) -> None:
-    """Remove fields from the part of a request at a path, and the part itself if nothing else is in it."""
+    """Remove fields from the part of a request at a path, and the part if it is then empty."""
     if not path:
         for name in names:
             content.pop(name, None)
@@ -102,7 +102,7 @@ def _remove_fields(content: dict[str, Any], path: Sequence[str], names: Sequence
 
 
 def _count_processes(step: Step) -> str:
-    """Return the number of training processes on each node; `1` if the request does not determine it."""
+    """Return the number of training processes on each node; `1` if it is not known."""
     if isinstance(step, TrainJobManifest):
         trainer = step.manifest["spec"].get("trainer") or {}
         given, resources = trainer.get("numProcPerNode"), trainer.get("resourcesPerNode") or {}

@@ -46,7 +46,7 @@ DEFAULT_RETRIES = choose_default_retries()
 
 @contextlib.contextmanager
 def fail_without_retry(*, has_default_retries: bool) -> Iterator[None]:
-    """Raise an `AirflowFailException` in place of the failure of a training that nobody wants to be repeated.
+    """Raise an `AirflowFailException` in place of a failure that another try would repeat.
 
     Args:
         has_default_retries: whether the retries of the task are nobody's choice; otherwise nothing is replaced.

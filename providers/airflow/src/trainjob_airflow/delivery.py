@@ -50,13 +50,16 @@ _recorded: list[Result] = []
 
 
 def record_result(result: Result) -> None:
-    """Record the result with which this process ends its task, for [on_task_instance_success][]."""
+    """Record the result with which this process ends its task.
+
+    [on_task_instance_success][] reads it.
+    """
     _recorded[:] = [result]
 
 
 @hookimpl
 def on_task_instance_success(previous_state: object, task_instance: object) -> None:  # noqa: ARG001 - pluggy's names
-    """Mark the TrainJob of this process as delivered if Airflow has stored the success of its task."""
+    """Mark this process' TrainJob as delivered if Airflow has stored the task's success."""
     if not _recorded:
         return
     result = _recorded.pop()
