@@ -23,7 +23,12 @@ if node == 0:
 """
 
 
-@dag(schedule=None, params={"points": Param(100_000, type="integer", minimum=1)}, doc_md=__doc__)
+@dag(
+    schedule=None,
+    default_args={"retries": 2},
+    params={"points": Param(100_000, type="integer", minimum=1)},
+    doc_md=__doc__,
+)
 def container():
     guess = TrainJobOperator(
         task_id="guess",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow.sdk import dag, task
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def distributed_function():
     @task
     def points():

@@ -15,7 +15,7 @@ from trainjob import CustomTrainerContainer
 from trainjob_airflow import TrainJobOperator
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def gang():
     TrainJobOperator(
         task_id="train",

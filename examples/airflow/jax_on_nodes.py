@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow.sdk import dag, task
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def jax_on_nodes():
     @task.trainjob(runtime="jax-distributed", num_nodes=2)
     def train(steps):

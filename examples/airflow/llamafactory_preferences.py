@@ -26,7 +26,7 @@ DPO = LLaMAFactoryConfig(
 )
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def llamafactory_preferences():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

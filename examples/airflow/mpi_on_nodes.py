@@ -12,7 +12,7 @@ from __future__ import annotations
 from airflow.sdk import dag, task
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def mpi_on_nodes():
     @task.trainjob(runtime="deepspeed-distributed", num_nodes=2)  # the launcher is one of the two
     def train(steps):

@@ -22,7 +22,9 @@ from trainjob_airflow import (
 STORE = {"endpoint": "{{ params.endpoint }}", "secret": "object-store"}
 
 
-@dag(schedule=None, params={"endpoint": Param("http://minio.kubeflow:9000")}, doc_md=__doc__)
+@dag(
+    schedule=None, default_args={"retries": 2}, params={"endpoint": Param("http://minio.kubeflow:9000")}, doc_md=__doc__
+)
 def object_store():
     with Workspace(size="1Gi") as workspace:
         dataset = InitializeDatasetOperator(

@@ -22,7 +22,7 @@ from trainjob_airflow import (
 TINY_LORA = ("model=torchtune.models.llama3_2.lora_llama3_2", *TINY[1:])
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def preference_tuning():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

@@ -25,7 +25,9 @@ IMAGE = "pytorch/pytorch"  # on a real cluster, use an image with torch, transfo
 CANDIDATE, HELD_OUT = "/workspace/candidate", "/workspace/dataset/heldout"
 
 
-@dag(schedule=None, params={"least_exact_match": Param(0.9, type="number")}, doc_md=__doc__)
+@dag(
+    schedule=None, default_args={"retries": 2}, params={"least_exact_match": Param(0.9, type="number")}, doc_md=__doc__
+)
 def promote_or_stop():
     # keep="always", because the promoted model is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

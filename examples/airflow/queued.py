@@ -43,7 +43,7 @@ def training(task_id: str, rate: float, priority: str) -> TrainJobOperator:
     )
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def queued():
     @task
     def best(trainings):

@@ -20,7 +20,12 @@ from trainjob_airflow import (
 )
 
 
-@dag(schedule=None, params={"registry": Param("http://model-registry-service.kubeflow:8080")}, doc_md=__doc__)
+@dag(
+    schedule=None,
+    default_args={"retries": 2},
+    params={"registry": Param("http://model-registry-service.kubeflow:8080")},
+    doc_md=__doc__,
+)
 def registered():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

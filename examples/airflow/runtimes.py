@@ -22,7 +22,7 @@ exit 1
 """
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def runtimes():
     with Workspace(size="1Gi") as workspace:
         TrainJobOperator(

@@ -28,7 +28,12 @@ CONFIG = {
 }
 
 
-@dag(schedule=None, params={"learning_rates": Param([1e-4, 3e-3], type="array")}, doc_md=__doc__)
+@dag(
+    schedule=None,
+    default_args={"retries": 2},
+    params={"learning_rates": Param([1e-4, 3e-3], type="array")},
+    doc_md=__doc__,
+)
 def sweep():
     @task
     def candidates(*, params):

@@ -22,7 +22,12 @@ from trainjob_airflow import (
 )
 
 
-@dag(schedule=None, doc_md=__doc__, params={"mlflow": Param("http://mlflow.mlflow:5000", description="MLflow server")})
+@dag(
+    schedule=None,
+    default_args={"retries": 2},
+    doc_md=__doc__,
+    params={"mlflow": Param("http://mlflow.mlflow:5000", description="MLflow server")},
+)
 def tracked():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

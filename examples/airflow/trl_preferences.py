@@ -23,7 +23,7 @@ from trainjob_airflow import (
 LORA = TRLLoraConfig(r=16, lora_alpha=32, target_modules=("all-linear",))
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def trl_preferences():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

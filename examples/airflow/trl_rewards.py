@@ -32,7 +32,7 @@ def similarity(completions, answer, **_):
     return [SequenceMatcher(None, text, right).ratio() for text, right in zip(texts, answer, strict=True)]
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def trl_rewards():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

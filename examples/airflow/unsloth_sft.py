@@ -30,7 +30,7 @@ CONFIG = UnslothConfig(
 )
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def unsloth_sft():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="20Gi", keep="always") as workspace:

@@ -39,7 +39,7 @@ from trainjob.frameworks import llamafactory, torchtune, trl, unsloth
 from trainjob.frameworks.fine_tuning import run_files
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG
 from trainjob.lifecycle import JobReference
-from trainjob.manifest import labels, spec_hash
+from trainjob.manifest import labels, spec_hash, training_hash
 from trainjob.manifest.tracking import build_tracked_run
 from trainjob.programs.fetch.record import RECORD_FILE
 from trainjob.status import FetchLogParser, Outcome, Phase, Usage
@@ -133,6 +133,7 @@ def current_values():
         "errors": error_names(),
         "specs": {one.__name__: sorted(one.model_fields) for one in models},
         "fingerprints": {name: spec_hash(step) for name, step in STEPS.items()},
+        "training hashes": {name: training_hash(step) for name, step in STEPS.items()},
         "run key": {"canonical": key.canonical, "digest": key.digest},
         "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
         "command": recorded_commands(),

@@ -15,13 +15,19 @@ import pytest
 
 from tests.support.airflow_tasks import CREATION, PHASES
 from tests.support.standalone import wait_for_airflow
+from trainjob.manifest import labels
 
 SECONDS = 5.0  # from the moment when a user clears the task or sets its state, until the job is deleted
 
 
 def list_task_processes(airflow):
-    """Return the processes that run a task's own code."""
-    return [pid for pid, title in airflow.list_processes("scheduler").items() if "task runner" in title]
+    """Return the processes that run a task's own code.
+
+    Their title is `airflow worker -- ID`, and that of their supervisors is `airflow worker -- LocalExecutor: ID`
+    (Airflow 3.3.2).
+    """
+    found = airflow.list_processes("scheduler").items()
+    return [pid for pid, title in found if title.startswith("airflow worker -- ") and "LocalExecutor" not in title]
 
 
 def list_busy_workers(airflow):
@@ -61,6 +67,24 @@ def test_a_cleared_task_runs_again_even_if_its_new_try_is_killed(running_tasks, 
         os.kill(pid, signal.SIGKILL)
     running_tasks.wait_for_success(run)
     assert len(recorder.jobs(run)) == 2
+
+
+def test_a_cleared_task_adopts_finished_work_until_airflow_has_stored_its_success(running_tasks, airflow, recorder):
+    (running_tasks.folder / "task.ends").touch()
+    run = running_tasks.start("undelivered")
+    wait_for_airflow((running_tasks.folder / "task.waits").exists, 120)
+    [process] = list_task_processes(airflow)
+    os.kill(process, signal.SIGKILL)
+    wait_for_airflow(lambda: airflow.get_state(run, "task") == "failed", 60)
+    [job] = recorder.jobs(run).values()
+    assert not labels.get_annotation(job, labels.DELIVERED)
+    (running_tasks.folder / "task").touch()
+    airflow.clear_task(run, "task")
+    running_tasks.wait_for_success(run)
+    wait_for_airflow(lambda: labels.get_annotation(*recorder.jobs(run).values(), labels.DELIVERED), 10)
+    airflow.clear_task(run, "task")
+    wait_for_airflow(lambda: len(recorder.jobs(run)) == 2, 60)
+    running_tasks.wait_for_success(run)
 
 
 def test_a_sweep_deletes_the_job_of_a_task_marked_without_a_triggerer(

@@ -79,7 +79,9 @@ def test_a_deferred_task_and_its_trigger_use_the_tasks_context(cluster, unique):
     trainer = {"image": "busybox", "command": ["sleep", "60"]}
     task = TrainJobOperator(task_id="t", trainer=trainer, deferrable=True, cluster_context=name)
     with pytest.raises(TaskDeferred) as deferred:
-        task.execute({"ti": ti, "task": task, "dag_run": SimpleNamespace(run_after=due, start_date=due)})
+        task.execute(
+            {"ti": ti, "task": task, "dag_run": SimpleNamespace(run_after=due, start_date=due, clear_number=0)}
+        )
     trigger = deferred.value.trigger
     _, arguments = trigger.serialize()
     assert (arguments["cluster_context"], arguments["in_cluster"]) == (name, None)

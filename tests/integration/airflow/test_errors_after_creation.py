@@ -59,7 +59,7 @@ def make_context(task, run, *, try_number=1, max_tries=0):
         xcom_push=lambda *_: None,
     )
     due = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    started = SimpleNamespace(run_after=due, start_date=due)
+    started = SimpleNamespace(run_after=due, start_date=due, clear_number=0)
     return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}}
 
 

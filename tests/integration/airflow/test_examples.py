@@ -1,4 +1,4 @@
-"""Tests that each Airflow example loads and has a description.
+"""Tests that each Airflow example loads, has a description and states the retries of its trainings.
 
 tests/e2e/airflow/test_example_runs.py runs them, except `unsloth_sft`, which needs a GPU.
 """
@@ -43,3 +43,14 @@ def test_all_examples_load_and_are_documented(airflow):
     bag = load_dags(EXAMPLES)
     assert bag.import_errors == {}
     assert {name: bool(dag.doc_md) for name, dag in bag.dags.items()} == dict.fromkeys(DAGS, True)
+    assert [name for name, dag in bag.dags.items() for each in dag.tasks if has_unstated_retries(each)] == []
+
+
+def has_unstated_retries(task):
+    """Return whether nobody states the retries of a task with a TrainJob."""
+    from trainjob_airflow.default_retries import DefaultRetries
+    from trainjob_airflow.operators.base import StepOperator
+
+    if not issubclass(getattr(task, "operator_class", type(task)), StepOperator):
+        return False
+    return isinstance(task.retries, DefaultRetries) or task.retries == 0 or getattr(task, "_has_default_retries", False)

@@ -25,7 +25,7 @@ from trainjob.status import Category, Outcome, Phase
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
 from trainjob_airflow.run_key import get_run_key
-from trainjob_airflow.version_compat import TaskDeferred
+from trainjob_airflow.version_compat import AirflowFailException, TaskDeferred
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
@@ -117,7 +117,7 @@ def context(unique):
     )
     ti.xcom_push = ti.xcoms.__setitem__
     due = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    started = SimpleNamespace(run_after=due, start_date=due)
+    started = SimpleNamespace(run_after=due, start_date=due, clear_number=0)
     task = SimpleNamespace(retry_policy=None)
     store = StateStore()
     return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}, "task_state_store": store}
@@ -192,10 +192,11 @@ def test_an_event_of_an_earlier_release_starts_a_new_deadline(context):
     [
         (event_of(JobReference("j", "ns", "u", interruptions=3).to_dict()), {}, Interrupted),
         (event_of(JobReference("j", "ns", "u").to_dict()), {"interruption_retries": 0}, Interrupted),
-        (event_of(JobReference("j", "ns", "u").to_dict(), Category.APPLICATION), {}, CommandFailed),
+        (event_of(JobReference("j", "ns", "u").to_dict(), Category.APPLICATION), {"retries": 2}, CommandFailed),
+        (event_of(JobReference("j", "ns", "u").to_dict(), Category.APPLICATION), {}, AirflowFailException),
         (event_of(JobReference("j", "ns", "u").to_dict(), Category.DELETED, Phase.DELETED), {}, JobDeleted),
     ],
-    ids=["budget used up", "no budget", "code", "deleted"],
+    ids=["budget used up", "no budget", "code", "code, without stated retries", "deleted"],
 )
 def test_other_ends_fail_the_try(context, event, arguments, error):
     with pytest.raises(error):

@@ -45,6 +45,7 @@ def test_a_failing_step_logs_the_reason_and_ends_the_chain(airflow, cluster):
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "ValueError: row 7"):
         assert expected in done.stdout
     assert not list_trainjobs(cluster, "failing", "never")
+    assert done.stdout.count("[node-0] about to fail") == 1  # the default retries do not repeat it
     # The workspace of a failed run stays, so that a cleared task can resume.
     assert [name for name in list_claim_names(cluster) if name.startswith("failing-")]
 

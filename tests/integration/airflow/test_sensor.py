@@ -203,7 +203,7 @@ def test_the_run_key_of_a_task_finds_its_operators_trainjob(cluster, unique, mon
         dag_id="d", task_id="t", run_id=unique, map_index=3, max_tries=0, try_number=1, xcom_push=lambda *_: None
     )
     task = TrainJobOperator(task_id="t", trainer={"image": "busybox", "command": ["true"]}, deferrable=False)
-    run = SimpleNamespace(start_date=datetime.now(timezone.utc))
+    run = SimpleNamespace(start_date=datetime.now(timezone.utc), clear_number=0)
     key = {**KEY, "run": unique, "map_index": "3"}
     assert not sensor(run_key=key).poke({})
     result = task.execute({"ti": ti, "task": task, "dag_run": run, "outlet_events": {}})

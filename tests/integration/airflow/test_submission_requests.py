@@ -41,7 +41,8 @@ def make_context(run_id="", *, started=timedelta(seconds=1), try_number=1, resch
     ti = SimpleNamespace(
         dag_id="requests", task_id="train", run_id=run_id, map_index=-1, try_number=try_number, max_tries=3
     )
-    run = SimpleNamespace(run_after=run_after, start_date=None if started is None else run_after + started)
+    started_at = None if started is None else run_after + started
+    run = SimpleNamespace(run_after=run_after, start_date=started_at, clear_number=0)
     return {
         "ti": ti,
         "dag_run": run,

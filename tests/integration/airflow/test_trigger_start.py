@@ -14,7 +14,7 @@ from tests.support.polling import wait_until
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
 from trainjob.spec import CustomTrainerContainer, TrainJob
-from trainjob_airflow import trigger_start
+from trainjob_airflow import delivery, trigger_start
 from trainjob_airflow.plugins.page import TrainJobPage
 from trainjob_airflow.trigger_start import Deferral, announce_start, before_stopping, create_deferral_id
 
@@ -62,8 +62,8 @@ def start_waiting(deferral):
     return waiting
 
 
-def test_the_plugin_registers_the_listener():
-    assert TrainJobPage.listeners == [trigger_start]
+def test_the_plugin_registers_the_listeners():
+    assert TrainJobPage.listeners == [trigger_start, delivery]
 
 
 def test_the_worker_waits_until_the_trigger_has_started(requests, deferral):

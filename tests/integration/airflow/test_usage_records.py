@@ -49,7 +49,7 @@ def make_context(run_id="run", store=None):
     return {
         "ti": ti,
         "task": SimpleNamespace(retry_policy=None),
-        "dag_run": SimpleNamespace(run_after=due, start_date=due),
+        "dag_run": SimpleNamespace(run_after=due, start_date=due, clear_number=0),
         "outlet_events": {},
         "task_state_store": StateStore() if store is None else store,
     }

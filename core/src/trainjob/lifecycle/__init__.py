@@ -1,6 +1,7 @@
 """Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
 from trainjob.lifecycle.cancellation import Cancellation, cancel
+from trainjob.lifecycle.delivery import mark_delivered
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.progress_log import ProgressLog
@@ -24,6 +25,7 @@ __all__ = [
     "RunKey",
     "cancel",
     "check_external",
+    "mark_delivered",
     "plan_resubmission",
     "reference_to",
     "run_key_of",

@@ -23,6 +23,7 @@ from trainjob.manifest import (
     requires_newest_dialect,
     spec_hash,
     to_trainjob,
+    training_hash,
 )
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 
@@ -35,6 +36,7 @@ class PreparedJob:
         job: the request as a TrainJob or manifest.
         key: the run key.
         spec_hash: hash that distinguishes it from another request of the same run key.
+        training_hash: hash of what it computes.
         namespace: namespace of the TrainJob.
         name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
@@ -45,6 +47,7 @@ class PreparedJob:
     job: TrainJob | TrainJobManifest
     key: RunKey
     spec_hash: str
+    training_hash: str
     namespace: str
     name_prefix: str = ""
     renewal: str = ""
@@ -66,6 +69,7 @@ class PreparedJob:
             "annotations": {
                 labels.RUN_KEY: key.canonical,
                 labels.SPEC_HASH: self.spec_hash,
+                labels.TRAINING_HASH: self.training_hash,
                 **{name: text for name, text in given.items() if text},
             },
         }
@@ -104,7 +108,17 @@ def prepare_job(
     request_hash = spec_hash(request)
     job = add_env(to_trainjob(request, run=f"{key.digest}-{request_hash}"), variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
-    return PreparedJob(job, key, request_hash, selected_namespace, name_prefix, renewal, interruptions, failures)
+    return PreparedJob(
+        job,
+        key,
+        request_hash,
+        training_hash(request),
+        selected_namespace,
+        name_prefix,
+        renewal,
+        interruptions,
+        failures,
+    )
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:

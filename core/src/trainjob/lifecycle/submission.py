@@ -33,6 +33,7 @@ from trainjob.errors import (
     ClusterError,
     Conflict,
     OwnershipConflict,
+    PermissionDenied,
     ServerUnavailable,
     WaitTimeout,
 )
@@ -76,6 +77,8 @@ def submit(
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
     first_submission: bool = False,
+    adopt_undelivered: bool = False,
+    on_notice: Callable[[str], None] | None = None,
 ) -> JobReference:
     """Adopt the earlier TrainJob of this run key if it is valid, or create a new attempt.
 
@@ -108,6 +111,10 @@ def submit(
         first_submission: whether the caller knows that this run key was never submitted before, except by callers that
             submit it at the same time. Then a deleted TrainJob can't have left a JobSet or pods, and the two requests
             that look for them are not sent, unless a TrainJob of the key is found. The default is always safe.
+        adopt_undelivered: whether to adopt a TrainJob that has succeeded and is not marked as delivered
+            ([mark_delivered][]), also after a change of `renewal`, or of fields that do not change its result
+            ([trainjob.manifest.training_hash][]).
+        on_notice: called with a log line that says why such a TrainJob is adopted.
 
     Returns:
         Reference to the adopted or created TrainJob.
@@ -142,14 +149,15 @@ def submit(
     while True:
         jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace), known_jobs)
         first_submission = first_submission and not jobs
-        plan = _make_plan(cluster, prepared, jobs, since)
+        plan = _make_plan(cluster, prepared, jobs, since, adopt_undelivered=adopt_undelivered)
         if plan.adopt is None and not first_submission:
             jobs = _add_jobs(jobs, list_unlabelled_jobs(cluster, key, namespace))
-            plan = _make_plan(cluster, prepared, jobs, since)
+            plan = _make_plan(cluster, prepared, jobs, since, adopt_undelivered=adopt_undelivered)
         used_names |= set(map(_name_of, jobs))
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
+                _report(plan, on_notice)
                 return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
@@ -175,9 +183,27 @@ def submit(
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
 
 
-def _make_plan(cluster: Cluster, prepared: PreparedJob, jobs: Iterable[dict[str, Any]], since: datetime | None) -> Plan:
+def _make_plan(
+    cluster: Cluster,
+    prepared: PreparedJob,
+    jobs: Iterable[dict[str, Any]],
+    since: datetime | None,
+    *,
+    adopt_undelivered: bool,
+) -> Plan:
+    """Return the plan of a submission.
+
+    It adopts no undelivered work whose workspace is gone.
+    """
     identified = [_restore_spec_hash(cluster, prepared, job) for job in jobs]
-    return plan_submission(identified, prepared.spec_hash, _to_api_time(since), prepared.renewal)
+
+    def plan(training_hash: str) -> Plan:
+        return plan_submission(identified, prepared.spec_hash, _to_api_time(since), prepared.renewal, training_hash)
+
+    found = plan(prepared.training_hash if adopt_undelivered else "")
+    if found.notice and found.adopt is not None and _has_new_claim(cluster, prepared.job, found.adopt):
+        return plan("")
+    return found
 
 
 def _restore_spec_hash(cluster: Cluster, prepared: PreparedJob, job: dict[str, Any]) -> dict[str, Any]:
@@ -273,6 +299,25 @@ def _has_terminating_dependents(
     """
     missing = sorted(set(names) - set(map(_name_of, jobs)))
     return any(cluster.has_dependents(*each) and cluster.get_trainjob(*each) is None for each in missing)
+
+
+def _report(plan: Plan, on_notice: Callable[[str], None] | None) -> None:
+    if plan.notice and on_notice:
+        on_notice(plan.notice)
+
+
+def _has_new_claim(cluster: Cluster, job: TrainJob | TrainJobManifest, adopted: Mapping[str, Any]) -> bool:
+    """Return whether the workspace was deleted or created again after a TrainJob.
+
+    It then does not have the output of the TrainJob. Without the permission to get claims, the function returns False.
+    """
+    if not isinstance(job, TrainJob) or job.workspace is None or not job.workspace.claim:
+        return False
+    with contextlib.suppress(PermissionDenied):
+        claim = cluster.get_claim(job.workspace.claim, adopted["metadata"]["namespace"])
+        created = get_str(claim or {}, "metadata", "creationTimestamp")
+        return claim is None or created > get_str(adopted, "metadata", "creationTimestamp")
+    return False
 
 
 def _name_of(job: Mapping[str, Any]) -> tuple[str, str]:

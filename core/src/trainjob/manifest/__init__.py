@@ -5,7 +5,7 @@ from trainjob.manifest.additions import add_env
 from trainjob.manifest.build import build_trainjob
 from trainjob.manifest.compatibility import get_required_claim, list_unsupported_features, requires_newest_dialect
 from trainjob.manifest.dialect import Dialect, detect_dialect
-from trainjob.manifest.identity import find_attempt, job_name, spec_hash
+from trainjob.manifest.identity import find_attempt, job_name, spec_hash, training_hash
 from trainjob.manifest.steps import to_trainjob
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "requires_newest_dialect",
     "spec_hash",
     "to_trainjob",
+    "training_hash",
 ]

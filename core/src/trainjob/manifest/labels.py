@@ -17,6 +17,10 @@ RUN_KEY = f"{PREFIX}/run-key"
 """Label: the run key's digest. Annotation: the whole run key as JSON."""
 ATTEMPT = f"{PREFIX}/attempt"
 SPEC_HASH = f"{PREFIX}/spec-hash"
+TRAINING_HASH = f"{PREFIX}/training-hash"
+"""Annotation: hash of what the TrainJob computes; see `trainjob.manifest.training_hash`."""
+DELIVERED = f"{PREFIX}/delivered"
+"""Annotation: time at which the workflow engine had stored that a step ended with the TrainJob's result."""
 RENEWAL = f"{PREFIX}/renewal"
 """Annotation: the request's renewal value, which changes whenever a user has the work done again.
 

@@ -19,7 +19,7 @@ from trainjob_airflow import (
 )
 
 
-@dag(schedule=None, catchup=False, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, catchup=False, doc_md=__doc__)
 def tickets_llm():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

@@ -21,7 +21,7 @@ from trainjob_airflow import (
 )
 
 
-@dag(schedule=None, doc_md=__doc__)
+@dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)
 def trl_sft():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

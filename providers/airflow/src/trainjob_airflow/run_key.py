@@ -6,7 +6,7 @@ A run key identifies the task instance that a TrainJob belongs to. A renewal cha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -121,13 +121,24 @@ def get_base_url() -> str:
 def get_renewal(context: Context) -> str:
     """Return a text that changes whenever a user clears the task.
 
-    A TrainJob that succeeded under another value is not adopted, so that a cleared task repeats finished work.
+    A TrainJob that succeeded under another value is adopted only if no task has ended with its result. So a cleared
+    task repeats finished work.
 
     The text is the `max_tries` of the task instance. Every clear raises `max_tries` of a task that has run
     (`clear_task_instances`, and `process_executor_events` for a task that was running; Airflow 3.3). Nothing else
     changes it: no retry, and no crash of a worker or a scheduler.
     """
     return str(context["ti"].max_tries)
+
+
+def get_run_start(context: Context) -> datetime | None:
+    """Return the time before which no TrainJob of a DAG run was created.
+
+    A TrainJob from before it belongs to a deleted run of the same ID. A clear of a finished run sets its start time
+    anew (`clear_task_instances`, Airflow 3.3), so the time of a cleared run is the one from which it was due.
+    """
+    run = context["dag_run"]
+    return run.run_after if run.clear_number else run.start_date
 
 
 def is_new_run_key(context: Context) -> bool:

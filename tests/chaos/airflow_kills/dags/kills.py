@@ -47,6 +47,11 @@ def deferred():
 
 
 @dag(schedule=None, catchup=False)
+def undelivered():
+    HeldOperator(task_id="task", trainer=trainer_until("task.ends"), retries=0)
+
+
+@dag(schedule=None, catchup=False)
 def on_worker():
     TrainJobOperator(task_id="task", trainer=trainer_until("task"), deferrable=False, **RETRIES)
 
@@ -74,6 +79,7 @@ def sweeping():
 
 phases()
 deferred()
+undelivered()
 on_worker()
 creating()
 ended()

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from trainjob.errors import IncompatibleVersion, InvalidSpec, Problem
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob_airflow.default_retries import DEFAULT_RETRIES, DefaultRetries, fail_without_retry
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS, TRACKED_RUN_LINK
@@ -82,7 +83,8 @@ class StepOperator(BaseOperator):
     """Run one step as a TrainJob; the base class of the operators for each kind of step.
 
     A retry after a crash adopts the TrainJob of the earlier try if it is running or has succeeded. After a user has
-    cleared the task, only a running TrainJob is adopted, and finished work is repeated.
+    cleared the task, a running TrainJob is adopted, and finished work is repeated, unless no task has ended with its
+    result.
 
     The XCom is the outcome as JSON values: `job`, `namespace`, `uid`, `attempt`, `phase`, `seconds`, `progress`,
     `tracking_url` of a tracked run, and the values that the step adds.
@@ -126,6 +128,8 @@ class StepOperator(BaseOperator):
         log_containers: Sequence[str] | None = None,
         ttl_after_success: timedelta | None = None,
         ttl_after_failure: timedelta | None = None,
+        adopt_undelivered: bool = True,
+        retries: int | None = DEFAULT_RETRIES,
         **task_arguments: Any,
     ) -> None:
         """Create the operator, and check the step's arguments if all of them are known.
@@ -167,13 +171,22 @@ class StepOperator(BaseOperator):
             ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
                 sweep` deletes it; with None, the sweep's own time applies.
             ttl_after_failure: how long a failed TrainJob is retained, in the same way.
+            adopt_undelivered: whether to adopt a TrainJob that has succeeded, but whose result no task has ended with,
+                also after a clear, or a change of arguments that do not change the result: resources, placement, queue,
+                deadline, image, labels and annotations. With False, the work is repeated in these cases.
+            retries: number of further tries. If neither the task, `default_args` nor `[core] default_task_retries`
+                states it, it is 2, and a training that has failed by itself, for example with an error of its program,
+                is not tried again. A mapped `@task.trainjob` has Airflow's own default; with Airflow 3.1 and 3.2, so
+                has every mapped task.
             **task_arguments: arguments of `BaseOperator`. `execution_timeout` counts from the start of each try on a
                 worker, also while the task is deferred, and over attempts after interruptions.
 
         Raises:
             InvalidSpec: an argument is not allowed.
         """
-        super().__init__(**task_arguments)
+        super().__init__(retries=retries, **task_arguments)
+        # A retry policy of the user decides about each error.
+        self._has_default_retries = isinstance(retries, DefaultRetries) and getattr(self, "retry_policy", None) is None
         actions = {"on_kill": on_kill_action, "on_failure": on_failure_action}
         for field, action in actions.items():
             if action not in _ACTIONS:
@@ -190,6 +203,7 @@ class StepOperator(BaseOperator):
         self.get_logs, self.log_containers = get_logs, check_log_containers(log_containers)
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
+        self.adopt_undelivered = adopt_undelivered
         self.link_addresses: dict[str, str] = {}
         self.rendered_trainjob: str | None = None
         self._stop_request = StopRequest()
@@ -218,6 +232,7 @@ class StepOperator(BaseOperator):
         with (
             self._handle_unexpected_errors(context),
             convert_permanent_errors(),
+            fail_without_retry(has_default_retries=self._has_default_retries),
             self._store_failure(context),
             count_errors(context["ti"]),
         ):
@@ -228,12 +243,14 @@ class StepOperator(BaseOperator):
 
         Airflow also calls this method with an error if it could not load the trigger.
         """
-        self._guard.may_run_unattended = next_method != _TRIGGER_FAILED
-        if (
-            next_method == _TRIGGER_FAILED
-        ):  # the trigger may be that of another version, which must not end the TrainJob
+        is_unknown_trigger = next_method == _TRIGGER_FAILED  # of another version, which must not end the TrainJob
+        self._guard.may_run_unattended = not is_unknown_trigger
+        if is_unknown_trigger:
             self.log.warning("%s", _UNKNOWN_TRIGGER)
-        with self._handle_unexpected_errors(context):
+        with (
+            self._handle_unexpected_errors(context),
+            fail_without_retry(has_default_retries=self._has_default_retries),
+        ):
             return super().resume_execution(next_method, next_kwargs, context)
 
     def _run_attempts(self, context: Context, interruptions: int = 0, deadline: float | None = None) -> dict[str, Any]:
@@ -402,6 +419,8 @@ class StepOperator(BaseOperator):
                 before_create=self._guard.record_creation,
                 is_first_attempt=is_first_attempt,
                 connection=self.kubernetes_conn_id or "",
+                adopt_undelivered=self.adopt_undelivered,
+                on_notice=self.log.info,
             )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
@@ -619,6 +638,7 @@ class StepOperator(BaseOperator):
     def _finish(
         self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]
     ) -> dict[str, Any]:
+        from trainjob_airflow.delivery import Result, record_result
         from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
 
         outcome.raise_for_failure()
@@ -627,4 +647,5 @@ class StepOperator(BaseOperator):
         extra_values = {**tracking_values, **self.extra_values(outcome, step_result)}
         add_asset_event_extra(context, self.outlets, outcome, reference, extra_values)
         self.task_result = build_task_result(outcome, reference, extra_values)
+        record_result(Result(self.hook, reference, context["ti"]))
         return self.task_result

@@ -37,11 +37,13 @@ def submit_for_task(
     before_create: Callable[[str, str], None] | None = None,
     is_first_attempt: bool = False,
     connection: str = "",
+    adopt_undelivered: bool = True,
+    on_notice: Callable[[str], None] | None = None,
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
 
-    An earlier TrainJob is adopted if it runs, or if it has succeeded since the task was last cleared. Otherwise a new
-    attempt is created. The run key identifies the TrainJob in the cluster.
+    An earlier TrainJob is adopted if it runs, if it has succeeded since the task was last cleared, or if no task has
+    ended with its result yet. Otherwise a new attempt is created. The run key identifies the TrainJob in the cluster.
 
     The task state store of Airflow 3.3 also has a record of the TrainJob, which survives retries, crashes and clears.
     With it, the TrainJob is found even if the run key or the namespace has changed, for example after a change of
@@ -58,6 +60,8 @@ def submit_for_task(
         is_first_attempt: whether this process has not submitted the task before, and does not continue it after a
             deferral.
         connection: ID of the connection of the cluster, for the record; empty for none.
+        adopt_undelivered: see `trainjob.lifecycle.submit`.
+        on_notice: see `trainjob.lifecycle.submit`.
 
     Returns:
         A reference to the TrainJob.
@@ -67,7 +71,7 @@ def submit_for_task(
     """
     from trainjob.lifecycle import submit
     from trainjob_airflow.lineage import parent_run_variables
-    from trainjob_airflow.run_key import get_renewal, get_run_key, is_new_run_key
+    from trainjob_airflow.run_key import get_renewal, get_run_key, get_run_start, is_new_run_key
 
     row, renewal = _read_row(context), get_renewal(context)
     known = _parse_row(row)
@@ -79,13 +83,15 @@ def submit_for_task(
         get_run_key(context),
         namespace=namespace,
         name_prefix=prefix,
-        since=context["dag_run"].start_date,
+        since=get_run_start(context),
         variables=parent_run_variables(context),
         renewal=renewal,
         interruptions=interruptions,
         known=known,
         before_create=before_create,
         first_submission=is_first_attempt and row is None and is_new_run_key(context),
+        adopt_undelivered=adopt_undelivered,
+        on_notice=on_notice,
     )
     if known is None or known.uid != reference.uid:
         _store_reference(context, reference, row, connection, renewal)

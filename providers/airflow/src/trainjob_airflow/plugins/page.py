@@ -1,4 +1,4 @@
-"""Registration of the page and of the listener as an Airflow plugin.
+"""Registration of the page and of the listeners as an Airflow plugin.
 
 Every Airflow process loads this module, so it imports as little as possible.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from trainjob_airflow import trigger_start
+from trainjob_airflow import delivery, trigger_start
 from trainjob_airflow.version_compat import AirflowPlugin
 
 _PREFIX = "/trainjob"
@@ -24,7 +24,7 @@ class TrainJobPage(AirflowPlugin):
     """The page `TrainJobs` in the menu, and as a tab of each DAG, DAG run and task instance."""
 
     name = "trainjob"
-    listeners: list[Any] = [trigger_start]  # noqa: RUF012 - Airflow's attribute
+    listeners: list[Any] = [trigger_start, delivery]  # noqa: RUF012 - Airflow's attribute
     # Relative, so that it works below any `[api] base_url`, which is the base of the UI's pages.
     external_views: list[Any] = [  # noqa: RUF012 - Airflow's attribute
         {
