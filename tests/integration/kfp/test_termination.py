@@ -31,12 +31,15 @@ from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
 
 options = eval(sys.argv[2])
-tune = JobReference("tune-1", "ml", "uid-1", adopted=options.pop("adopted", False))
+tune = JobReference("tune-1", "ml", "uid-1")
+known = {{"metadata": {{"name": "tune-1", "namespace": "ml", "uid": "uid-1", "resourceVersion": "7"}}}}
+known_2 = {{"metadata": {{**known["metadata"], "name": "tune-2", "uid": "uid-2"}}}}
+find_known = (lambda: known) if options.pop("known", True) else (lambda: None)
 job = {{"metadata": {{"name": "tune-1", "namespace": "ml"}}}}
 cluster = Cluster(Connection(server=sys.argv[1]))
 with Terminator(Connection(server=sys.argv[1]), **options) as terminator:
     {before}
-    terminator.set_reference(tune)
+    terminator.set_reference(tune, find_known)
     {after}
     print_line("ready")
     while True:
@@ -185,7 +188,8 @@ def test_a_signal_first_deletes_the_trainjob_by_its_uid_on_an_open_connection(la
         assert code == 143
         for _, path, body, _, _ in api.deletions:  # several if the first response takes half a second
             assert path == JOB
-            assert body == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
+            preconditions = {"uid": "uid-1", "resourceVersion": "7"}
+            assert body == {"propagationPolicy": "Background", "preconditions": preconditions}
         assert api.deletions[0][3] in ports
         assert "SIGTERM: TrainJob ml/tune-1 was deleted" in output
 
@@ -214,7 +218,7 @@ def test_after_an_early_signal_no_trainjob_is_created(api):
 
 def test_after_an_early_signal_an_adopted_trainjob_is_deleted(api):
     api.response = running_trainjob()
-    code, _ = terminate(start_launcher(api.url, before=SIGNAL, ready=False, adopted="True"), None)
+    code, _ = terminate(start_launcher(api.url, before=SIGNAL, ready=False), None)
     assert code == 143
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
@@ -270,19 +274,19 @@ def running_trainjob():
     return trainjob_with_condition("")
 
 
-def test_an_adopted_trainjob_that_may_have_ended_is_read_first(api):
+def test_a_trainjob_that_the_watch_has_not_reported_is_read_first(api):
     api.response = trainjob_with_condition("Complete")
-    code, output = terminate(start_launcher(api.url, adopted="True"))
+    code, output = terminate(start_launcher(api.url, known="False"))
     assert code == 143
     assert not api.deletions
-    assert "was retained because it has ended" in output
+    assert "is Complete and was retained" in output
 
 
-def test_an_adopted_active_trainjob_is_deleted_at_once(api):
-    process = start_launcher(api.url, adopted="True", after="terminator.mark_unfinished()")
-    code, _ = terminate(process)
+def test_a_known_trainjob_is_deleted_with_the_first_request(api):
+    code, _ = terminate(start_launcher(api.url))
     assert code == 143
-    assert [request[0] for request in api.requests if request[1] == JOB] == ["DELETE"]
+    [(method, path, body, *_)] = [request for request in api.requests if request[1] == JOB]
+    assert (method, body["preconditions"]) == ("DELETE", {"uid": "uid-1", "resourceVersion": "7"})
 
 
 def test_a_finished_trainjob_is_retained(api):
@@ -318,7 +322,7 @@ def test_a_signal_just_before_the_pause_ends_the_process_at_once(api):
 
 
 def test_after_an_interruption_the_newest_trainjob_is_deleted(api):
-    newest = 'terminator.set_reference(JobReference("tune-2", "ml", "uid-2"))'
+    newest = 'terminator.set_reference(JobReference("tune-2", "ml", "uid-2"), lambda: known_2)'
     code, output = terminate(start_launcher(api.url, after=AFTER_AN_INTERRUPTION + newest))
     assert code == 143
     assert {path for _, path, *_ in api.deletions} == {f"{JOBS}/tune-2"}
@@ -326,7 +330,7 @@ def test_after_an_interruption_the_newest_trainjob_is_deleted(api):
 
 
 def test_the_keep_condition_also_applies_to_the_next_attempt(api):
-    after = f"terminator.set_keep_condition(lambda: True); {AFTER_AN_INTERRUPTION}terminator.set_reference(tune)"
+    after = f"terminator.set_keep_condition(lambda: True); {AFTER_AN_INTERRUPTION}terminator.set_reference(tune, find_known)"
     code, output = terminate(start_launcher(api.url, after=after))
     assert code == 143
     assert not api.deletions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import time
 from pathlib import Path
 
@@ -117,25 +116,16 @@ def test_a_failure_is_recorded_before_the_trainjob_is_deleted(cluster, unique):
 
 
 def test_no_other_code_ends_a_trainjob():
-    """These modules delete, but none of them because of a limit, a kill or a failure."""
+    """Each other module that deletes has another reason than a limit, a kill or a failure."""
     deleting = {
-        "lifecycle/cancellation.py",
-        "retention/sweeping.py",  # finished TrainJobs, after their lifetime
-        "trainjob_airflow/operators/lifecycle.py",  # a user names the TrainJob
-        "trainjob_kfp/launcher.py",  # the exit task with `finished=True`
-        "trainjob_kfp/deletion.py",  # during the creation, when there is no uid yet
-        "trainjob_migrate/cli/trial.py",  # the trial's own TrainJob
+        "core/src/trainjob/lifecycle/cancellation.py",
+        "core/src/trainjob/lifecycle/own_metadata.py",  # the creation of the TrainJob failed
+        "core/src/trainjob/retention/sweeping.py",  # the lifetime of a finished TrainJob is over
+        "providers/airflow/src/trainjob_airflow/operators/lifecycle.py",  # a user names the TrainJob
+        "components/kfp/src/trainjob_kfp/deletion.py",  # during the creation, when there is no uid yet
     }
-    sources = [
-        path
-        for folder in ("core", "providers", "components", "migrate", "demo")
-        for path in (REPOSITORY / folder).rglob("*.py")
-    ]
-    found = {str(path) for path in sources if re.search(r"\.delete_trainjob\(", path.read_text())}
+    folders = ("core", "providers", "components", "migrate", "demo")
+    sources = [path for folder in folders for path in (REPOSITORY / folder).rglob("src/**/*.py")]
     assert {
-        "/".join(Path(path).parts[-len(Path(each).parts) :])
-        for path in found
-        for each in deleting
-        if path.endswith(each)
+        str(path.relative_to(REPOSITORY)) for path in sources if ".delete_trainjob(" in path.read_text()
     } == deleting
-    assert len(found) == len(deleting)

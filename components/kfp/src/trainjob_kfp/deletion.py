@@ -9,13 +9,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, TrainJobError
+from trainjob.lifecycle import JobReference, cancel
 from trainjob.lifecycle.queues import get_with_timeout
-from trainjob.status import derive_verdict
 
 _THREADS = 3
 _REQUEST_ERRORS = (TrainJobError, ValueError)  # ValueError: the page of a proxy in place of JSON
@@ -34,22 +35,23 @@ class DeletionRequest:
     Attributes:
         name: name of the TrainJob.
         namespace: namespace of the TrainJob.
-        uid: uid of the TrainJob. None while its creation is in progress; then the request is repeated until it exists.
+        reference: the TrainJob. None while its creation is in progress; then the request is repeated until it exists.
         on_result: receives the result as text; called on another thread, possibly more than once.
-        check_phase_first: whether the TrainJob may have ended. It is then read first, and retained if it has ended.
+        find_known: returns the TrainJob as the watch has last reported it, so that the first request can be the
+            deletion; None if it is not known.
     """
 
     name: str
     namespace: str
-    uid: str | None
+    reference: JobReference | None
     on_result: Callable[[str], None]
-    check_phase_first: bool = False
+    find_known: Callable[[], Mapping[str, Any] | None] = lambda: None
     _started_at: float = field(default_factory=time.monotonic)
     _last_error: str = "its creation has not taken effect yet"
 
     def __post_init__(self) -> None:
         self._attempt_times: Iterator[float] = iter(
-            _ATTEMPT_SECONDS_DURING_CREATION if self.uid is None else _ATTEMPT_SECONDS
+            _ATTEMPT_SECONDS_DURING_CREATION if self.reference is None else _ATTEMPT_SECONDS
         )
         self._lock = threading.Lock()
 
@@ -65,20 +67,14 @@ class DeletionRequest:
     def send(self, cluster: Cluster) -> None:
         """Send one request, and report its result unless another attempt may succeed."""
         try:
-            if (
-                self.check_phase_first
-                and derive_verdict(cluster.get_trainjob(self.name, self.namespace)).phase.finished
-            ):
-                self.on_result("was retained because it has ended")
-                return
-            deleted = cluster.delete_trainjob(self.name, self.namespace, self.uid)
+            if self.reference is not None:
+                self.on_result(cancel(cluster, self.reference, known=self.find_known()).text.removeprefix("it "))
+            elif cluster.delete_trainjob(self.name, self.namespace, None):
+                self.on_result("was deleted")
         except _REQUEST_ERRORS as error:
             self._last_error = str(error)
             if isinstance(error, ClusterError) and not error.retryable:
                 self.report_failure()
-            return
-        if deleted or self.uid is not None:
-            self.on_result("was deleted" if deleted else "did not exist any more")
 
     def report_failure(self) -> None:
         """Report that the TrainJob could not be deleted, because no attempt is left."""

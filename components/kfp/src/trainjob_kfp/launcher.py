@@ -25,7 +25,9 @@ from trainjob.lifecycle import (
     ProgressLog,
     Resubmission,
     RunKey,
+    cancel,
     plan_resubmission,
+    reference_to,
     run_key_of,
     submit,
     wait,
@@ -206,7 +208,8 @@ class _StepRun:
                 before_create=self._note_creation,
                 owner=self.owner.reference,
             )
-        self.terminator.set_reference(reference)
+        informer = self.context.cluster.trainjob_informer(reference.namespace)
+        self.terminator.set_reference(reference, lambda: informer.find(reference.name, reference.uid))
         if reference.adopted:
             self.owner.add_to(reference)
         print_line(f"TrainJob {reference}: {'adopted' if reference.adopted else 'created'}, uid {reference.uid}")
@@ -253,18 +256,18 @@ def clean_up(
     with _open_context(connection or Connection(), key, task="clean-up") as context:
         deleted, failures = [], []
         for job in _list_jobs_of_run(context.cluster, context.key, namespace or context.cluster.namespace):
-            meta, verdict = job["metadata"], derive_verdict(job)
+            reference, verdict = reference_to(job, adopted=True), derive_verdict(job)
             if verdict.phase.finished and not finished:
                 continue
             try:
-                was_deleted = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+                end = cancel(context.cluster, reference, known=job, ignore_end=finished)
             except ClusterError as error:
                 failures.append(error)
                 result = f"was not deleted: {error.message}"
             else:
-                deleted += [meta["name"]] if was_deleted else []
-                result = "was deleted" if was_deleted else "did not exist any more"
-            print_line(f"TrainJob {meta['namespace']}/{meta['name']} {result}; its phase was {verdict.phase.value}")
+                deleted += [] if end.had_finished else [reference.name]
+                result = end.text.removeprefix("it ")
+            print_line(f"TrainJob {reference} {result}; its phase was {verdict.phase.value}")
     if failures:
         raise failures[0]
     return deleted
@@ -339,8 +342,6 @@ def _build_listener(listener: Listener, terminator: Terminator, callbacks: _Call
     def on_phase(verdict: Verdict) -> None:
         if verdict.phase.finished:
             terminator.mark_finished()
-        else:
-            terminator.mark_unfinished()
         listener.on_phase(verdict)
 
     def on_log(line: LogLine) -> None:

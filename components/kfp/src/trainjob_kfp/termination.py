@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -38,7 +38,7 @@ class Terminator:
     * Its creation is in progress ([note_creation][]): requests to delete it by name are repeated until it exists. The
       name has the hash of run key and attempt, so that any TrainJob of this name belongs to this step. During that time
       the process creates nothing. A creation that was not sent yet is not sent before an emissary's SIGKILL.
-    * It is known ([set_reference][]): it is deleted by its uid.
+    * It is known ([set_reference][]): it is deleted unless it has ended.
     * It has ended ([mark_finished][]): it is retained as a record of what happened, and for a later try to adopt.
     * Another attempt follows it ([begin_submission][]): as before the first request.
     * The next attempt has to wait ([pause_before_submission][]): the process ends at once.
@@ -58,10 +58,11 @@ class Terminator:
         self._do_last_work: Callable[[], None] = lambda: None
         self._deletion_threads: DeletionThreads | None = None
         self._name = self._namespace = ""
-        self._uid: str | None = None
+        self._reference: JobReference | None = None
+        self._find_known: Callable[[], Mapping[str, Any] | None] = lambda: None
         self._pending_signal: int | None = None
         self._previous_handlers: dict[int, Any] = {}
-        self._may_have_ended = self._has_ended = self._is_paused = False
+        self._has_ended = self._is_paused = False
 
     def __enter__(self) -> Terminator:
         """Set the signal handlers, and open connections in the background."""
@@ -92,7 +93,7 @@ class Terminator:
     def begin_submission(self) -> None:
         """Remove the record of the last attempt's TrainJob, which has ended and is retained."""
         self._name = self._namespace = ""
-        self._uid, self._may_have_ended, self._has_ended = None, False, False
+        self._reference, self._has_ended = None, False
 
     @contextlib.contextmanager
     def pause_before_submission(self) -> Iterator[None]:
@@ -112,24 +113,22 @@ class Terminator:
 
         If a signal was received before, this method ends the process instead.
         """
-        self._name, self._namespace, self._uid = name, namespace, None
+        self._name, self._namespace, self._reference = name, namespace, None
         if self._pending_signal is not None:
             self._exit("no TrainJob was created")
 
-    def set_reference(self, reference: JobReference) -> None:
+    def set_reference(self, reference: JobReference, find_known: Callable[[], Mapping[str, Any] | None]) -> None:
         """Record the TrainJob to delete on a signal; delete it at once if a signal is pending.
 
-        An adopted TrainJob may have ended already. Until [mark_unfinished][] is called, a signal therefore first reads
-        its phase, and deletes it only if it has not ended.
+        Args:
+            reference: the TrainJob.
+            find_known: see [trainjob_kfp.deletion.DeletionRequest][]. It must not wait for a lock, because the signal
+                may have interrupted the lock's owner.
         """
-        self._may_have_ended = reference.adopted
-        self._name, self._namespace, self._uid = reference.name, reference.namespace, reference.uid
+        self._name, self._namespace = reference.name, reference.namespace
+        self._reference, self._find_known = reference, find_known
         if self._pending_signal is not None:
             self._delete_and_exit()
-
-    def mark_unfinished(self) -> None:
-        """Record that the TrainJob was just observed and has not ended."""
-        self._may_have_ended = False
 
     def mark_finished(self) -> None:
         """Record that the TrainJob has ended by itself.
@@ -157,10 +156,10 @@ class Terminator:
                 self._do_last_work()
             self._exit(f"TrainJob {self._namespace}/{self._name} was retained")
         request = DeletionRequest(
-            self._name, self._namespace, self._uid, self._exit_with_result, check_phase_first=self._may_have_ended
+            self._name, self._namespace, self._reference, self._exit_with_result, self._find_known
         )
         self._deletion_threads.submit(request)
-        if self._uid is None:
+        if self._reference is None:
             time.sleep(_MAX_CREATION_SECONDS)
             return
         time.sleep(_MAX_DELETION_SECONDS)

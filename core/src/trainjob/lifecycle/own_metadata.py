@@ -73,7 +73,7 @@ def _join_keys(changes: Mapping[str, Any]) -> str:
 def _delete(cluster: Cluster, meta: Mapping[str, Any]) -> str:
     """Delete a TrainJob, and return the result as a sentence."""
     try:
-        cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+        cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])  # it has just been created
     except ClusterError as error:
         command = f"kubectl delete trainjob {meta['name']} -n {meta['namespace']}"
         return f"It continues to run, because it could not be deleted: {error.message}. Delete it with: {command}"

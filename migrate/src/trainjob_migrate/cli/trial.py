@@ -30,7 +30,7 @@ from trainjob.errors import (
     QuotaExceeded,
     Unauthorized,
 )
-from trainjob.lifecycle import KillAction, Limits, RunKey, reference_to, wait_async
+from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, reference_to, wait_async
 from trainjob.manifest import Dialect, detect_dialect, job_name, labels
 from trainjob.manifest.durations import parse_duration
 from trainjob.spec.job import MAX_NAME_LENGTH
@@ -241,7 +241,7 @@ class _TestRun:
         for job in self.cluster.list_trainjobs(self.objects.namespace, f"{labels.RUN_KEY}={self.objects.key.digest}"):
             reference, phase = reference_to(job, adopted=True), derive_verdict(job).phase
             if phase.finished:
-                self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+                cancel(self.cluster, reference, ignore_end=True)
             else:
                 warning = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
                 terminal.error_console().print(f"[yellow]{escape(warning)}[/]")
