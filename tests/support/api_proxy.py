@@ -6,6 +6,8 @@ import contextlib
 import json
 import socket
 import threading
+import time
+from http import HTTPStatus
 
 from tests.support.plain_port import plain_port
 from trainjob_local import LocalCluster
@@ -26,7 +28,8 @@ class ApiProxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._withheld_text: bytes | None = None
-        self._rejecting = False
+        self._rejection: bytes | None = None
+        self._delay = 0.0
         self._listener: socket.socket | None = None
         self._may_respond = threading.Event()
         self.start_listening()
@@ -74,17 +77,21 @@ class ApiProxy:
         self._withheld_text = None
         self._may_respond.set()
 
-    def reject_credentials(self) -> None:
-        """Close the open connections, and answer new requests with status 401.
+    def delay_responses(self, seconds: float) -> None:
+        """Forward each part of a response only after some seconds; 0 ends this."""
+        self._delay = seconds
 
-        [accept_credentials][] ends this.
+    def reject_requests(self, status: HTTPStatus) -> None:
+        """Close the open connections, and answer new requests with an error, such as 401 or 429.
+
+        [accept_requests][] ends this.
         """
-        self._rejecting = True
+        self._rejection = _format_error(status)
         self._close_sockets()
 
-    def accept_credentials(self) -> None:
+    def accept_requests(self) -> None:
         """Forward the requests again."""
-        self._rejecting = False
+        self._rejection = None
 
     def _close_sockets(self) -> None:
         with self._lock:
@@ -98,8 +105,8 @@ class ApiProxy:
         while True:
             try:
                 client, _ = listener.accept()
-                if self._rejecting:
-                    threading.Thread(target=_send_unauthorized, args=(client,), daemon=True).start()
+                if self._rejection:
+                    threading.Thread(target=_reject, args=(client, self._rejection), daemon=True).start()
                     continue
                 server = socket.create_connection(self._target)
             except OSError:
@@ -123,6 +130,8 @@ class ApiProxy:
                     withheld.append(self._may_respond)
                 for event in wait_for or ():
                     event.wait()
+                if wait_for is not None and self._delay:
+                    time.sleep(self._delay)
                 end.sendall(data)
         except OSError:
             pass  # one side has closed its connection, so the other one is closed, too
@@ -134,11 +143,19 @@ class ApiProxy:
             self._sockets -= {start, end}
 
 
-def _send_unauthorized(client: socket.socket) -> None:
-    """Answer one request like an API server that does not know the token."""
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401}
-    body = json.dumps({**status, "message": "Unauthorized"}).encode()
-    head = f"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+def _format_error(status: HTTPStatus) -> bytes:
+    reason = status.phrase.replace(" ", "")
+    content = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": status.value}
+    body = json.dumps({**content, "message": status.phrase})
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
+    retry_after = "Retry-After: 1\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
+    return f"{head}{retry_after}Connection: close\r\n\r\n{body}".encode()
+
+
+def _reject(client: socket.socket, response: bytes) -> None:
+    """Answer one request with an error."""
     with contextlib.suppress(OSError), client:
         client.recv(65536)
-        client.sendall(head.encode() + b"Connection: close\r\n\r\n" + body)
+        client.sendall(response)

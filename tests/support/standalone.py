@@ -84,7 +84,7 @@ class Standalone:
         self._first_components = ["api-server", "dag-processor", "scheduler", *["triggerer"] * triggerers]
         self._sqlite_file = home / "airflow.db" if database is None else None
         self._host = f"127.0.0.1:{_free_port()}"
-        self._environment = {
+        self.environment = {
             **os.environ,
             "PATH": f"{_AIRFLOW.parent}{os.pathsep}{os.environ['PATH']}",
             "AIRFLOW_HOME": str(home),
@@ -107,7 +107,7 @@ class Standalone:
 
     def __enter__(self) -> Standalone:
         with self.log.open("w") as out:
-            subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
+            subprocess.run([_AIRFLOW, "db", "migrate"], env=self.environment, stdout=out, stderr=out, check=True)
         try:
             for name in self._first_components:
                 self.start_component(name)
@@ -142,7 +142,7 @@ class Standalone:
         with self.log.open("a") as out:
             process = subprocess.Popen(
                 [_AIRFLOW, *name.split(), *_ARGUMENTS.get(name, [])],
-                env=self._environment,
+                env=self.environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -122,10 +123,10 @@ def test_tasks_succeed_when_postgresql_is_away_for_20_seconds(running_tasks, air
 
 
 def test_tasks_succeed_when_the_cluster_answers_401_for_30_seconds(running_tasks, both, proxy, record_case):
-    proxy.reject_credentials()
+    proxy.reject_requests(HTTPStatus.UNAUTHORIZED)
     running_tasks.release_all()
     wait_seconds(30)
-    proxy.accept_credentials()
+    proxy.accept_requests()
     seconds = assert_first_tries_succeed(running_tasks, both, time.monotonic())
     record_case("401 for 30 s", f"success in try 1, {seconds:.1f} s after its end")
 

@@ -285,7 +285,7 @@ def test_a_trainjob_that_the_watch_has_not_reported_is_read_first(api):
 def test_a_known_trainjob_is_deleted_with_the_first_request(api):
     code, _ = terminate(start_launcher(api.url))
     assert code == 143
-    [(method, path, body, *_)] = [request for request in api.requests if request[1] == JOB]
+    [(method, _, body, *_)] = [request for request in api.requests if request[1] == JOB]
     assert (method, body["preconditions"]) == ("DELETE", {"uid": "uid-1", "resourceVersion": "7"})
 
 
@@ -330,7 +330,8 @@ def test_after_an_interruption_the_newest_trainjob_is_deleted(api):
 
 
 def test_the_keep_condition_also_applies_to_the_next_attempt(api):
-    after = f"terminator.set_keep_condition(lambda: True); {AFTER_AN_INTERRUPTION}terminator.set_reference(tune, find_known)"
+    keep, newest = "terminator.set_keep_condition(lambda: True)", "terminator.set_reference(tune, find_known)"
+    after = f"{keep}; {AFTER_AN_INTERRUPTION}{newest}"
     code, output = terminate(start_launcher(api.url, after=after))
     assert code == 143
     assert not api.deletions

@@ -62,7 +62,7 @@ class CrashRuns:
 
     def run_key(self, run, name):
         _, _, _, _, dag, _, run_id = run.split("/")
-        return RunKey("airflow", dag, name, run_id, "", self.airflow._environment["AIRFLOW__API__BASE_URL"])
+        return RunKey("airflow", dag, name, run_id, "", self.airflow.environment["AIRFLOW__API__BASE_URL"])
 
     def get_result(self, run, name):
         found = self.airflow.request("GET", f"{run}/taskInstances/{name}/xcomEntries/return_value")["value"]
