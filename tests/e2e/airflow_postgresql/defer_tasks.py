@@ -1,6 +1,6 @@
 """Defer the mapped tasks of a DAG run with triggers for given TrainJobs, without a worker.
 
-Run it with the environment of an Airflow installation: `defer_tasks.py RUN_ID FILE`, where FILE has a JSON list of references.
+Run it with an Airflow's environment: `defer_tasks.py RUN_ID FILE`. FILE has a JSON list of references.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs with many deferred tasks that are marked failed or cleared while the cluster's API is slow, throttled or away."""
+"""Runs with many deferred tasks that are marked failed or cleared while the cluster's API is slow or away."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def decide(airflow, recorder, record_case, run, count, decision, name, begin):
     begin()
     decided_at = time.monotonic()
     if decision == "cleared":
-        airflow.request("POST", f"{run}/clear", {"dry_run": False})
+        airflow.clear_tasks(run, "list_trainers", "task")
     else:
         airflow.request("PATCH", run, {"state": "failed"})
     seconds = wait_until_deleted(recorder, uids, decided_at)

@@ -6,8 +6,12 @@ The triggers run as in Airflow's triggerer, which cancels them again and again u
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+import time
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +20,9 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
 from trainjob.lifecycle import Limits
 from trainjob.status import derive_verdict
-from trainjob_airflow import TrainJobTrigger
+from trainjob_airflow import TrainJobOperator, TrainJobTrigger
 from trainjob_airflow.triggers import trainjob as trigger_module
+from trainjob_airflow.version_compat import AirflowTaskTimeout
 
 pytestmark = pytest.mark.usefixtures("airflow")
 _CANCELLATIONS = 5
@@ -115,15 +120,73 @@ def test_a_kill_that_takes_too_long_is_logged_and_goes_on(cluster, proxy, monkey
     assert find_left(cluster, references) == []
 
 
-def test_a_kill_retains_a_trainjob_that_finished_unnoticed(cluster, proxy, tmp_path):
-    """The watch has not reported the end when the task is killed."""
+@pytest.fixture
+def unnoticed(cluster, proxy, tmp_path):
+    """Return a running TrainJob, and a function that lets it finish while the API is away."""
     end = tmp_path / "end"
     reference = submit_script(cluster, f"while [ ! -e {end} ]; do sleep 0.1; done")
 
-    def finish_unnoticed():
+    def finish():
         proxy.disconnect()
         end.touch()
         wait_until(lambda: derive_verdict(cluster.get_trainjob(reference.name, "default")).phase.finished)
 
-    kill([reference], finish_unnoticed, proxy.start_listening)
+    return reference, finish
+
+
+def test_a_kill_retains_a_trainjob_that_finished_unnoticed(cluster, proxy, unnoticed):
+    reference, finish = unnoticed
+    kill([reference], finish, proxy.start_listening)
     assert cluster.get_trainjob(reference.name, "default")["metadata"]["uid"] == reference.uid
+
+
+def test_a_limit_returns_the_outcome_of_a_trainjob_that_finished_unnoticed(cluster, proxy, unnoticed):
+    """The deferred task's `execution_timeout` is reached while the API is away."""
+    reference, finish = unnoticed
+
+    async def run():
+        trigger = TrainJobTrigger(reference=reference.to_dict(), deadline=time.time() + 5, kubernetes_conn_id="slow")
+        events = asyncio.create_task(run_like_airflow(trigger))
+        await wait_until_known(reference, trigger)
+        finish()
+        await asyncio.sleep(max(0.0, trigger.deadline - time.time()))  # the limit is the event
+        proxy.start_listening()
+        return await events
+
+    event = asyncio.run(asyncio.wait_for(run(), 120))
+    assert event["outcome"]["phase"] == "Complete"
+    assert cluster.get_trainjob(reference.name, "default")["metadata"]["uid"] == reference.uid
+
+
+@pytest.mark.parametrize("has_finished", [True, False])
+def test_an_execution_timeout_on_the_worker_ends_only_an_unfinished_trainjob(cluster, proxy, unnoticed, has_finished):
+    """Airflow raises the timeout in the main thread, whatever it does."""
+    reference, finish = unnoticed
+    operator = TrainJobOperator(task_id="t", trainer={"image": "busybox"}, deferrable=False, kubernetes_conn_id="slow")
+    operator._guard.reference = reference
+    client = operator.hook.get_conn()
+
+    def reach_timeout():
+        wait_until(lambda: client.find_known_trainjob(reference.name, "default", reference.uid))
+        if has_finished:
+            finish()
+        os.kill(os.getpid(), signal.SIGALRM)
+        if has_finished:
+            proxy.start_listening()
+
+    def raise_timeout(*_):
+        raise AirflowTaskTimeout("execution_timeout")
+
+    previous = signal.signal(signal.SIGALRM, raise_timeout)
+    threading.Thread(target=reach_timeout).start()
+    try:
+        outcome, _ = operator._wait_on_worker({"ti": SimpleNamespace(try_number=1)}, reference, Limits())
+    except AirflowTaskTimeout:
+        assert not has_finished
+        assert cluster.get_trainjob(reference.name, "default") is None
+    else:
+        assert has_finished
+        assert outcome.succeeded
+        assert cluster.get_trainjob(reference.name, "default")["metadata"]["uid"] == reference.uid
+    finally:
+        signal.signal(signal.SIGALRM, previous)
