@@ -119,7 +119,7 @@ def runtime_requests(proxy):
 def test_the_default_runtime_is_not_read(proxy, proxied_cluster, submit_step):
     submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
     assert runtime_requests(proxy) == {}
-    assert sum(proxy.request_counts.values()) == 4
+    assert sum(proxy.request_counts.values()) == 5
 
 
 def test_another_runtime_is_read_once(proxy, proxied_cluster, submit_step, create_runtime, namespace):
