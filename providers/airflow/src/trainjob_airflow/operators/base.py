@@ -228,9 +228,7 @@ class StepOperator(BaseOperator):
         Airflow also calls this method with an error if it could not load the trigger.
         """
         self._guard.may_run_unattended = next_method != _TRIGGER_FAILED
-        if (
-            next_method == _TRIGGER_FAILED
-        ):  # the trigger may be that of another version, which must not end the TrainJob
+        if not self._guard.may_run_unattended:  # a difference of versions must not end the TrainJob
             self.log.warning("%s", _UNKNOWN_TRIGGER)
         with self._handle_unexpected_errors(context):
             return super().resume_execution(next_method, next_kwargs, context)
