@@ -304,14 +304,10 @@ class WaitSession:
         """
         if self._limits.on_timeout is KillAction.DELETE:
             return
-        now = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc)
-        name, namespace, annotations = (
-            self._reference.name,
-            self._reference.namespace,
-            {labels.LIMIT_REACHED: now.isoformat()},
-        )
+        now, reference = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc), self._reference
+        mark = {labels.LIMIT_REACHED: now.isoformat()}
         with contextlib.suppress(ClusterError):
-            self._cluster.patch_trainjob(name, namespace, self._reference.uid, annotations=annotations)
+            self._cluster.patch_trainjob(reference.name, reference.namespace, reference.uid, annotations=mark)
 
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""

@@ -243,9 +243,8 @@ class StepOperator(BaseOperator):
 
         Airflow also calls this method with an error if it could not load the trigger.
         """
-        is_unknown_trigger = next_method == _TRIGGER_FAILED  # of another version, which must not end the TrainJob
-        self._guard.may_run_unattended = not is_unknown_trigger
-        if is_unknown_trigger:
+        self._guard.may_run_unattended = next_method != _TRIGGER_FAILED
+        if not self._guard.may_run_unattended:  # a difference of versions must not end the TrainJob
             self.log.warning("%s", _UNKNOWN_TRIGGER)
         with (
             self._handle_unexpected_errors(context),
