@@ -40,7 +40,7 @@ def add_tasks():
 
 
 def read_retries(dag):
-    """Return each task's retries for the scheduler and a worker, and whether they are a default."""
+    """Return each task's retries for the scheduler and a worker, and if they are a default."""
     scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     found = {}
     for each in dag.tasks:

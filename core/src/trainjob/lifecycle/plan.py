@@ -95,7 +95,7 @@ def _age_of(job: Mapping[str, Any]) -> tuple[int, str, str]:
 
 
 def _is_undelivered(job: Mapping[str, Any], training_hash: str) -> bool:
-    """Return whether a TrainJob has succeeded with this training hash, and no step has ended with its result."""
+    """Return whether a TrainJob of this training has succeeded and was not delivered."""
     return (
         bool(training_hash)
         and labels.get_annotation(job, labels.TRAINING_HASH) == training_hash
