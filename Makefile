@@ -12,7 +12,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,7 +36,8 @@ QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: $(call ENVIRONMENTS,core airflow kfp) lint types ## run the quick checks between two edits: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
 
-test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) lint types ## run lint, types and all quick tests
+test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) ## run lint, types and all quick tests
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
@@ -165,14 +166,22 @@ AIRFLOW_HELPERS := $(filter-out tools/bench/bench_creation.py,$(filter tools/ben
 KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
-types: $(call ENVIRONMENTS,core airflow kfp) ## check types with mypy (strict), in the environment of each engine
-	$(call IN,core)/mypy core/src laptop/src migrate/src
-	$(call IN,core)/mypy --exclude '/(dags|pipelines|tickets)/' demo/src
-	$(call IN,airflow)/mypy providers/airflow/src
-	$(call IN,kfp)/mypy components/kfp/src
-	MYPYPATH=tests/controlplane $(call IN,core)/mypy --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
-	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
-	MYPYPATH=tests/controlplane $(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
+# Each environment has a cache of its own, because mypy would check all modules again after a run of another environment.
+MYPY = $(call IN,$(1))/mypy --cache-dir .mypy_cache/$(1)
+types: $(call ENVIRONMENTS,core airflow kfp) types-core types-airflow types-kfp ## check types with mypy (strict), in the environment of each engine
+
+types-core: $(call ENVIRONMENTS,core)
+	$(call MYPY,core) core/src laptop/src migrate/src
+	$(call MYPY,core) --exclude '/(dags|pipelines|tickets)/' demo/src
+	MYPYPATH=tests/controlplane $(call MYPY,core) --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
+
+types-airflow: $(call ENVIRONMENTS,airflow)
+	$(call MYPY,airflow) providers/airflow/src
+	$(call MYPY,airflow) --explicit-package-bases $(AIRFLOW_HELPERS)
+
+types-kfp: $(call ENVIRONMENTS,kfp)
+	$(call MYPY,kfp) components/kfp/src
+	MYPYPATH=tests/controlplane $(call MYPY,kfp) --explicit-package-bases $(KFP_HELPERS)
 
 dist: $(call ENVIRONMENTS,core dist) ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist

@@ -61,18 +61,18 @@ def test_make_refuses_an_old_python_before_it_downloads(checkout, python_3_10):
 
 
 def test_make_says_what_it_downloads(checkout):
-    command = ["make", "--no-print-directory", "demo", f"PYTHON={sys.executable}", "UV=/bin/false"]
+    command = ["make", "--no-print-directory", "demo-kfp", f"PYTHON={sys.executable}", "UV=/bin/false"]
     environment = {"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(checkout / "cache")}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
     if "are free" in done.stderr:
         pytest.skip("this disk has not enough free space for the demo")
     assert done.stdout.splitlines() == [
-        f"make demo creates these Python environments in {checkout}/.venv, once:",
+        f"make demo-kfp creates these Python environments in {checkout}/.venv, once:",
         "  core         download of about 40 MB",
         "  initializer  download of about 25 MB",
         "  torchtune    download of about 2.9 GB",
-        "  airflow      download of about 110 MB",
-        f"They need up to 6.3 GB of disk, with the packages that uv keeps in {checkout}/cache.",
+        "  kfp          download of about 35 MB",
+        f"They need up to 5.9 GB of disk, with the packages that uv keeps in {checkout}/cache.",
         "To delete them: make clean",
         "setting up .venv/core",
     ]

@@ -140,10 +140,10 @@ def _resident_megabytes(pid: int) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) // 1024
 
 
-def run(minutes: float) -> dict[str, str | int | float]:
+def run(minutes: float, warm_up_seconds: float = 60.0) -> dict[str, str | int | float]:
     """Run one soak test and return its figures.
 
-    The figures start after the first minute, when all modules are loaded.
+    The figures start after the warm-up, when all modules are loaded.
     """
     with LocalCluster() as laptop:
         soak = Soak(laptop)
@@ -151,7 +151,7 @@ def run(minutes: float) -> dict[str, str | int | float]:
         threads.append(threading.Thread(target=soak.inject_faults, daemon=True))
         for thread in threads:
             thread.start()
-        time.sleep(60)
+        time.sleep(warm_up_seconds)
         first, at_start, begun = sum(soak.ended_counts.values()), _measure_sizes(laptop), time.monotonic()
         sizes = at_start
         for minute in range(round(minutes)):

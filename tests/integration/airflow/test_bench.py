@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BENCH = ROOT / "tools" / "bench"
 PARTS = sorted(path.stem.removeprefix("bench_") for path in BENCH.glob("bench_*.py"))
+pytestmark = pytest.mark.skipif(Path(sys.prefix).name != "airflow", reason="make bench runs in .venv/airflow")
 SLOW = {"flood", "resumption", "training"}  # they start a complete Airflow, or train with TRL
 
 
