@@ -78,7 +78,7 @@ def run_labels(key: Mapping[str, str], digest: str, attempt: int) -> dict[str, s
 def read_workflow_run(annotations: Mapping[str, str]) -> str:
     """Return the workflow run of a run key, such as `airflow/tickets_llm/manual__1`.
 
-    Its parts are quoted like those of a URL. It is the same for all tasks of the run. It is empty without a run key, and
+    Its parts are quoted like those of a URL. It is the same for all tasks of the run, and empty without a run key and
     for a TrainJob of the command line, whose requests have no common run.
     """
     key = json.loads(annotations.get(RUN_KEY, "{}"))
