@@ -139,7 +139,7 @@ class ControlPlane:
         return self
 
     def find_failure(self) -> str | None:
-        """Return why the control plane has ended by itself, with the end of its log; None while it runs."""
+        """Return why the control plane has ended, with the end of its log; None while it runs."""
         if self._process is None or self._process.poll() is None:
             return None
         return f"the control plane ended with code {self._process.returncode}:\n{self._log_tail()}"

@@ -92,7 +92,7 @@ def list_missing_programs(source: str) -> list[str]:
 
 
 def _list_full_disks(gigabytes: int) -> list[str]:
-    """Return which folders lie on a disk with too little space, of those that the build and the tests fill."""
+    """Return a text for each folder of the build and the tests whose disk is too full."""
     folders = {Path(tempfile.gettempdir()), BUILD_ROOT.parents[1]}
     free = {folder: shutil.disk_usage(folder).free / 1e9 for folder in folders}
     return [
@@ -136,7 +136,10 @@ def _build(source: Path, folder: Path) -> int:
 
 @contextlib.contextmanager
 def _loopback_overlay(source: Path) -> Iterator[str]:
-    """Yield the file that makes Go compile a copy of one source, in which the metrics have a loopback address."""
+    """Yield the file for `go build -overlay`, with which the metrics have a loopback address.
+
+    Go then compiles a changed copy of one source.
+    """
     original = (source / _LOOPBACK_FILE).absolute()
     text = original.read_text()
     assert text.count(_LOOPBACK_LINE[0]) == 1, f"{original} has not the line {_LOOPBACK_LINE[0]}"

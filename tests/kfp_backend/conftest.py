@@ -30,7 +30,7 @@ def backend(tmp_path_factory):
     """Start the back end once for all cases."""
     source = os.environ.get("KFP_SOURCE", "")
     if reason := KfpBackend.unavailable_reason(source):
-        # A user who names the source has asked for these tests.
+        # A user who names the source has requested these tests.
         pytest.fail(reason, pytrace=False) if source else pytest.skip(reason)
     folder = tmp_path_factory.mktemp("backend")
     make_demo_hub(folder / "hub")

@@ -161,7 +161,7 @@ def cached_chain(destination: str):
 
 @dsl.pipeline(name="slow-export")
 def slow_export(rate: float, mark: str):
-    """Export after another program has created the file `mark`, without a link to the training."""
+    """Export after the file `mark` exists, without a link to the training."""
     dataset = initialize_dataset(storage_uri="hf://demo/tickets/data", workspace="tickets")
     model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace="tickets")
     tune = _fine_tune(rate).after(dataset, model)
@@ -189,6 +189,6 @@ def everywhere(ready: bool = True):
 
 @dsl.pipeline(name="linked")
 def linked(word: str = "first"):
-    """Cache the first step, and with it the linked one."""
+    """Run two linked steps, of which the first one may be cached."""
     first = train(image="busybox", command=["echo"], args=[word], workspace="shared").set_caching_options(True)
     train(**SHORT, workspace="shared", after_jobs=[first.outputs["job"]])

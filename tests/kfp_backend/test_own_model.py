@@ -73,10 +73,10 @@ def test_an_export_accepts_the_checkpoint_of_a_cached_training(start, backend):
 @pytest.mark.torchtune
 def test_two_runs_at_once_in_one_workspace_never_exchange_their_models(start, backend):
     """The second run overwrites the checkpoint before the first one exports it, and the export names both."""
-    folder = claim_folder(backend, "tickets")
     first = start(pipelines.slow_export, {"rate": 1e-3, "mark": "/workspace/first"}, cache=None)
     waiting = f"trainjob.dev/run={first.run_id},trainjob.dev/task=train"
     backend.cluster.wait_for("TrainJob", backend.namespace, "", lambda _: True, seconds=SECONDS, labelSelector=waiting)
+    folder = claim_folder(backend, "tickets")
     (folder / "second").touch()
     second = succeed(start(pipelines.slow_export, {"rate": 1e-2, "mark": "/workspace/second"}, cache=None))
     [trained, exported] = read_digests(backend, "second-model")

@@ -25,7 +25,7 @@ OURS = {name.replace("_", "-") for name in trainjob_kfp.__all__} - {"cleanup"}
 
 
 def list_tasks(pipeline):
-    """Yield name, caching and input names of each task of our components, in all parts of a pipeline."""
+    """Yield name, caching and inputs of each task of our components, in all parts."""
     [compiled, *_] = yaml.safe_load_all(golden.compile_to_yaml(pipeline))
     parts = [compiled["root"], *compiled["components"].values()]
     for part in parts:

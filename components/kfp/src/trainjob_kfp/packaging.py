@@ -39,7 +39,7 @@ _TASK_CONFIG_PASSTHROUGHS = [
 
 
 class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
-    """A component whose tasks are not cached if they use a workspace, unless an author links them by data.
+    """A component whose tasks on a workspace are not cached, unless they are linked by data.
 
     Kubeflow Pipelines identifies a cached result by the task's own inputs. It knows neither the order of tasks nor the
     files in a workspace (2.17, backend/src/v2/cacheutils/cache.go). Without `after_jobs`, an export would be skipped

@@ -82,10 +82,10 @@ def run_labels(key: Mapping[str, str], digest: str, attempt: int) -> dict[str, s
 
 
 def read_workflow_run(annotations: Mapping[str, str]) -> str:
-    """Return the workflow run of a run key as a path of quoted parts, such as `airflow/tickets_llm/manual__1`.
+    """Return the workflow run of a run key, such as `airflow/tickets_llm/manual__1`.
 
-    It is the same for all tasks of the run. It is empty without a run key, and for a TrainJob of the command line,
-    whose requests have no common run.
+    Its parts are quoted like those of a URL. It is the same for all tasks of the run, and empty without a run key and
+    for a TrainJob of the command line, whose requests have no common run.
     """
     key = json.loads(annotations.get(RUN_KEY, "{}"))
     if key.get("engine", _COMMAND) == _COMMAND:

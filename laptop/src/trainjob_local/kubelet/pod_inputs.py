@@ -84,7 +84,10 @@ class PodInputs:
         return local
 
     def remove_volumes(self) -> None:
-        """Remove the folders of an ended pod's volumes, as a kubelet does; those of claims and of the node stay."""
+        """Remove the volumes of an ended pod, as a kubelet does.
+
+        The folders of claims and of the node stay.
+        """
         shutil.rmtree(self._folder / "volumes", ignore_errors=True)
 
     def _resolve_variable(self, container: Json, variable: Json, env: Mapping[str, str]) -> str | None:

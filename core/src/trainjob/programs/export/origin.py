@@ -49,7 +49,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class OriginRule:
-    """The origins that a step accepts: all of a workflow run, and some TrainJobs. An empty rule accepts every origin.
+    """The origins that a step accepts: a workflow run, and TrainJobs of other runs.
+
+    An empty rule accepts every origin.
 
     Attributes:
         after_jobs: names of TrainJobs.
@@ -66,7 +68,7 @@ def get_own_run() -> str:
 
 
 def read_origin(folder: Path) -> Origin:
-    """Return the origin that the newest record in a folder names; an empty one without a record."""
+    """Return the origin in the newest record of a folder; an empty one without a record."""
     names = (*_JSON_FILES, _TORCHTUNE_FILE)
     records = [path for name in names if (path := folder / name).is_file() and not path.is_symlink()]
     if not records:
