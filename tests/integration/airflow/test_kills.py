@@ -41,7 +41,10 @@ def submit_script(cluster, script="sleep 600"):
 
 
 async def run_like_airflow(trigger):
-    """Run a trigger like Airflow 3.3, which calls `on_kill` after a user's decision (TriggerRunner.run_trigger)."""
+    """Run a trigger like TriggerRunner.run_trigger of Airflow 3.3.
+
+    It calls `on_kill` after a user's decision.
+    """
     try:
         async for event in trigger.run():
             return event.payload
@@ -60,7 +63,7 @@ async def wait_until_known(reference, trigger):
 
 
 def kill(references, before=lambda: None, after=lambda: None):
-    """Run the triggers of TrainJobs, cancel them again and again, and return when they have ended.
+    """Run triggers, cancel them again and again, and return when they have ended.
 
     Args:
         references: the TrainJobs.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from trainjob.errors import ClusterError, Unauthorized
+from trainjob.errors import ClusterError, Unauthorized, WrongCluster
 
 T = TypeVar("T")
 
@@ -83,9 +83,12 @@ def is_temporary(error: ClusterError) -> bool:
     """Return whether the same request may succeed within a minute.
 
     A 401 of credentials that never worked is not temporary: the connection is probably wrong, and its user should learn
-    that at once.
+    that at once. The same holds for a connection to another cluster.
     """
-    return error.retryable and (error.worked_before or not isinstance(error, Unauthorized))
+    is_wrong_connection = isinstance(error, WrongCluster) or (
+        isinstance(error, Unauthorized) and not error.worked_before
+    )
+    return error.retryable and not is_wrong_connection
 
 
 def retry(
