@@ -29,7 +29,10 @@ FAULTS = {
 
 @pytest.fixture(params=FAULTS)
 def fault(request, proxy):
-    """Return the name of a fault and a function that starts it; it ends by itself or with the test."""
+    """Return the name of a fault, and a function that starts it.
+
+    It ends by itself or with the test.
+    """
     start, seconds = FAULTS[request.param]
     timers = []
 

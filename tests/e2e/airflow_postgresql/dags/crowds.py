@@ -18,7 +18,7 @@ def crowd():
 
 @dag(schedule=None, catchup=False)
 def waiting_crowd():
-    """Tasks that no worker gets, because their pool does not exist."""
+    """Have tasks that no worker gets, because their pool does not exist."""
 
     @task
     def list_trainers(**context):

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import Cancellation, JobReference
 
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 _MAX_THREADS = 32
 _MAX_SECONDS = 600.0  # for which a failed request is repeated
 # Seconds for a kill after the triggerer has received SIGTERM. Airflow ends the triggerer 20 s after it.
@@ -48,9 +50,6 @@ def start_kill(uid: str, kill: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 async def cancel_with_retries(cluster: Cluster, reference: JobReference, action: str) -> Cancellation:
     """Call [trainjob.lifecycle.cancel][] on a thread for kills, again and again for up to 10 minutes.
 
-    The default threads of the event loop are few, and they write logs and XComs. When the event loop ends, the call
-    continues for up to 15 s.
-
     Raises:
         TrainJobError: the TrainJob continues to run, and no further request can succeed or the time is over.
         CancelledError: the event loop ends, and the TrainJob may continue to run.
@@ -58,7 +57,22 @@ async def cancel_with_retries(cluster: Cluster, reference: JobReference, action:
     from trainjob.client.backoff import retry
     from trainjob.lifecycle import cancel
 
-    call = partial(retry, partial(cancel, cluster, reference, action), timeout=_MAX_SECONDS)
+    return await run_on_kill_thread(retry, partial(cancel, cluster, reference, action), timeout=_MAX_SECONDS)
+
+
+async def run_on_kill_thread(
+    function: Callable[_Parameters, _Result], *arguments: _Parameters.args, **keywords: _Parameters.kwargs
+) -> _Result:
+    """Run a function with requests on a thread for kills, and return its result.
+
+    The default threads of the event loop are few, and they write logs and XComs. When the event loop ends, the function
+    continues for up to 15 s.
+
+    Raises:
+        Exception: whatever the function raises.
+        CancelledError: the event loop ends before the function does.
+    """
+    call = partial(function, *arguments, **keywords)
     work = asyncio.get_running_loop().run_in_executor(_executor, call)
     try:
         await asyncio.wait([work])

@@ -15,7 +15,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from trainjob_airflow.deferral import delay_event
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION
 from trainjob_airflow.task_states import TaskStateWatch
-from trainjob_airflow.triggers.kills import cancel_with_retries, start_kill, wait_despite_cancellation
+from trainjob_airflow.triggers.kills import (
+    cancel_with_retries,
+    run_on_kill_thread,
+    start_kill,
+    wait_despite_cancellation,
+)
 from trainjob_airflow.version_skew import ignore_arguments
 
 if TYPE_CHECKING:
@@ -191,7 +196,7 @@ class TrainJobTrigger(BaseTrigger):
         await self._kill(is_decided=False)
 
     async def _kill(self, *, is_decided: bool) -> None:
-        """Kill the TrainJob, and wait for it for up to 20 s although Airflow repeats the cancellation."""
+        """Kill the TrainJob, and wait up to 20 s for it, despite repeated cancellations."""
         if not await wait_despite_cancellation(self._start_kill(is_decided=is_decided), _KILL_SECONDS):
             self.log.warning(
                 "TrainJob %s: the kill action takes more than %d s. The triggerer continues to try; if it stops before "
@@ -228,7 +233,7 @@ class TrainJobTrigger(BaseTrigger):
             self.log.exception("The kill action of TrainJob %s failed; it continues until a sweep ends it", reference)
 
     async def _was_handed_over(self, cluster: Cluster, reference: JobReference) -> bool:
-        """Return whether the task is still deferred, so that another triggerer waits for its TrainJob.
+        """Return whether the task is still deferred, so that another triggerer runs its trigger.
 
         A cleared task may be deferred again by now. Its new try has then adopted the TrainJob, which distinguishes this
         case from a handover.
@@ -237,9 +242,10 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob_airflow.termination import was_handed_over
         from trainjob_airflow.version_compat import run_request
 
-        known = cluster.find_known_trainjob(reference.name, reference.namespace, reference.uid)
-        is_same_try = known is None or labels.get_adoption_time(known) == reference.adopted_at
-        return bool(self.task_instance) and is_same_try and await run_request(was_handed_over, self.task_instance)
+        if not self.task_instance or not await run_request(was_handed_over, self.task_instance):
+            return False
+        job = await run_on_kill_thread(cluster.get_trainjob, reference.name, reference.namespace)
+        return job is None or labels.get_adoption_time(job) == reference.adopted_at
 
     async def _cluster(self) -> Cluster:
         from trainjob_airflow.hooks.trainjob import TrainJobHook
