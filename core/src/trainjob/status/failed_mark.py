@@ -45,7 +45,7 @@ def read_failed_mark(job: Any) -> Mapping[str, Any]:
 
 
 def awaits_deletion(job: Any) -> bool:
-    """Return whether the waiter of a TrainJob was going to report its failure and to delete it.
+    """Return whether the waiter was going to report the failure and delete the TrainJob.
 
     If it still exists without a waiter, the waiter has died before that, and nobody has got the failure.
     """

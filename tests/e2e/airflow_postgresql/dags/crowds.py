@@ -18,12 +18,11 @@ def crowd():
 
 @dag(schedule=None, catchup=False)
 def waiting_crowd():
-    """Have tasks that no worker gets, because their pool does not exist."""
-
     @task
     def list_trainers(**context):
         return [{"image": "busybox", "command": ["sleep", "3600"]}] * context["dag_run"].conf["count"]
 
+    # No worker gets tasks whose pool does not exist.
     TrainJobOperator.partial(task_id="task", retries=0, pool="missing").expand(trainer=list_trainers())
 
 

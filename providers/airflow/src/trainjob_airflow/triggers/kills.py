@@ -48,7 +48,7 @@ def start_kill(uid: str, kill: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def cancel_with_retries(cluster: Cluster, reference: JobReference, action: str) -> Cancellation:
-    """Call [trainjob.lifecycle.cancel][] on a thread for kills, again and again for up to 10 minutes.
+    """Call [trainjob.lifecycle.cancel][] on a thread for kills, for up to 10 minutes.
 
     Raises:
         TrainJobError: the TrainJob continues to run, and no further request can succeed or the time is over.
@@ -83,9 +83,9 @@ async def run_on_kill_thread(
 
 
 async def wait_despite_cancellation(work: asyncio.Future[Any], seconds: float) -> bool:
-    """Return whether a task or future ends within some seconds; cancellations of the caller are ignored.
+    """Return whether a task or future ends within some seconds.
 
-    Airflow repeats the cancellation of a trigger each second, so an ignored one is not lost.
+    Cancellations of the caller are ignored. Airflow repeats the cancellation of a trigger each second, so an ignored one is not lost.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
