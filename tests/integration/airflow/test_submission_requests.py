@@ -140,7 +140,7 @@ def test_the_first_try_sends_two_requests(proxy, run_after):
 )
 def test_every_other_start_looks_for_a_jobset_and_pods(proxy, run_after, options):
     submit_and_defer(make_context(run_after=run_after, **options))
-    assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
+    assert count_requests(proxy) == {"GET trainjobs": 2, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
 
 
 def test_a_start_without_a_state_store_logs_no_warning(proxy, run_after, caplog):
@@ -148,7 +148,7 @@ def test_a_start_without_a_state_store_logs_no_warning(proxy, run_after, caplog)
     context = make_context(run_after=run_after)
     del context["task_state_store"]
     submit_and_defer(context)
-    assert count_requests(proxy) == {"GET trainjobs": 1, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
+    assert count_requests(proxy) == {"GET trainjobs": 2, "GET jobsets": 1, "GET pods": 1, "POST trainjobs": 1}
     assert not [record for record in caplog.records if record.name.startswith("trainjob")]
 
 

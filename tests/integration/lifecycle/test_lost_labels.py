@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -13,7 +14,8 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import MetadataChanged, WaitTimeout
-from trainjob.lifecycle import Listener, RunKey, submit, wait
+from trainjob.inspection.live_status import watch
+from trainjob.lifecycle import JobSelector, Listener, RunKey, check_external, submit, wait, wait_external
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
 
@@ -117,26 +119,61 @@ def test_a_job_without_labels_that_is_deleted_ends_the_wait(cluster, key):
     assert outcome.phase is Phase.DELETED
 
 
-def test_a_list_without_the_job_does_not_end_the_wait(proxied_cluster, proxy, key, tmp_path):
+def serve_incomplete_lists(cluster, proxy, reference):
+    """Expire the watches, and list no TrainJob until a GET by name has checked that."""
+    get = f"GET {JOBS}/{reference.name}"
+    before, job = proxy.request_counts[get], cluster.get_trainjob(reference.name, "default")
+    empty = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "items": []}
+    proxy.responses[f"GET {JOBS}"] = (200, json.dumps(empty).encode())
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    proxy.replacements[f"WATCH {JOBS}"] = [json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n"]
+    proxy.end_streams()
+    wait_until(lambda: proxy.request_counts[get] > before + 1)
+    proxy.responses.clear()
+
+
+@pytest.mark.parametrize("waiter", ["operator", "sensor", "watch"])
+def test_a_list_without_the_job_does_not_end_the_wait(proxied_cluster, proxy, key, tmp_path, waiter):
     """A caching proxy may serve such a list."""
     go = tmp_path / "go"
     reference = submit(proxied_cluster, shell(f"until test -e {go}; do sleep 0.05; done"), key)
-    get = f"GET {JOBS}/{reference.name}"
 
-    def serve_incomplete_lists(_):
-        before = proxy.request_counts[get]
-        version = proxied_cluster.get_trainjob(reference.name, "default")["metadata"]["resourceVersion"]
-        empty = {"metadata": {"resourceVersion": version}, "items": []}
-        proxy.responses[f"GET {JOBS}"] = (200, json.dumps(empty).encode())
-        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-        proxy.replacements[f"WATCH {JOBS}"] = [json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n"]
-        proxy.end_streams()
-        wait_until(lambda: proxy.request_counts[get] > before + 1)
-        proxy.responses.clear()
+    def act(*_):
+        serve_incomplete_lists(proxied_cluster, proxy, reference)
         go.touch()
 
-    outcome, _ = wait_with(proxied_cluster, reference, serve_incomplete_lists)
-    assert outcome.phase is Phase.COMPLETE
+    def act_if_running(status):
+        if "Running" in str(status):
+            threading.Thread(target=act, daemon=True).start()
+
+    if waiter == "operator":
+        outcome, _ = wait_with(proxied_cluster, reference, act)
+        assert outcome.phase is Phase.COMPLETE
+    elif waiter == "sensor":
+        selector = JobSelector("default", reference.name)
+        assert asyncio.run(wait_external(proxied_cluster, selector, report=act_if_running)).outcome.succeeded
+    else:
+        phases = []
+        for status in watch(proxied_cluster, "default", [reference.name]):
+            if status.summary.phase is Phase.RUNNING and Phase.RUNNING not in phases:
+                act_if_running("Running")
+            phases.append(status.summary.phase)
+        assert phases[-1] is Phase.COMPLETE
+
+
+def test_a_sensor_sees_the_end_of_a_job_whose_labels_were_removed(cluster, key, tmp_path):
+    go = tmp_path / "go"
+    reference = submit(cluster, shell(f"until test -e {go}; do sleep 0.05; done"), key)
+
+    def remove_labels(line):
+        if "Running" in line and not go.exists():
+            change_labels(cluster, reference, CHANGES["all removed"])
+            go.touch()
+
+    ended = asyncio.run(wait_external(cluster, JobSelector("default", run_key=key), report=remove_labels))
+    assert (ended.reference.uid, ended.outcome.succeeded) == (reference.uid, True)
+    found = check_external(cluster, JobSelector("default", run_key=key))
+    assert found.reference.uid == reference.uid
 
 
 def mutate_labels(changes):
