@@ -102,11 +102,12 @@ def pytest_collection_modifyitems(items):
 
 
 def _uses_trainjob(item):
-    """Return whether a case uses our client, our command or an import of `trainjob`."""
+    """Return whether a case uses our client or an import of `trainjob`.
+
+    Cases that only start our command run with the tests of the command: in the long suites.
+    """
     modules = [getattr(value, "__module__", None) or "" for value in vars(item.module).values()]
-    return not {"cluster", "command"}.isdisjoint(item.fixturenames) or any(
-        name.startswith("trainjob.") for name in modules
-    )
+    return "cluster" in item.fixturenames or any(name.startswith("trainjob.") for name in modules)
 
 
 def _backend(item):
