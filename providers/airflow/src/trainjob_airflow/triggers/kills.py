@@ -85,7 +85,7 @@ async def run_on_kill_thread(
 async def wait_despite_cancellation(work: asyncio.Future[Any], seconds: float) -> bool:
     """Return whether a task or future ends within some seconds.
 
-    Cancellations of the caller are ignored. Airflow repeats that of a trigger each second, so an ignored one is not lost.
+    Cancellations of the caller are ignored. None is lost, because Airflow repeats that of a trigger each second.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
