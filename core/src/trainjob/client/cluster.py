@@ -218,7 +218,13 @@ class Cluster:
         return deleted
 
     def was_just_deleted(self, name: str, namespace: str, seconds: float) -> bool:
-        """Return whether this client has deleted a TrainJob of this name within the last seconds, at most 60."""
+        """Return whether this client has just deleted a TrainJob of this name.
+
+        Args:
+            name: name of the TrainJob.
+            namespace: namespace of the TrainJob.
+            seconds: age of the deletion in seconds, at most 60.
+        """
         return time.monotonic() < self._deleted_at.get((name, namespace), -math.inf) + seconds
 
     def has_dependents(self, name: str, namespace: str) -> bool:

@@ -163,9 +163,9 @@ class SharedInformer:
         return handler
 
     def find(self, key: str, uid: str) -> Mapping[str, Any] | None:
-        """Return an object as the watch has last reported it, without a request; None if it is not known.
+        """Return an object as the watch has last reported it, without a request.
 
-        It takes no lock, so a signal handler may wait for a thread that calls it.
+        None if it is not known. The method takes no lock, so a signal handler may wait for a thread that calls it.
         """
         return self._cache.find(key, uid)
 
