@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import pytest
 
@@ -182,3 +183,37 @@ def test_a_cancellation_by_airflow_is_raised_even_after_a_decision():
         assert watch.decided_state == "failed"
 
     asyncio.run(asyncio.wait_for(cancel_twice(), 30))
+
+
+def test_a_request_is_no_longer_than_a_url_may_be(use):
+    """1,500 runs of one DAG, whose IDs have more than 64 KiB, are requested in slices, and all are found."""
+    runs = [f"scheduled__2026-11-26T00:00:00+00:00-{number:04}" for number in range(1500)]
+    airflow, results = Airflow({"llm": {run: {"train": "failed"} for run in runs}}), []
+    use(airflow)
+
+    async def wait():
+        await asyncio.gather(*(wait_forever(task_instance(run=run), results) for run in runs))
+
+    asyncio.run(asyncio.wait_for(wait(), 60))
+    assert results == ["failed"] * len(runs)
+    for dag_id, task_ids, run_ids in airflow.requests:
+        query = {"dag_id": dag_id, "task_ids": sorted(task_ids), "run_ids": sorted(run_ids)}
+        assert len(urlencode(query, doseq=True)) < 8192
+    assert len(airflow.requests) < 40
+
+
+def test_a_failed_read_is_one_warning(use, caplog):
+    airflow = Airflow({"llm": RuntimeError("URL component 'query' too long")})
+    use(airflow)
+
+    async def wait():
+        waiting = asyncio.create_task(wait_forever(task_instance(), []))
+        await airflow.wait_for_requests(3)
+        airflow.states["llm"] = {"monday": {"train": "failed"}}
+        await waiting
+
+    with caplog.at_level("WARNING"):
+        asyncio.run(asyncio.wait_for(wait(), 30))
+    [record] = caplog.records
+    assert "the requests are repeated" in record.getMessage()
+    assert "too long" in record.exc_text

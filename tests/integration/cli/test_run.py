@@ -6,11 +6,14 @@ import json
 import re
 import signal
 import socket
+import threading
+from http import HTTPStatus
 
 import pytest
 import yaml
 
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
+from tests.support.api_proxy import ApiProxy
 from tests.support.pseudo_terminal import CTRL_C
 from trainjob.status import derive_verdict
 
@@ -113,6 +116,32 @@ def test_sigterm_applies_the_kill_action(start_command, cluster, namespace, tmp_
     assert process.returncode == 143
     assert errors.endswith(f"TrainJob {namespace}/{name}: {became}\n")
     assert (cluster.get_trainjob(name, namespace) is None) == (on_kill == "delete")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["latency 0.1", "latency 1", "latency 4", "throttled", "away"])
+def test_sigterm_deletes_the_trainjob_whatever_the_api_does(
+    start_command, laptop, cluster, namespace, tmp_path, fault, evidence
+):
+    work = GatedStep(tmp_path, "tune")
+    with ApiProxy(laptop) as proxy:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(json.loads(proxy.airflow_connection())["extra"]["kube_config"]))
+        process = start_command("--kubeconfig", kubeconfig, "run", work.file, "-n", namespace)
+        name = wait_for_only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
+        proxy.delay_responses(float(fault.removeprefix("latency ")) if fault.startswith("latency") else 0.0)
+        if fault == "throttled":
+            proxy.reject_requests(HTTPStatus.TOO_MANY_REQUESTS)
+            threading.Timer(5, proxy.accept_requests).start()
+        if fault == "away":
+            proxy.disconnect()
+            threading.Timer(30, proxy.start_listening).start()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 143
+    assert errors.endswith(f"TrainJob {namespace}/{name}: it was deleted\n")
+    assert cluster.get_trainjob(name, namespace) is None
+    evidence("faults", fault=f"SIGTERM to `trainjob run`, API {fault}", runs=1, result="0 TrainJobs left")
 
 
 @pytest.mark.slow
