@@ -120,7 +120,7 @@ def test_a_job_without_labels_that_is_deleted_ends_the_wait(cluster, key):
 
 
 def serve_incomplete_lists(cluster, proxy, reference):
-    """Let expire the watches, and list no TrainJob until a GET by name has checked that."""
+    """Serve 410 to watches, and empty lists until a GET by name has checked that."""
     get = f"GET {JOBS}/{reference.name}"
     before, job = proxy.request_counts[get], cluster.get_trainjob(reference.name, "default")
     empty = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "items": []}
