@@ -21,7 +21,8 @@ def main(run_id: str, file: str) -> None:
     """Replace each scheduled task instance's state by a deferral."""
     references = json.loads(Path(file).read_text())
     with create_session() as session:
-        query = select(TaskInstance).where(TaskInstance.run_id == run_id).order_by(TaskInstance.map_index)
+        is_waiting = (TaskInstance.run_id == run_id, TaskInstance.task_id == "task")
+        query = select(TaskInstance).where(*is_waiting).order_by(TaskInstance.map_index)
         for instance, reference in zip(session.scalars(query).all(), references, strict=True):
             trigger = Trigger.from_object(
                 TrainJobTrigger(reference=reference, kubernetes_conn_id="kubernetes_default", get_logs=False)

@@ -44,15 +44,13 @@ def fault(request, proxy):
 
     def begin():
         start(proxy)
+        timers.append(threading.Timer(seconds or 0.0, end))
         if seconds is not None:
-            timers.append(threading.Timer(seconds, end))
             timers[0].start()
 
     yield request.param, begin
-    if timers:
-        timers[0].join()
-    else:
-        end()
+    for timer in timers:
+        timer.join() if timer.is_alive() or timer.finished.is_set() else end()
 
 
 def count_deferred(airflow, run):
