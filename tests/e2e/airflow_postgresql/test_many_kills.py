@@ -54,9 +54,15 @@ def fault(request, proxy):
 
 
 def count_deferred(airflow, run):
-    """Return the number of tasks whose trigger a triggerer runs."""
-    listed = airflow.request("GET", f"{run}/taskInstances?state=deferred&limit=1000")["task_instances"]
-    return sum(each["triggerer_job"] is not None for each in listed)
+    """Return the number of deferred tasks; 0 until a triggerer has each trigger."""
+    count, page, listed = 0, 100, None  # the largest page of Airflow's API
+    while listed is None or len(listed) == page:
+        path = f"{run}/taskInstances?state=deferred&limit={page}&offset={count}"
+        listed = airflow.request("GET", path)["task_instances"]
+        if any(each["triggerer_job"] is None for each in listed):
+            return 0
+        count += len(listed)
+    return count
 
 
 def start_deferred_run(airflow, count):
