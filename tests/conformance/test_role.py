@@ -130,7 +130,8 @@ def test_submission_to_cancellation(cluster, unique):
     assert wait(cluster, reference, listener=Listener(on_log=lines.append)).succeeded
     assert [str(line) for line in lines] == ["[node-0] hello"]
     assert submit(cluster, script_job("echo hello"), key).adopted
-    assert not cancel(cluster, reference).had_finished
+    running = submit(cluster, script_job("sleep 600"), RunKey("conformance", "role", unique, "run-2"))
+    assert not cancel(cluster, running).had_finished
 
 
 def test_failure_report(cluster, unique):

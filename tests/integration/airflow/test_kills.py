@@ -43,12 +43,13 @@ def submit_script(cluster, script="sleep 600"):
 async def run_like_airflow(trigger):
     """Run a trigger like TriggerRunner.run_trigger of Airflow 3.3.
 
-    It calls `on_kill` after a user's decision.
+    It calls `on_kill` after a user's decision, unless it is cancelled again while it writes a line to the log.
     """
     try:
         async for event in trigger.run():
             return event.payload
     except asyncio.CancelledError:
+        await asyncio.sleep(0)
         await asyncio.wait_for(trigger.on_kill(), 30)
         raise
 
@@ -112,6 +113,35 @@ def test_more_kills_than_threads(cluster, proxy):
     references = [submit_script(cluster) for _ in range(40)]
     kill(references, proxy.disconnect, proxy.start_listening)
     assert find_left(cluster, references) == []
+
+
+def test_a_kill_does_not_need_the_call_of_on_kill(cluster, proxy, monkeypatch):
+    """With many kills at once, Airflow's own wait for its log is cancelled before the call."""
+    monkeypatch.delattr(TrainJobTrigger, "on_kill")
+    references = [submit_script(cluster)]
+    kill(references)
+    assert find_left(cluster, references) == []
+
+
+def test_a_triggerer_that_stops_ends_no_trainjob(cluster, proxy):
+    """Its event loop cancels each task without a message."""
+    reference = submit_script(cluster)
+
+    async def run():
+        trigger = TrainJobTrigger(reference=reference.to_dict(), kubernetes_conn_id="slow")
+        task = asyncio.create_task(run_like_airflow_at_exit(trigger))
+        await wait_until_known(reference, trigger)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(run())
+    assert find_left(cluster, [reference]) == [reference.name]
+    cluster.delete_trainjob(reference.name, "default", reference.uid)
+
+
+async def run_like_airflow_at_exit(trigger):
+    async for _ in trigger.run():
+        pass
 
 
 def test_a_kill_that_takes_too_long_is_logged_and_goes_on(cluster, proxy, monkeypatch, capsys):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kubernetes import client, config
 
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob, Volume
 from trainjob.client import Cluster, Connection
-from trainjob.lifecycle import submit, wait
+from trainjob.lifecycle import Listener, submit, wait
 from trainjob_local import LocalCluster
 
 VALUE = "hunter2-0123456789"
@@ -34,6 +36,10 @@ def readable_by_others(folder):
     return files + [file for path in inner if path.is_dir() for file in readable_by_others(path)]
 
 
+def list_files_with_value(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()]
+
+
 @pytest.mark.parametrize("state", ["new", "open to all"])
 def test_other_users_cannot_read_secrets_in_the_laptop_clusters_state(tmp_path, open_umask, evidence, state):
     """Tokens, Secrets, mounted files and logs are private, in a new state folder and in one that is open to all."""
@@ -42,7 +48,7 @@ def test_other_users_cannot_read_secrets_in_the_laptop_clusters_state(tmp_path, 
     mount = Volume(name="v", source={"secret": {"secretName": "s"}}, mount_path="/secret")
     trainer = CustomTrainerContainer(
         image="busybox",
-        command=["sh", "-c", "echo $T; cat /secret/T"],
+        command=["sh", "-c", f"echo $T; cat /secret/T; until [ -e {tmp_path}/end ]; do sleep 0.1; done"],
         env={"T": SecretKeyReference(name="s", key="T")},
     )
     with LocalCluster(tmp_path / "state") as laptop:
@@ -51,11 +57,17 @@ def test_other_users_cannot_read_secrets_in_the_laptop_clusters_state(tmp_path, 
         client.CoreV1Api(api).create_namespaced_secret("default", secret)
         api.close()
         with contextlib.closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))) as opened:
-            job = submit(opened, TrainJob(trainer=trainer, volumes=[mount]), RunKey("security", "files", "t", "r"))
-            assert wait(opened, job).succeeded
-        holding = [path for path in laptop.state.rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()]
+            job, lines = TrainJob(trainer=trainer, volumes=[mount]), []
+            reference = submit(opened, job, RunKey("security", "files", "t", "r"))
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(wait, opened, reference, listener=Listener(on_log=lines.append))
+                wait_until(lambda: len(lines) == 2)
+                holding = list_files_with_value(laptop.state)  # the volumes are removed at the end of the pod
+                others = readable_by_others(laptop.state)
+                (tmp_path / "end").touch()
+                assert waiting.result().succeeded
         modes = {path.name: path.stat().st_mode & 0o777 for path in (laptop.kubeconfig, laptop.state / "admin-token")}
-        others = readable_by_others(laptop.state)
+        assert "T" not in {path.name for path in list_files_with_value(laptop.state)}
     assert {path.name for path in holding} >= {"T", "node.0.log"}
     assert not {*others} & {*holding, laptop.kubeconfig, laptop.state / "admin-token"}
     assert others == [] or state == "open to all"

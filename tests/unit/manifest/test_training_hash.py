@@ -43,9 +43,9 @@ DATASET_FIELDS = """
 """
 TRAINING_FIELDS = {
     "": """
-        adapter config dataset dataset_path destination endpoint env ignore_patterns initializer manifest metadata model
-        model_initializer model_path output_path region registry resume revision role_arn runtime secret storage_uri
-        trainer volumes workspace
+        adapter after_jobs any_run config dataset dataset_path destination endpoint env ignore_patterns initializer
+        manifest metadata model model_check model_initializer model_path output_path region registry resume revision
+        role_arn runtime secret storage_uri trainer volumes workspace
     """,
     "config": CONFIG_FIELDS,
     "trainer": "args command config env func func_args num_nodes packages_to_install pip_index_urls resume",

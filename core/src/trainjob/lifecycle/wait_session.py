@@ -431,7 +431,8 @@ class WaitSession:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
         if found is not None and found["metadata"]["uid"] == self._reference.uid:
             return found
-        check_cluster_of_missing(self._cluster, self._reference)
+        if not self._created_at:  # otherwise this cluster has already reported it
+            check_cluster_of_missing(self._cluster, self._reference)
         return None
 
     def _list_pods(self) -> tuple[list[dict[str, Any]], str]:

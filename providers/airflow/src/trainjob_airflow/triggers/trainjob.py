@@ -133,8 +133,10 @@ class TrainJobTrigger(BaseTrigger):
             if watch.decided_state is not None:
                 self._start_kill(is_decided=True)
                 await asyncio.Event().wait()  # if the trigger ended now, Airflow would start it again for its task
-        except asyncio.CancelledError:
-            if watch.decided_state is not None or not _AIRFLOW_CALLS_ON_KILL:
+        except asyncio.CancelledError as error:
+            # Airflow 3.3 gives a message if it calls `on_kill` next, and none when the triggerer stops. A repeated
+            # cancellation may come before that call, so the kill starts here.
+            if watch.decided_state is not None or error.args or not _AIRFLOW_CALLS_ON_KILL:
                 await self._kill(is_decided=watch.decided_state is not None)
             raise
         event = TriggerEvent({"reference": self.reference, **result})
@@ -188,7 +190,7 @@ class TrainJobTrigger(BaseTrigger):
         }
 
     async def on_kill(self) -> None:
-        """Apply the kill action to the TrainJob unless it has ended.
+        """Apply the kill action to the TrainJob unless it has ended, or wait for the kill that [run][] has started.
 
         Airflow 3.3 calls this method after a user has marked the deferred task as failed or successful, or has cleared
         it. It also does so if the trigger was only handed to another triggerer; the TrainJob then continues.
