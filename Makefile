@@ -64,7 +64,7 @@ e2e: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp runtime
 	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
 
 e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_SOURCE=DIR is a checkout of kubeflow/pipelines; needs root, Go and Debian's package mariadb-server-core
-	@$(PYTHON) tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
+	@"$(PYTHON)" tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
 	@$(MAKE) --no-print-directory $(patsubst %,.venv/%/.ready,$(LAPTOP) kfp launcher metadata_store)
 	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
@@ -185,8 +185,8 @@ types-kfp: $(call ENVIRONMENTS,kfp)
 
 dist: $(call ENVIRONMENTS,core dist) ## build an sdist and a wheel of each package into dist/, check their metadata, and install them
 	rm -rf dist
-	for member in $(dir $(MEMBERS)); do $(UV) build -q --python $(PYTHON) --sdist --out-dir dist $$member || exit 1; done
-	for archive in dist/*.tar.gz; do $(UV) build -q --python $(PYTHON) --wheel --out-dir dist $$archive || exit 1; done
+	for member in $(dir $(MEMBERS)); do $(UV) build -q --python "$(PYTHON)" --sdist --out-dir dist $$member || exit 1; done
+	for archive in dist/*.tar.gz; do $(UV) build -q --python "$(PYTHON)" --wheel --out-dir dist $$archive || exit 1; done
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/integration/packaging
 
@@ -235,7 +235,7 @@ tracking-locks: $(call ENVIRONMENTS,tracking) ## write the package locks of the 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache
 
-CHECK_SETUP = $(PYTHON) tools/check_setup.py --command "make $(MAKECMDGOALS)$(if $(filter-out torchtune,$(FRAMEWORK)), FRAMEWORK=$(FRAMEWORK))" --python $(PYTHON)
+CHECK_SETUP = "$(PYTHON)" tools/check_setup.py --command "make $(MAKECMDGOALS)$(if $(filter-out torchtune,$(FRAMEWORK)), FRAMEWORK=$(FRAMEWORK))" --python "$(PYTHON)"
 check-setup+%:
 	@$(CHECK_SETUP) $(subst +, ,$*)
 
@@ -244,7 +244,7 @@ QUIET := $(shell test -t 2 || echo -q)
 define SET_UP
 @$(if $(filter $@,$(MAKECMDGOALS)),$(CHECK_SETUP) $(notdir $(@D)))
 @echo "setting up $(@D)"
-@$(UV) venv -q --allow-existing --python $(1) $(@D)
+@$(UV) venv -q --allow-existing --python "$(1)" $(@D)
 @$(UV) pip sync $(QUIET) --compile-bytecode --python $(@D) $(2)
 @touch $@
 endef
@@ -265,5 +265,5 @@ endef
 
 .venv/uv/bin/uv:
 	@echo "fetching uv"
-	@$(PYTHON) -m venv .venv/uv
+	@"$(PYTHON)" -m venv .venv/uv
 	@.venv/uv/bin/pip install $(QUIET) 'uv>=0.9,<0.14'
