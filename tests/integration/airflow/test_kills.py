@@ -124,7 +124,7 @@ def test_a_kill_does_not_need_the_call_of_on_kill(cluster, proxy, monkeypatch):
 
 
 def test_a_triggerer_that_stops_ends_no_trainjob(cluster, proxy):
-    """Its event loop cancels each task without a message."""
+    """The event loop then cancels each task without a message."""
     reference = submit_script(cluster)
 
     async def run():

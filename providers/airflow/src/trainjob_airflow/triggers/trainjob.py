@@ -190,7 +190,9 @@ class TrainJobTrigger(BaseTrigger):
         }
 
     async def on_kill(self) -> None:
-        """Apply the kill action to the TrainJob unless it has ended, or wait for the kill that [run][] has started.
+        """Apply the kill action to the TrainJob unless it has ended.
+
+        If [run][] has started the kill, this method waits for it.
 
         Airflow 3.3 calls this method after a user has marked the deferred task as failed or successful, or has cleared
         it. It also does so if the trigger was only handed to another triggerer; the TrainJob then continues.
