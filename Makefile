@@ -161,7 +161,7 @@ lint: $(call ENVIRONMENTS,core) ## check style, language, spelling and import co
 # other programs load them.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags*/*' ! -path '*/watching/*' ! -path '*/line_framework/*') \
            $(shell find tools -name '*.py' ! -path '*/dags/*')
-AIRFLOW_HELPERS := $(filter-out tools/bench/bench_creation.py,$(filter tools/bench/% tools/screenshots/% tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
+AIRFLOW_HELPERS := $(filter-out tools/bench/bench_creation.py,$(filter tools/bench/% tools/screenshots/% tests/integration/airflow/% tests/e2e/airflow_postgresql/% tests/chaos/crash_points/airflow/% \
                      $(addprefix tests/support/,airflow_tasks.py airflow_versions.py api_proxy.py browser.py dag_examples.py dag_runner.py metric_receivers.py standalone.py),$(HELPERS)))
 KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% tests/kfp_backend/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
                  $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
