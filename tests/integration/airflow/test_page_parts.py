@@ -19,7 +19,7 @@ from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import QueryRunning, SharedQuery
 
 
-def test_the_plugin_imports_only_its_listener():
+def test_the_plugin_imports_only_its_listeners():
     code = (
         "import sys, trainjob_airflow.version_compat; before = set(sys.modules)\n"
         "import trainjob_airflow.plugins.page\n"
@@ -28,6 +28,7 @@ def test_the_plugin_imports_only_its_listener():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = {name for name in done.stdout.splitlines()[-1].split() if not name.startswith("airflow.")}
     assert modules == {
+        "trainjob_airflow.delivery",
         "trainjob_airflow.plugins",
         "trainjob_airflow.plugins.page",
         "trainjob_airflow.termination",

@@ -46,6 +46,9 @@ _INDENTATION = re.compile(r"(?m)(?:^|(?<= {4})) {4}")
 # Packages and modules that only authors, terminals and laptops use.
 _LEFT_OUT = (
     "trainjob/cli/",
+    "trainjob/inspection/",
+    "trainjob/local.py",
+    "trainjob/retention/",
     "trainjob_kfp/code_configmap.py",
     "trainjob_kfp/code_loading.py",
     "trainjob_kfp/component_readme.py",

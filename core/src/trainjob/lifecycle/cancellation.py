@@ -28,7 +28,7 @@ _MAX_TRIES = 20
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of [cancel][] or [mark_failed][].
+    """Result of [cancel][] or `mark_failed`.
 
     Attributes:
         had_finished: whether the TrainJob had finished or did not exist any more, so that nothing was changed.
