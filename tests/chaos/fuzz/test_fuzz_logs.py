@@ -62,8 +62,8 @@ def test_progress_in_any_lines_is_valid(lines):
 
 
 def test_progress_in_normal_lines_is_found():
-    assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5, metrics={"lr": 0.003})
-    assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
+    assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
+    assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42, metrics={"lr": 0.003})
     assert JobLogParser().feed(PIECES[4]) == Progress(9, 18, 1, None, 0.4, metrics={"learning_rate": 0.1})
 
 
