@@ -48,7 +48,7 @@ def test_other_users_cannot_read_secrets_in_the_laptop_clusters_state(tmp_path, 
     mount = Volume(name="v", source={"secret": {"secretName": "s"}}, mount_path="/secret")
     trainer = CustomTrainerContainer(
         image="busybox",
-        command=["sh", "-c", f"echo $T; cat /secret/T; until [ -e {tmp_path}/end ]; do sleep 0.1; done"],
+        command=["sh", "-c", f"echo $T; cat /secret/T; echo; until [ -e {tmp_path}/end ]; do sleep 0.1; done"],
         env={"T": SecretKeyReference(name="s", key="T")},
     )
     with LocalCluster(tmp_path / "state") as laptop:
