@@ -192,7 +192,7 @@ def test_a_name_in_use_is_read_again(cluster, proxied_cluster, proxy, key, body)
 @pytest.mark.parametrize("path", [JOBS, PODS], ids=["trainjobs", "pods"])
 def test_a_wait_continues_after_an_incomplete_response(cluster, proxied_cluster, proxy, key, verb, path, body):
     """The waiter still sees that the job is deleted."""
-    reference = submit(cluster, JOB, key)
+    reference = submit(proxied_cluster, JOB, key)
     replaced = proxy.replacements[f"{verb} {path}"] = [watch_event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
     before = proxy.request_counts[f"{verb} {path}"]
 
