@@ -106,7 +106,8 @@ REQUESTS = {
     "cancel": lambda cluster: cancel(cluster, REFERENCE),
 }
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
-KEY, METADATA = RunKey(**json.loads(KEY_TEXT)), {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT, labels.SPEC_HASH: "x"}}
+KEY = RunKey(**json.loads(KEY_TEXT))
+METADATA = {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT, labels.SPEC_HASH: "x"}}
 REFERENCE = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
 
 
