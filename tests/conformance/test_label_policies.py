@@ -19,7 +19,10 @@ MANAGED_BY, RUN_KEY = "app.kubernetes.io/managed-by", "trainjob.dev/run-key"
 
 @pytest.fixture
 def set_label(client, namespace, unique):
-    """Return a function that adds a policy, which sets a label of the namespace's TrainJobs to `platform`."""
+    """Return a function that adds a policy.
+
+    It sets a label of the namespace's TrainJobs to `platform`.
+    """
 
     def set_label(label, *operations):
         kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
