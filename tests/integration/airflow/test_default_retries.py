@@ -50,6 +50,15 @@ def read_retries(dag):
     return found
 
 
+def test_the_dag_processor_can_send_a_dag_without_stated_retries():
+    """It sends the serialized DAG to its supervisor with msgpack, which does not know subclasses of int."""
+    from airflow.sdk.execution_time.comms import _new_encoder
+
+    with DAG("default", schedule=None) as dag:
+        add_tasks()
+    assert _new_encoder().encode(DagSerialization.serialize_dag(dag))
+
+
 def test_a_task_has_two_retries_where_nobody_states_another_number():
     with DAG("default", schedule=None) as dag:
         add_tasks()

@@ -8,6 +8,7 @@ these retries, a training that has failed by itself is not repeated: only errors
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 from collections.abc import Iterator
 
@@ -15,15 +16,16 @@ from trainjob.errors import JobFailed
 from trainjob_airflow.version_compat import AirflowFailException, conf
 
 
-class DefaultRetries(int):
+class DefaultRetries(enum.IntEnum):
     """A number of retries that nobody has stated.
 
     Airflow's `partial` reads the default of an operator's `retries` from its signature, and converts every true value
     of another type than int (Airflow 3.3, `BaseOperator._convert_retries`). This value is false, so that a mapped
-    operator gets the object itself. In the database of Airflow it is a plain number.
+    operator gets the object itself. Airflow serializes a member of an Enum as its plain number, which its database and
+    the messages of its processes need.
     """
 
-    __slots__ = ()
+    TWO = 2
 
     def __bool__(self) -> bool:
         return False
@@ -37,7 +39,7 @@ def choose_default_retries() -> int:
     """
     configured: int = conf.getint("core", "default_task_retries", fallback=0)
     is_chosen = configured != 0 or "AIRFLOW__CORE__DEFAULT_TASK_RETRIES" in os.environ
-    return configured if is_chosen else DefaultRetries(2)
+    return configured if is_chosen else DefaultRetries.TWO
 
 
 DEFAULT_RETRIES = choose_default_retries()
