@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 
@@ -92,6 +93,39 @@ def kill_triggerer(airflow):
 def list_live_triggerers(airflow):
     """Return the IDs of the triggerers that send heartbeats."""
     return {job["id"] for job in airflow.request("GET", "/api/v2/jobs?job_type=TriggererJob&is_alive=true")["jobs"]}
+
+
+def test_a_limit_goes_on_when_both_triggerers_are_killed(running_tasks, airflow, recorder, record_case):
+    """Both triggerers are killed 60 s after the creation of a TrainJob that may take 90 s to start."""
+    run = running_tasks.start("never_starts")
+    wait_for_airflow(lambda: running_tasks.is_deferred(run), 120)
+    [job] = recorder.jobs(run).values()
+    created_at = datetime.fromisoformat(job["metadata"]["creationTimestamp"]).timestamp()
+    wait_for_airflow(lambda: time.time() - created_at > 60, 70)
+    for _ in range(2):
+        airflow.kill_instance("triggerer", 0)
+    for _ in range(2):
+        airflow.start_component("triggerer")
+    wait_for_airflow(lambda: recorder.deleted_at(job["metadata"]["uid"]), 180)
+    seconds = time.time() - created_at
+    wait_for_airflow(lambda: airflow.get_state(run, "task") == "failed", 120)
+    record_case("`start_timeout` of 90 s, both triggerers killed after 60 s", f"reached after {seconds:.0f} s")
+    assert seconds < 150  # 20 s until Airflow notices the kill, and at least 30 s for the new process
+
+
+def test_a_limit_in_an_outage_does_not_end_what_is_complete(running_tasks, airflow, recorder, proxy, record_case):
+    """The trainings end while the API is away, and it answers again after the `execution_timeout` of 75 s."""
+    run = running_tasks.start("limited")
+    tasks = ("deferred", "on_worker")
+    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run, task) for task in tasks), 120)
+    proxy.disconnect()
+    running_tasks.release_all()
+    wait_for_airflow(lambda: all(running_tasks.is_complete(run, task) for task in tasks), 60)
+    wait_seconds(80)
+    proxy.start_listening()
+    running_tasks.wait_for_success(run)
+    assert not any(map(recorder.deleted_at, recorder.jobs(run)))
+    record_case("`execution_timeout` reached in an outage, after the end of the training", "both tasks succeeded")
 
 
 def test_tasks_succeed_when_the_api_server_of_airflow_is_killed(running_tasks, airflow, both, record_case):

@@ -108,6 +108,21 @@ def eleven():
 
 
 @dag(schedule=None, catchup=False)
+def limited():
+    """Wait for at most 75 s with a deferred task and one on a worker."""
+    arguments = {"trainer": until("task"), "execution_timeout": timedelta(seconds=75), "retries": 0}
+    TrainJobOperator(task_id="deferred", **arguments)
+    TrainJobOperator(task_id="on_worker", deferrable=False, **arguments)
+
+
+@dag(schedule=None, catchup=False)
+def never_starts():
+    """Wait 90 s for a node that the cluster does not have."""
+    trainer = {**shell("true"), "resources_per_node": {"cpu": "1000"}}
+    TrainJobOperator(task_id="task", trainer=trainer, start_timeout=timedelta(seconds=90), retries=0)
+
+
+@dag(schedule=None, catchup=False)
 def missing_connection():
     retries = {"retries": 5, "retry_delay": timedelta(seconds=3)}
     TrainJobOperator(task_id="task", trainer=shell("true"), kubernetes_conn_id="later", **retries)
@@ -133,5 +148,7 @@ daily()
 killed()
 both()
 eleven()
+limited()
 missing_connection()
+never_starts()
 odd_bytes()
