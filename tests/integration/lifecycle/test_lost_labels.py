@@ -74,12 +74,13 @@ def list_active(cluster, prefix):
 
 
 def wait_with(cluster, reference, at_start):
-    """Wait for a TrainJob, and call a function on another thread when it runs."""
-    lines = []
+    """Wait for a TrainJob, and call a function on another thread when it first runs."""
+    lines, threads = [], []
 
     def on_phase(verdict):
-        if verdict.phase is Phase.RUNNING:
-            threading.Thread(target=at_start, args=(lines,), daemon=True).start()
+        if verdict.phase is Phase.RUNNING and not threads:  # a busy machine may also report it again
+            threads.append(threading.Thread(target=at_start, args=(lines,), daemon=True))
+            threads[0].start()
 
     listener = Listener(on_phase, lambda line: lines.append(line.text))
     return wait(cluster, reference, listener=listener), lines
