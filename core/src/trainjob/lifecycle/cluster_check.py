@@ -25,7 +25,7 @@ def check_cluster_of_missing(cluster: Cluster, reference: JobReference, *, may_b
     if recorded is None:
         return
     if recorded.differs(cluster.identity) if may_be_deleted else recorded.may_differ(cluster.identity):
-        raise wrong_cluster(cluster, reference)
+        raise _wrong_cluster(cluster, reference)
 
 
 def check_same_cluster(cluster: Cluster, recorded: ClusterIdentity | None) -> None:
@@ -42,7 +42,7 @@ def check_same_cluster(cluster: Cluster, recorded: ClusterIdentity | None) -> No
         )
 
 
-def wrong_cluster(cluster: Cluster, reference: JobReference) -> WrongCluster:
+def _wrong_cluster(cluster: Cluster, reference: JobReference) -> WrongCluster:
     """Return the error for a TrainJob that was recorded with another cluster."""
     recorded = reference.cluster.server if reference.cluster else "an unknown address"
     return WrongCluster(

@@ -9,8 +9,8 @@ from trainjob.client import Cluster
 from trainjob.errors import TrainJobError
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.identity import JobReference, RunKey
+from trainjob.lifecycle.job_search import list_labelled_jobs
 from trainjob.lifecycle.submission import reference_to
-from trainjob.manifest import labels
 from trainjob.status import derive_verdict
 
 
@@ -84,7 +84,7 @@ class JobGuard:
 
 
 def _list_unfinished(cluster: Cluster, key: RunKey, namespace: str) -> list[JobReference]:
-    jobs = cluster.list_trainjobs(namespace, f"{labels.RUN_KEY}={key.digest}")
+    jobs = list_labelled_jobs(cluster, key, namespace)
     return [reference_to(job, adopted=True) for job in jobs if not derive_verdict(job).phase.finished]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, PermissionDenied, Problem
 from trainjob.lifecycle.identity import RunKey
+from trainjob.lifecycle.job_search import list_labelled_jobs
 from trainjob.lifecycle.plan import plan_submission
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import (
@@ -131,7 +132,7 @@ def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:
         NotFound: a claim that the runtime needs does not exist.
         ClusterError: a request failed or was denied.
     """
-    jobs = cluster.list_trainjobs(prepared.namespace, f"{labels.RUN_KEY}={prepared.key.digest}")
+    jobs = list_labelled_jobs(cluster, prepared.key, prepared.namespace)
     attempt = plan_submission(jobs, prepared.spec_hash, renewal=prepared.renewal).attempt
     return build_manifest(cluster, prepared.job, prepared.build_metadata(attempt), read_dialect=True)
 

@@ -39,7 +39,7 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.cancellation import cancel
-from trainjob.lifecycle.cluster_check import wrong_cluster
+from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
@@ -271,11 +271,13 @@ def _add_known_jobs(
 ) -> list[dict[str, Any]]:
     jobs = {job["metadata"]["uid"]: job for job in listed}
     for each in known:
-        found = None if each.uid in jobs else cluster.get_trainjob(each.name, each.namespace)
+        if each.uid in jobs:
+            continue
+        found = cluster.get_trainjob(each.name, each.namespace)
         if found is not None and found["metadata"]["uid"] == each.uid:
             jobs[each.uid] = found
-        elif each.uid not in jobs and each.cluster is not None and each.cluster.differs(cluster.identity):
-            raise wrong_cluster(cluster, each)
+        else:
+            check_cluster_of_missing(cluster, each, may_be_deleted=True)
     return list(jobs.values())
 
 
