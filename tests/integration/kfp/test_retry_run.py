@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -31,11 +30,9 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def start(laptop, proxy, unique, tmp_path):
+def start(proxy, unique, tmp_path):
     """Return a function that starts a launcher whose requests the proxy counts."""
-    kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
-    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    (tmp_path / "kubeconfig").write_text(proxy.kubeconfig_json)
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
 
     def start(script):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import pytest
 
@@ -53,12 +52,6 @@ def proxy(laptop):
         yield server
 
 
-def kubeconfig_through(laptop, proxy):
-    kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
-    return json.dumps(kubeconfig)
-
-
 def test_before_create_is_called_again_before_a_repeated_request(laptop, cluster, unique, proxy):
     calls, path = [], "POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
     proxy.responses[path] = (503, b"{}")
@@ -68,7 +61,7 @@ def test_before_create_is_called_again_before_a_repeated_request(laptop, cluster
         if len(calls) == 2:
             proxy.responses.clear()
 
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=kubeconfig_through(laptop, proxy)))) as opened:
+    with contextlib.closing(Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json))) as opened:
         reference = submit(opened, JOB, make_run_key(unique), before_create=before)
     assert calls == [(reference.name, "default")] * 2
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import urllib3
-import yaml
 
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
 from tests.support.polling import wait_until
@@ -51,12 +49,10 @@ def proxy(laptop):
 @pytest.fixture
 def open_cluster(proxy, laptop, tmp_path):
     """Yield a function that opens clusters through the proxy, as the administrator."""
-    content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
-    content["clusters"][0]["cluster"] = {"server": proxy.url}
     opened = []
 
     def opener(retry_seconds=0.0):
-        opened.append(Cluster(Connection(kubeconfig_json=json.dumps(content)), retry_seconds=retry_seconds))
+        opened.append(Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json), retry_seconds=retry_seconds))
         return opened[-1]
 
     yield opener

@@ -72,17 +72,15 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def proxied_cluster(laptop, proxy):
+def proxied_cluster(proxy):
     """Yield a client of the cluster that uses the proxy."""
-    with open_cluster(laptop, proxy, retry_seconds=30.0) as opened:
+    with open_cluster(proxy, retry_seconds=30.0) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def open_cluster(laptop, proxy, retry_seconds):
-    kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
-    connection = Connection(kubeconfig_json=json.dumps(kubeconfig))
+def open_cluster(proxy, retry_seconds):
+    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
     with contextlib.closing(Cluster(connection, retry_seconds=retry_seconds)) as opened:
         opened.trainjob_spec_fields()  # requested once for each connection; these tests do not cover it
         yield opened
@@ -107,7 +105,7 @@ ALWAYS_INCOMPLETE = [b'{"metadata": null}'] * 1000
 def test_responses_that_stay_incomplete_raise_a_typed_error(laptop, cluster, proxy, key, requests, doing):
     name = _first_name(key)
     proxy.replacements = {request.replace("NAME", name): [*ALWAYS_INCOMPLETE] for request in requests}
-    with open_cluster(laptop, proxy, retry_seconds=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
+    with open_cluster(proxy, retry_seconds=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
         wait(proxied, submit(proxied, JOB, key, timeout=0.3), limits=Limits(total=timedelta()))
     assert raised.value.retryable
     assert f"{proxy.url} returned 200 for the request to {doing.replace('NAME', name)}, but the body is invalid" in str(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -30,10 +29,8 @@ def proxy(laptop):
         yield server
 
 
-def connect(laptop, proxy):
-    config = json.loads(laptop.kubeconfig.read_text())
-    config["clusters"][0]["cluster"] = {"server": proxy.url}
-    return Cluster(Connection(kubeconfig_json=json.dumps(config)), retry_seconds=5.0)
+def connect(proxy):
+    return Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json), retry_seconds=5.0)
 
 
 def test_a_process_that_comes_later_continues_the_limit_by_the_servers_clock(laptop, proxy, unique, monkeypatch):
@@ -43,7 +40,7 @@ def test_a_process_that_comes_later_continues_the_limit_by_the_servers_clock(lap
     """
     monkeypatch.setattr(wait_policy, "_MIN_LIMIT_SECONDS", 0.2)
     proxy.clock_shift = 3600.0
-    with closing(connect(laptop, proxy)) as later, closing(connect(laptop, proxy)) as next_try:
+    with closing(connect(proxy)) as later, closing(connect(proxy)) as next_try:
         reference = submit(later, TrainJobManifest(manifest=MANIFEST), RunKey("test", "limits", unique, "run-1"))
         try:
             with pytest.raises(WaitTimeout, match=r"queued time is reached after 3[56]\d\d s; it continues to run"):

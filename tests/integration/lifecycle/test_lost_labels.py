@@ -48,10 +48,8 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def proxied_cluster(laptop, proxy):
-    kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
-    connection = Connection(kubeconfig_json=json.dumps(kubeconfig))
+def proxied_cluster(proxy):
+    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
     with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as opened:
         yield opened
 

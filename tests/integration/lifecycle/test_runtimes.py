@@ -90,11 +90,9 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def proxy_kubeconfig(proxy, laptop):
+def proxy_kubeconfig(proxy):
     """Return a kubeconfig that uses a proxy, which counts requests and can forbid them."""
-    content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
-    content["clusters"][0]["cluster"] = {"server": proxy.url}
-    return json.dumps(content)
+    return proxy.kubeconfig_json
 
 
 @pytest.fixture

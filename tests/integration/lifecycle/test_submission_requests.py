@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from datetime import timedelta
 
 import pytest
@@ -28,11 +27,10 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def counted(laptop, proxy):
+def counted(proxy):
     """Yield a client whose requests the proxy counts."""
-    kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(kubeconfig)), retry_seconds=5.0)) as opened:
+    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
+    with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as opened:
         yield opened
 
 
