@@ -16,6 +16,7 @@ import yaml
 from kubernetes import config as configuration
 from kubernetes.dynamic import DynamicClient
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
 from tests.support.page_commands import parse_commands
@@ -128,9 +129,9 @@ def write_block(block, folder):
 
 def check_steps(block, documents, folder):
     """Check that `trainjob submit -o yaml` accepts the steps and the TrainJobs."""
-    command = [*TRAINJOB, "submit", write_block(block, folder), "--output", "yaml", "--dialect", "2.2"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    arguments = ["submit", str(write_block(block, folder)), "--output", "yaml", "--dialect", "2.2"]
+    done = CliRunner().invoke(application(), arguments)
+    assert done.exit_code == 0, done.output
     assert len(list(yaml.safe_load_all(done.stdout))) == len(documents)
 
 

@@ -75,28 +75,40 @@ def submit_changed_request(cluster, reference, key):
     return derive_verdict(cluster.get_trainjob(reference.name, reference.namespace)).phase
 
 
-@pytest.mark.parametrize("end", [reach_limit, exceed_restarts, kill, fail_unexpectedly, submit_changed_request])
-@pytest.mark.parametrize("state", ["Complete", "Failed", "Running"])
-def test_a_finished_trainjob_is_retained_whatever_the_informer_reports(
-    cluster, stale_cluster, unique, tmp_path, end, state
-):
-    script = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; exit $(cat {tmp_path}/end)"
+ENDS = [reach_limit, exceed_restarts, kill, fail_unexpectedly, submit_changed_request]
+
+
+def start_stale(cluster, stale_cluster, key, folder, exit_code=0):
+    """Submit a TrainJob that ends with the file `end`; the stale client remembers it as it was before."""
+    script = f"while [ ! -e {folder}/end ]; do sleep 0.05; done; exit {exit_code}"
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script])
-    key = RunKey("test", "cancellation", unique, state)
     reference = submit(cluster, TrainJob(trainer=trainer, max_restarts=None), key)
     stale_cluster.stale = copy.deepcopy(cluster.get_trainjob(reference.name, "default"))
-    if state != "Running":
-        (tmp_path / "end").write_text("0" if state == "Complete" else "3")
-        limits = Limits(max_restarts=None)
-        assert wait(cluster, reference, limits=limits).phase.value == state
+    return reference
+
+
+@pytest.mark.parametrize(("state", "exit_code"), [("Complete", 0), ("Failed", 3)])
+def test_a_finished_trainjob_is_retained_whatever_the_informer_reports(
+    cluster, stale_cluster, unique, tmp_path, state, exit_code
+):
+    key = RunKey("test", "cancellation", unique, state)
+    reference = start_stale(cluster, stale_cluster, key, tmp_path, exit_code)
+    (tmp_path / "end").touch()
+    assert wait(cluster, reference, limits=Limits(max_restarts=None)).phase.value == state
+    for end in ENDS:
+        result = end(stale_cluster, reference, key)
+        assert (end.__name__, result.value) == (end.__name__, state)
+        assert cluster.get_trainjob(reference.name, "default")["metadata"]["uid"] == reference.uid
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_running_trainjob_is_ended(cluster, stale_cluster, unique, tmp_path, end):
+    key = RunKey("test", "cancellation", unique, "Running")
+    reference = start_stale(cluster, stale_cluster, key, tmp_path)
     result = end(stale_cluster, reference, key)
     left = cluster.get_trainjob(reference.name, "default")
-    if state == "Running":
-        assert left is None or left["metadata"]["uid"] != reference.uid
-        assert result != Phase.COMPLETE
-    else:
-        assert left["metadata"]["uid"] == reference.uid
-        assert result.value == state
+    assert left is None or left["metadata"]["uid"] != reference.uid
+    assert result != Phase.COMPLETE
 
 
 def test_a_failure_is_recorded_before_the_trainjob_is_deleted(cluster, unique):
