@@ -2,6 +2,9 @@
 # make, and access to a package index. The environments are in .venv/. kfp and Airflow have separate ones, because kfp and
 # Airflow's Kubernetes provider require different versions of the kubernetes client. requirements/ pins all versions.
 
+# Container images often set it. Without its cache, each process of a test compiles all modules again: three times the work.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
@@ -12,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -28,22 +31,31 @@ demo-kfp: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) kfp) ## run the same
 	@$(call DEMO,kfp)
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking cli/test_command.py) \
-        tests/conformance tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
+        tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
 AIRFLOW_VERSIONS ?= 3.1 3.2
 E2E_AIRFLOW ?= airflow airflow-3.1
 AIRFLOW_EVIDENCE := $(CURDIR)/.cache/airflow-evidence
-QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
+QUICK := -m "not slow and not flaky" --hypothesis-profile quick
 check: $(call ENVIRONMENTS,core airflow kfp) lint types ## run the quick checks between two edits: style, types, unit tests
-	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
+	$(call IN,core)/pytest -n 4 $(QUICK) tests/unit --ignore tests/unit/migrate
 
 test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) ## run lint, types and all quick tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types
-	$(call IN,core)/pytest $(QUICK) $(CORE)
-	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
-	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
+	@$(MAKE) --no-print-directory -j 3 --output-sync=target test-core test-airflow test-kfp
+
+# Side by side, so that one suite computes while another waits. `+` shows the progress of the longest; the output of the others
+# follows when they end.
+test-core:
+	+$(call IN,core)/pytest -n 3 $(QUICK) $(CORE)
+
+test-airflow:
+	$(call IN,airflow)/pytest -n 2 $(QUICK) tests/integration/airflow
+
+test-kfp:
+	$(call IN,kfp)/pytest -n 2 $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
 
 airflow-versions: $(call ENVIRONMENTS,$(LAPTOP) $(AIRFLOW_VERSIONS:%=airflow-%)) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
-	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest $(QUICK) tests/integration/airflow || exit 1; done
+	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest -n 4 $(QUICK) tests/integration/airflow || exit 1; done
 
 smoke: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run the demo's steps, a termination and the conformance suite on the laptop cluster and on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
@@ -86,7 +98,7 @@ slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp launch
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
-	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking) tests/conformance tests/chaos/crash_points/core tests/chaos/takeover
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client local tracking docs) tests/conformance tests/chaos/crash_points/core tests/chaos/takeover
 	$(call IN,core)/pytest -n 2 -m slow tests/chaos/logs
 	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
 	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp

@@ -73,8 +73,9 @@ def find_flaky_cases(source: str, file: str) -> Iterator[FlakyCase]:
 
 def find_all_flaky_cases() -> list[FlakyCase]:
     """Return the marked cases of all tests, in the order of their files."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [case for file in files for case in find_flaky_cases(file.read_text(), str(file.relative_to(ROOT)))]
+    sources = {file: file.read_text() for file in sorted((ROOT / "tests").rglob("test_*.py"))}
+    marked = {file: text for file, text in sources.items() if "flaky" in text}  # parsing all files takes seconds
+    return [case for file, text in marked.items() for case in find_flaky_cases(text, str(file.relative_to(ROOT)))]
 
 
 def _environment(file: str) -> str:

@@ -81,7 +81,7 @@ WAIT_POINTS = (WAITING, TERMINAL_STATE_SEEN, BEFORE_FAILED_DELETE, AFTER_FAILED_
 """From the start of waiting to the outcome, for actors that wait in their own process."""
 RESUBMISSION_POINTS = (OUTCOME_KNOWN, *CREATION_POINTS, SUBMITTED)
 """From the end of an interrupted TrainJob to the wait for the next attempt."""
-QUICK_POINTS = (CREATE_SENT, AFTER_CREATE, OUTCOME_KNOWN)
+QUICK_POINTS = (CREATE_SENT, OUTCOME_KNOWN)
 """Points at which `make test` kills a process that has no other one beside it; `make slow` covers all points."""
 # "Persisted" is a point of Airflow's workers only: the core and KFP's launcher keep no state outside the cluster.
 CORE_POINTS = (

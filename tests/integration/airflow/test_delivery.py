@@ -65,15 +65,9 @@ def runs(airflow, cluster):
     return Runs(airflow, cluster)
 
 
-@pytest.mark.parametrize(
-    ("lost", "deferrable"),
-    [
-        ("kill", "0"),
-        pytest.param("kill", "1", marks=pytest.mark.slow),
-        pytest.param("fail", "0", marks=pytest.mark.slow),
-        pytest.param("fail", "1", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("deferrable", ["0", "1"])
+@pytest.mark.parametrize("lost", ["kill", "fail"])
 def test_finished_work_is_adopted_after_a_clear_until_airflow_has_stored_the_success(runs, lost, deferrable):
     output = runs.start(LOST=lost, DEFERRABLE=deferrable)
     assert ("is not marked as delivered: Airflow has not stored the success" in output) == (lost == "fail")

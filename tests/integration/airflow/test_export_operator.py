@@ -41,6 +41,7 @@ def test_a_named_trainjob_and_any_run_reach_the_export_program():
         ExportModelOperator(task_id="t", workspace="w", destination="s3://models/tickets", after_jobs=["--any-run"])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_dag_run_is_exported_only_if_it_is_named(airflow, tmp_path):
     make_model(tmp_path / "model")
     make_trl_run(tmp_path / "output", trained_by="tune-11111111", workflow_run="airflow/exported/manual__1")

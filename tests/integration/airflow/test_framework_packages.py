@@ -50,6 +50,7 @@ def test_a_dict_of_another_framework_is_checked_when_the_dag_is_parsed(operator,
         operator({"framework": framework, "steps": 0})
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_package_fails_the_task_without_retry(airflow, cluster, tmp_path):
     printed, tasks, state = run_dag(airflow, "other_framework", FOLDER=str(tmp_path))
     assert (tasks, state) == ({"fine_tune": ("failed", 1)}, "failed"), printed[-6000:]

@@ -71,7 +71,7 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
     assert [each["uid"] for each in read_xcom("interruptions", "usage")] == [*interrupted, job["metadata"]["uid"]]
 
 
-@both_modes(quick="on the worker")
+@both_modes()
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_a_used_up_budget_fails_the_try_and_the_next_try_has_a_new_budget(airflow, cluster, tmp_path, deferrable):
     environment = {"DEFERRABLE": deferrable, "GO": str(tmp_path / "go"), "BUDGET": "1", "RETRIES": "1"}

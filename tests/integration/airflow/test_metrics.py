@@ -57,7 +57,7 @@ def emit_to(monkeypatch, sent):
 # -- whole runs with dag.test() ---------------------------------------------------------------------------------------
 
 
-@both_modes(quick="on the worker")
+@both_modes()
 def test_tasks_send_their_metrics_to_statsd_in_names(airflow, tmp_path, deferrable):
     with StatsdServer() as server:
         printed, tasks, _ = run_dag(airflow, "measured", DEFERRABLE=deferrable, FOLDER=tmp_path, **server.settings)
@@ -76,7 +76,7 @@ def test_tasks_send_their_metrics_to_statsd_in_names(airflow, tmp_path, deferrab
 
 
 @needs_last_otel_metrics
-@both_modes(quick="deferrable")
+@both_modes()
 def test_tasks_send_their_metrics_to_opentelemetry_with_tags(airflow, tmp_path, deferrable):
     with OtlpServer() as server:
         printed, _, _ = run_dag(airflow, "measured", DEFERRABLE=deferrable, FOLDER=tmp_path, **server.settings)

@@ -49,6 +49,7 @@ KINDS_OF_OTHER_TESTS = dict.fromkeys(
     "tests/e2e/controlplane/test_queues_page.py",
 )
 HELM_VALUES = "values.yaml"  # title of the blocks that tests/integration/airflow/test_pages.py checks
+SLOW_ON_CLUSTER = "docs/how-to/from-kubeflow-sdk.md"  # it trains with TorchTune, as README.md's does
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
 RUN_HERE = [
     block for block in python_blocks("core") if block not in RUN_ON_CLUSTER and block.title not in BLOCKS_OF_OTHER_TESTS
@@ -80,7 +81,13 @@ def test_python_blocks_run(block, tmp_path):
     run_python(block, tmp_path)
 
 
-@pytest.mark.parametrize("block", RUN_ON_CLUSTER, ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=str(block), marks=pytest.mark.slow if block.page == SLOW_ON_CLUSTER else ())
+        for block in RUN_ON_CLUSTER
+    ],
+)
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
 def test_python_blocks_run_on_a_cluster(block, laptop, tmp_path):

@@ -79,7 +79,7 @@ ENDS = [reach_limit, exceed_restarts, kill, fail_unexpectedly, submit_changed_re
 
 
 def start_stale(cluster, stale_cluster, key, folder, exit_code=0):
-    """Submit a TrainJob that ends with the file `end`; the stale client remembers it as it was before."""
+    """Submit a TrainJob that ends with the file `end`, and show it to the stale client."""
     script = f"while [ ! -e {folder}/end ]; do sleep 0.05; done; exit {exit_code}"
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script])
     reference = submit(cluster, TrainJob(trainer=trainer, max_restarts=None), key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pytest
 import yaml
@@ -104,7 +105,7 @@ def test_a_thousand_jobs_are_read_from_one_json_document():
     assert len(found.jobs) == 1000
 
 
-@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
+@pytest.mark.parametrize("dump", [partial(yaml.dump, Dumper=yaml.CSafeDumper), json.dumps], ids=["yaml", "json"])
 def test_a_list_may_be_larger_than_one_job(dump):
     jobs = [job(f"job-{n}") | {"since": "x" * 1000} for n in range(2000)]
     found = read_jobs(dump({"kind": "List", "items": jobs}), "-")
