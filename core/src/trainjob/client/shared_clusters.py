@@ -12,7 +12,10 @@ _MAX_CLUSTERS = 64  # a connection whose content changes, such as a token in it,
 
 
 def connect(connection: Connection | None = None) -> Cluster:
-    """Open a cluster that the caller does not share; see [Cluster][]."""
+    """Open a cluster that the caller does not share; see [Cluster][].
+
+    A forked child must open its own, because threads, sockets and held locks do not survive a fork.
+    """
     return Cluster(connection)
 
 

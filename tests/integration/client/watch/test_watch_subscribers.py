@@ -339,20 +339,21 @@ def test_short_waits_do_not_count_as_failures(api, informer):
 
 
 def test_a_forked_child_starts_its_own_watch(api):
-    """Threads and sockets do not survive a fork; Airflow's workers fork."""
+    """Threads and sockets do not survive a fork, and a lock may be held during it; Airflow's workers fork."""
     api.write("a")
     script = """
 import os, queue, sys
 from trainjob.client import Connection, shared_cluster
 
-informer = shared_cluster(Connection(server=sys.argv[1])).trainjob_informer("default")
+def get_informer():
+    return shared_cluster(Connection(server=sys.argv[1])).trainjob_informer("default")
 
 def read_name():
     events = queue.Queue()
-    with informer.add_event_handler("a", events.put):
+    with get_informer().add_event_handler("a", events.put):
         return events.get(timeout=60).object["metadata"]["name"]
 
-informer.add_event_handler("a", lambda _: None)  # keeps the parent's thread running during the fork
+get_informer().add_event_handler("a", lambda _: None)  # keeps the parent's thread running during the fork
 print(read_name(), flush=True)
 child = os.fork()
 if not child:
