@@ -3,7 +3,7 @@
 from trainjob.lifecycle.cancellation import Cancellation, cancel
 from trainjob.lifecycle.delivery import mark_delivered
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
-from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
+from trainjob.lifecycle.identity import JobReference, RunKey, find_digest, run_key_of
 from trainjob.lifecycle.progress_log import ProgressLog
 from trainjob.lifecycle.resubmission import Resubmission, plan_resubmission
 from trainjob.lifecycle.submission import reference_to, submit
@@ -25,6 +25,7 @@ __all__ = [
     "RunKey",
     "cancel",
     "check_external",
+    "find_digest",
     "mark_delivered",
     "plan_resubmission",
     "reference_to",

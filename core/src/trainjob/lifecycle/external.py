@@ -18,12 +18,11 @@ from typing import Any
 from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.async_inbox import AsyncInbox
-from trainjob.lifecycle.identity import JobReference, RunKey
+from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
-from trainjob.manifest import labels
 from trainjob.status import Outcome, Phase, Verdict, derive_verdict
 from trainjob.status.nested_fields import get_str
 
@@ -70,8 +69,7 @@ class JobSelector:
         """Return whether a TrainJob of the namespace has the name or the run key."""
         if self.run_key is None:
             return get_str(job, "metadata", "name") == self.name
-        label = get_str(job, "metadata", "labels", labels.RUN_KEY)
-        return label == self.run_key.digest or labels.get_annotation(job, labels.RUN_KEY) == self.run_key.canonical
+        return is_attempt_of(job, self.run_key)
 
 
 @dataclass(frozen=True)

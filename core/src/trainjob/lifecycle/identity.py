@@ -14,7 +14,8 @@ from typing import Any
 
 from trainjob.client import ClusterIdentity
 from trainjob.errors import IncompatibleVersion
-from trainjob.manifest import labels
+from trainjob.manifest import find_attempt, labels
+from trainjob.status.nested_fields import get_int, get_str
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RunKey:
     @cached_property
     def digest(self) -> str:
         """Hash of the key for names and labels, 16 hex digits."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+        return _compute_digest(self.canonical)
 
     @cached_property
     def canonical(self) -> str:
@@ -76,9 +77,50 @@ class RunKey:
             return None
 
 
+def find_digest(job: Mapping[str, Any]) -> str:
+    """Return the digest of the run key for which a TrainJob was created; else an empty text.
+
+    This is the one rule by which steps, sweeps and the page know their TrainJobs. The name follows from the digest of
+    the run key ([trainjob.manifest.job_name][]), which the annotation has, or else the label. A copy under another name
+    has the labels and annotations of the original, but not its name. A label beside an annotation does not count,
+    because users, tools and admission policies change labels.
+    """
+    text = labels.get_annotation(job, labels.RUN_KEY)
+    digest = _compute_digest(text) if text else get_str(job, "metadata", "labels", labels.RUN_KEY)
+    return digest if _find_attempt(job, digest) else ""
+
+
+def is_attempt_of(job: Mapping[str, Any], key: RunKey) -> bool:
+    """Return whether a TrainJob was created for a run key; see [find_digest][]."""
+    return find_digest(job) == key.digest
+
+
 def run_key_of(job: Mapping[str, Any]) -> RunKey | None:
-    """Return the run key from a TrainJob's annotation; None if it has no valid one."""
-    return RunKey.from_text(labels.get_annotation(job, labels.RUN_KEY))
+    """Return the run key for which a TrainJob was created, from its annotation.
+
+    It is None if the annotation is missing or invalid, or if the TrainJob was created otherwise; see [find_digest][].
+    """
+    return RunKey.from_text(labels.get_annotation(job, labels.RUN_KEY)) if find_digest(job) else None
+
+
+def attempt_of(job: Mapping[str, Any]) -> int:
+    """Return the attempt number of a TrainJob from its name, or else from its label, or 0.
+
+    Only the label has it if a step has adopted a TrainJob that was created for another run key.
+    """
+    return _find_attempt(job, find_digest(job)) or _get_attempt_label(job)
+
+
+def _compute_digest(canonical: str) -> str:
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _find_attempt(job: Mapping[str, Any], digest: str) -> int:
+    return find_attempt(get_str(job, "metadata", "name"), digest, _get_attempt_label(job))
+
+
+def _get_attempt_label(job: Mapping[str, Any]) -> int:
+    return max(get_int(job, "metadata", "labels", labels.ATTEMPT), 0)
 
 
 @dataclass(frozen=True)

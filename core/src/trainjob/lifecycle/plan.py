@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.lifecycle.identity import run_key_of
-from trainjob.manifest import find_attempt, labels
+from trainjob.lifecycle.identity import attempt_of
+from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.failed_mark import awaits_deletion, may_have_running_pods
-from trainjob.status.nested_fields import get_int, get_mapping, get_str
+from trainjob.status.nested_fields import get_mapping, get_str
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,6 @@ def plan_submission(
     if newest in recent and not active and not marked_failed and _is_undelivered(newest, training_hash):
         return Plan(newest, [], terminating, attempt_of(newest), _format_notice(newest, spec_hash, renewal))
     return Plan(None, active + marked_failed, terminating, max(map(attempt_of, ordered), default=0) + 1)
-
-
-def attempt_of(job: Mapping[str, Any]) -> int:
-    """Return the attempt number of a TrainJob from its label, or else from its name.
-
-    It is 0 if the TrainJob has neither the label nor a run key.
-    """
-    if (attempt := get_int(job, "metadata", "labels", labels.ATTEMPT)) > 0:
-        return attempt
-    key = run_key_of(job)
-    return find_attempt(get_str(job, "metadata", "name"), key.digest) if key else 0
 
 
 def _age_of(job: Mapping[str, Any]) -> tuple[int, str, str]:

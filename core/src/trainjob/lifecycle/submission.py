@@ -15,7 +15,9 @@ TrainJobs of a run key:
 * The number of an attempt without its label follows from its name.
 * An adoption writes the labels again.
 
-A TrainJob without the annotation belongs to nobody; its name is refused with an error.
+A TrainJob counts only if its name follows from the run key ([is_attempt_of][]). A copy under another name, which has
+the same labels and annotations, is left alone. A TrainJob of the name without the run key belongs to nobody; its name
+is refused with an error.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ from trainjob.errors import (
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
-from trainjob.lifecycle.identity import JobReference, RunKey
+from trainjob.lifecycle.identity import JobReference, RunKey, attempt_of, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
-from trainjob.lifecycle.plan import Plan, attempt_of, plan_submission
+from trainjob.lifecycle.plan import Plan, plan_submission
 from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
@@ -114,7 +116,8 @@ def submit(
         adopt_undelivered: whether to adopt a TrainJob that has succeeded and is not marked as delivered
             ([mark_delivered][]), also after a change of `renewal`, or of fields that do not change its result
             ([trainjob.manifest.training_hash][]).
-        on_notice: called with a log line that says why such a TrainJob is adopted.
+        on_notice: called with a log line that says why such a TrainJob is adopted, and with one for each TrainJob that
+            has the label of the run key but was not created for it, such as a copy.
 
     Returns:
         Reference to the adopted or created TrainJob.
@@ -145,9 +148,10 @@ def submit(
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
     known_jobs = [known] if known else []
+    notices = _Notices(on_notice, known_jobs)
     used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
-        jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace), known_jobs)
+        jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace, notices.report_other), known_jobs)
         first_submission = first_submission and not jobs
         plan = _make_plan(cluster, prepared, jobs, since, adopt_undelivered=adopt_undelivered)
         if plan.adopt is None and not first_submission:
@@ -157,7 +161,7 @@ def submit(
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
-                _report(plan, on_notice)
+                notices.report(plan.notice)
                 return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
@@ -303,9 +307,26 @@ def _has_terminating_dependents(
     return any(cluster.has_dependents(*each) and cluster.get_trainjob(*each) is None for each in missing)
 
 
-def _report(plan: Plan, on_notice: Callable[[str], None] | None) -> None:
-    if plan.notice and on_notice:
-        on_notice(plan.notice)
+class _Notices:
+    """Log lines of one submission; a TrainJob of another one is reported once."""
+
+    def __init__(self, on_notice: Callable[[str], None] | None, known: Iterable[JobReference]) -> None:
+        self._on_notice, self._reported = on_notice, {each.uid for each in known}
+
+    def report(self, text: str) -> None:
+        if text and self._on_notice:
+            self._on_notice(text)
+
+    def report_other(self, job: Mapping[str, Any]) -> None:
+        """Report a TrainJob with the label of the run key that was not created for it."""
+        if job["metadata"]["uid"] in self._reported:
+            return
+        self._reported.add(job["metadata"]["uid"])
+        name, namespace = _name_of(job)
+        self.report(
+            f"TrainJob {namespace}/{name} has the label {labels.RUN_KEY} of this step, but was not created by it: its "
+            "name or its run key is another one. It may be a copy, and is left alone"
+        )
 
 
 def _has_new_claim(cluster: Cluster, job: TrainJob | TrainJobManifest, adopted: Mapping[str, Any]) -> bool:
@@ -394,11 +415,11 @@ def _get_own_jobs(cluster: Cluster, name: str, namespace: str, key: RunKey) -> l
     """Return the TrainJob of a name, in a list that is empty if it does not exist any more.
 
     Raises:
-        OwnershipConflict: its annotation does not have the run key.
+        OwnershipConflict: it was not created for the run key.
     """
     if (existing := cluster.get_trainjob(name, namespace)) is None:
         return []
-    if labels.get_annotation(existing, labels.RUN_KEY) == key.canonical:
+    if is_attempt_of(existing, key):
         return [reference_to(existing, adopted=True)]
     raise OwnershipConflict(
         f"the TrainJob {namespace}/{name} already exists and does not belong to this step",

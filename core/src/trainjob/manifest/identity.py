@@ -140,15 +140,16 @@ def job_name(prefix: str, key_digest: str, attempt: int) -> str:
     return f"{readable[:MAX_NAME_LENGTH].strip('-')}-{_name_suffix(key_digest, attempt)}"
 
 
-def find_attempt(name: str, key_digest: str) -> int:
-    """Return the attempt for which [job_name][] returned a name; 0 above 100.
+def find_attempt(name: str, key_digest: str, labelled: int = 0) -> int:
+    """Return the attempt for which [job_name][] returned a name; 0 if there is none.
 
     Args:
         name: name of a TrainJob.
-        key_digest: digest of the run key in its annotation.
+        key_digest: digest of a run key.
+        labelled: the attempt in its label, which is tried first; without it, attempts above 100 are not found.
     """
     suffix = name.rpartition("-")[2]
-    return next((n for n in range(1, _MAX_ATTEMPTS + 1) if _name_suffix(key_digest, n) == suffix), 0)
+    return next((n for n in (labelled, *range(1, _MAX_ATTEMPTS + 1)) if n and _name_suffix(key_digest, n) == suffix), 0)
 
 
 def _name_suffix(key_digest: str, attempt: int) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import ClusterError, ClusterUnreachable, Conflict, NotFound, PermissionDenied, Unauthorized
-from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
+from trainjob.lifecycle.identity import JobReference, RunKey, find_digest, run_key_of
 from trainjob.lifecycle.submission import reference_to
 from trainjob.manifest import labels
 from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, decide_action, may_hold_a_model
@@ -27,6 +27,7 @@ from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, dec
 _ACTIVE_FOR = Lifetimes().active_for
 # Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
 _MAX_TRIES = 10
+_NO_ATTEMPT = "it was not created by a step: its name does not follow from its run key, so it may be a copy"
 _MAX_FAILURES = 10  # TrainJobs; after that many, a sweep ends, because each request is retried for a minute
 
 
@@ -61,9 +62,10 @@ def sweep(
 ) -> list[SweepResult]:
     """Delete the expired TrainJobs of a namespace, and unfinished ones without a caller.
 
-    Only TrainJobs with the label `trainjob.dev/run-key` are considered. A finished TrainJob is deleted after its own
-    `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished TrainJob is
-    deleted if its caller is known to have ended; its `on_kill` may retain or suspend it instead.
+    Only TrainJobs that were created for a run key are deleted ([trainjob.lifecycle.find_digest][]), not copies. A
+    finished TrainJob is deleted after its own `ttl_after_success` or `ttl_after_failure`, unless its caller is known to
+    be running. An unfinished TrainJob is deleted if its caller is known to have ended; its `on_kill` may retain or
+    suspend it instead.
 
     A complete TrainJob whose model is on its own claim is retained until the model is exported, because the claim is
     deleted with the TrainJob.
@@ -126,6 +128,8 @@ class _Sweeper:
             if job is None or job["metadata"]["uid"] != listed["metadata"]["uid"]:
                 return None  # it was deleted, or replaced by another TrainJob of its name
             decided = decide_action(job, self.lifetimes, datetime.now(timezone.utc))
+            if decided.action is not SweepAction.RETAIN and not find_digest(job):
+                return SweepResult(reference_to(job, adopted=True), "kept", _NO_ATTEMPT)
             if decided.action is SweepAction.RETAIN or self._is_in_use(job, decided):
                 if not _needs_report(decided):
                     return None

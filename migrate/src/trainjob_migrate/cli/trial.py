@@ -30,7 +30,7 @@ from trainjob.errors import (
     QuotaExceeded,
     Unauthorized,
 )
-from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, reference_to, wait_async
+from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, reference_to, run_key_of, wait_async
 from trainjob.manifest import Dialect, detect_dialect, job_name, labels
 from trainjob.manifest.durations import parse_duration
 from trainjob.spec.job import MAX_NAME_LENGTH
@@ -50,6 +50,7 @@ _TIMEOUT = typer.Option(
     metavar="DURATION", help="Delete the TrainJob after this time, such as 30m or 12h.", show_default=False
 )
 _SUFFIX = "-test"
+_TESTS = ("cli", "migrate-test")  # engine and workflow of the run keys
 _TRAINJOB, _RUNTIME = "TrainJob", "TrainingRuntime"
 # Retention of the objects of a killed test: `trainjob sweep` deletes them this long after their end.
 _RETENTION = "1h"
@@ -105,7 +106,7 @@ class _TestObjects:
     Attributes:
         train_job: the TrainJob.
         runtime: the TrainingRuntime that the TrainJob needs; None if a stock runtime is enough.
-        key: the run key, the same for each test of a job.
+        key: the run key; each test of a job is a run of its own.
     """
 
     train_job: Mapping[str, Any]
@@ -121,8 +122,8 @@ class _TestObjects:
         Raises:
             InvalidSpec: the job is refused.
         """
-        old, key = source.conversion, RunKey("cli", "migrate-test", source.conversion.name, "test")
-        name = job_name(f"{old.name[: MAX_NAME_LENGTH - len(_SUFFIX)]}{_SUFFIX}", uuid.uuid4().hex, 1)
+        old, key = source.conversion, RunKey(*_TESTS, source.conversion.name, uuid.uuid4().hex)
+        name = job_name(f"{old.name[: MAX_NAME_LENGTH - len(_SUFFIX)]}{_SUFFIX}", key.digest, 1)
         metadata = {**old.source["metadata"], "name": name, "namespace": namespace}
         new = convert({**old.source, "metadata": metadata}, dialect=dialect, launch=launch)
         if new.train_job is None:
@@ -238,7 +239,12 @@ class _TestRun:
 
         A running TrainJob may belong to another user's test.
         """
-        for job in self.cluster.list_trainjobs(self.objects.namespace, f"{labels.RUN_KEY}={self.objects.key.digest}"):
+        task = self.objects.key.task
+        selector = f"{labels.WORKFLOW}={_TESTS[1]},{labels.TASK}={labels.label_value(task)}"
+        for job in self.cluster.list_trainjobs(self.objects.namespace, selector):
+            key = run_key_of(job)
+            if key is None or (key.engine, key.workflow, key.task) != (*_TESTS, task):
+                continue
             reference, phase = reference_to(job, adopted=True), derive_verdict(job).phase
             if phase.finished:
                 cancel(self.cluster, reference, ignore_end=True)
