@@ -19,7 +19,7 @@ from trainjob import BuiltinTrainer, CustomTrainerContainer, TorchTuneConfig, Tr
 from trainjob.client import Cluster, Connection
 from trainjob.errors import AdmissionRefused, InvalidSpec, NotFound, ServerUnavailable
 from trainjob.lifecycle import RunKey, cancel, submit
-from trainjob.manifest import Dialect, build_trainjob, detect_dialect, labels, spec_hash
+from trainjob.manifest import Dialect, build_trainjob, detect_dialect, job_name, labels, spec_hash
 
 TRAINER = "/apis/trainer.kubeflow.org/v1alpha1"
 DOCUMENT = f"/openapi/v3{TRAINER}"
@@ -207,8 +207,9 @@ def test_an_attempt_from_before_an_upgrade_is_adopted(cluster, key, dialect):
     """A new Trainer returns a TrainJob of an old Trainer without the fields that it no longer has."""
     annotations = {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: spec_hash(JOB)}
     run_labels = labels.run_labels(key.to_dict(), key.digest, 1)
+    name = job_name(key.task, key.digest, 1)
     old = build_trainjob(
-        JOB, name=key.task, namespace="default", labels=run_labels, annotations=annotations, dialect=dialect
+        JOB, name=name, namespace="default", labels=run_labels, annotations=annotations, dialect=dialect
     )
     for field in ("podSpecOverrides", "podTemplateOverrides"):
         old["spec"].pop(field, None)

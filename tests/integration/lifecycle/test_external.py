@@ -16,7 +16,7 @@ from trainjob.client import Cluster, Connection
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import InvalidSpec, WaitTimeout
 from trainjob.lifecycle import JobSelector, RunKey, check_external, submit, wait, wait_external
-from trainjob.manifest import labels
+from trainjob.manifest import job_name, labels
 from trainjob.status import Phase, derive_verdict
 
 NAMESPACE = "default"
@@ -145,17 +145,18 @@ def test_the_newest_of_several_attempts_is_selected(cluster, unique, tmp_path, c
 def test_the_deletion_of_an_older_attempt_does_not_end_the_wait(cluster, unique, tmp_path):
     go, selector = tmp_path / "go", JobSelector(NAMESPACE, run_key=make_run_key(unique))
     first = submit_script(cluster, "sleep 600", make_run_key(unique))
-    # The second attempt has another name, so both can exist.
+    name = job_name(unique, make_run_key(unique).digest, 2)
     second = cluster.get_trainjob(first.name, NAMESPACE)
     meta = second["metadata"]
     second["metadata"] = {
-        "name": unique,
+        "name": name,
         "namespace": NAMESPACE,
         "labels": {**meta["labels"], labels.ATTEMPT: "2"},
+        "annotations": {labels.RUN_KEY: make_run_key(unique).canonical},
     }
     second["spec"]["trainer"]["command"] = ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"]
     second = cluster.create_trainjob({name: second[name] for name in ("apiVersion", "kind", "metadata", "spec")})
-    wait_until_running(cluster, unique)
+    wait_until_running(cluster, name)
     steps = (lambda: cluster.delete_trainjob(first.name, NAMESPACE, first.uid), go.touch)
     ended, _ = asyncio.run(wait_with_steps(cluster, selector, *steps))
     assert (ended.reference.uid, ended.reference.attempt) == (second["metadata"]["uid"], 2)
@@ -225,10 +226,10 @@ def test_an_invalid_name_is_refused(arguments, words):
 
 
 def test_a_selector_by_run_key_matches_the_label():
-    selector = JobSelector(NAMESPACE, run_key=make_run_key("x"))
-    own, other = (
-        {"metadata": {"name": "a", "labels": {labels.RUN_KEY: digest}}} for digest in (make_run_key("x").digest, "0")
-    )
+    key = make_run_key("x")
+    selector = JobSelector(NAMESPACE, run_key=key)
+    name = job_name("a", key.digest, 1)
+    own, other = ({"metadata": {"name": name, "labels": {labels.RUN_KEY: digest}}} for digest in (key.digest, "0"))
     assert selector.matches(own)
     assert not selector.matches(other)
     assert not selector.matches({"metadata": {"name": "a"}})
