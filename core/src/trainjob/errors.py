@@ -36,6 +36,7 @@ __all__ = [
     "ClusterUnreachable",
     "CommandFailed",
     "Conflict",
+    "CredentialPluginRefused",
     "DeadlineExceeded",
     "ExitCode",
     "Expired",
@@ -201,6 +202,17 @@ class NoClusterConfigured(ClusterError):
 
     Remedy: Set `KUBECONFIG`, the Airflow connection or `--kubeconfig` to a usable kubeconfig. In a pod, mount the
     service account's token.
+    """
+
+
+class CredentialPluginRefused(NoClusterConfigured):
+    """A kubeconfig with a credential plugin, in a process that does not run plugins.
+
+    Cause: The page TrainJobs reads a connection whose kubeconfig has `exec`, and the plugin would run in Airflow's API
+    server.
+
+    Remedy: Give the page a connection with a token or a client certificate, or set `[trainjob]
+    page_credential_plugins = True`.
     """
 
 

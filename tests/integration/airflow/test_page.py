@@ -401,6 +401,7 @@ def test_a_deleted_trainjob_has_links(get_as_admin, sweep_run, monkeypatch):
     extra = {"trainjob_metrics_url": "https://grafana.example/?job={name}", "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)  # the task's connection
+    monkeypatch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", f"{PAGE_CONNECTIONS}, kubernetes_default")
     [attempt] = get_as_admin(f"api/task?{sweep_query(sweep_run, task='tune', index=2)}")["attempts"]
     assert (attempt["phase"], attempt["try_number"], attempt["connection"]) == ("", 1, "kubernetes_default")
     assert attempt["links"] == [

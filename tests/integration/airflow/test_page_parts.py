@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.polling import wait_until
 from trainjob.client import LogLine
-from trainjob.lifecycle import RunKey, run_key_of
+from trainjob.lifecycle import run_key_of
 from trainjob.status import Progress
-from trainjob_airflow.plugins import api, shared_query
+from trainjob_airflow.plugins import api, log_tails, shared_query
 from trainjob_airflow.plugins.log_tails import LogTail, LogTails, MetricCurve
 from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import QueryRunning, SharedQuery
@@ -138,6 +138,16 @@ def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
     assert curve.points == points
 
 
+def test_a_flood_is_read_at_a_bounded_rate(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(log_tails.time, "sleep", pauses.append)
+    tail = LogTail(None, "ml")
+    for _ in range(20_000):
+        tail._add_line(LogLine("node-0", "x" * 900))
+    assert pauses[:8000] == [0.0] * 8000  # the first 8 MB
+    assert pauses[-1] > 5.0  # 12 MB are above what may be read at 1 MB/s
+
+
 def test_a_curve_has_each_step_once_and_no_values_of_earlier_steps():
     curve = MetricCurve("eval_loss")
     for step, value, carried in ((5, 1.0, ()), (5, 1.0, ()), (7, 1.0, ("eval_loss",)), (10, 0.5, ())):
@@ -150,7 +160,7 @@ def test_the_progress_that_the_trainer_reports_is_shown_if_the_task_has_none():
     metrics.append({"name": "reward", "value": "0.5"})
     metadata = {"name": "tune", "namespace": "ml", "uid": "u"}
     job = {"metadata": metadata, "status": {"trainerStatus": {"progressPercentage": 49, "metrics": metrics}}}
-    row = {**job_row(job, RunKey("airflow", "dag", "task", "run"), connection="c"), "newest": True}
+    row = {**job_row(job, ("dag", "run", "task", -1), connection="c"), "newest": True}
     shown = api._with_progress(row, {"phase": "Running", "step": None, "percent": None}, True)
     assert "trainer_status" not in shown
     assert {name: shown["progress"][name] for name in ("phase", "step", "total", "percent")} == {

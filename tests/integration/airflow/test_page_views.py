@@ -147,7 +147,7 @@ def test_the_summary_has_only_known_values():
         "metrics": {"reward": 2.0},
     }
     result = {"seconds": 61.5, "location": "s3://b/m", "result": {"total": 3}, "unknown": "x"}
-    assert summarize("success", 2, attempts, {"progress": progress, "return_value": result}) == [
+    assert summarize("success", 2, attempts, progress, result) == [
         ("State", "success, try 2"),
         ("TrainJob", "ns/job-2, attempt 2"),
         ("Phase", "Complete"),
@@ -158,7 +158,7 @@ def test_the_summary_has_only_known_values():
         ("Location", "s3://b/m"),
         ("Result", "{'total': 3}"),
     ]
-    assert summarize("", 0, [], {}) == [("State", "no state, try 0")]
+    assert summarize("", 0, [], {}, {}) == [("State", "no state, try 0")]
 
 
 def test_a_stored_failure_has_log_and_description_only_with_the_permission_for_logs():
@@ -175,5 +175,5 @@ def test_a_stored_failure_has_log_and_description_only_with_the_permission_for_l
 
 @pytest.mark.parametrize("url", [None, "", 5, "javascript:alert(1)"])
 def test_only_web_addresses_are_tracked_runs(url):
-    assert find_tracked_run({"progress": {"tracking_url": url}}) == []
+    assert find_tracked_run({"tracking_url": url}) == []
     assert find_tracked_run({}) == []

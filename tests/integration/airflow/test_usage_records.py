@@ -21,7 +21,7 @@ from trainjob.inspection.cost import group_usages, parse_job_usages
 from trainjob.status import Category, Outcome, Phase, Usage
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.plugins.rows import job_row
-from trainjob_airflow.run_key import get_run_key
+from trainjob_airflow.run_key import get_run_key, get_task_instance
 from trainjob_airflow.task_progress import final_xcom_value
 from trainjob_airflow.usage_records import STATE_STORE_KEY, XCOM_KEY, store_usage
 
@@ -109,7 +109,8 @@ def test_the_result_of_a_task_has_the_usage_of_its_pods(cluster, unique):
     assert context["ti"].xcoms["progress"]["usage"] == usage
     job = cluster.get_trainjob(result["job"], "default")
     assert record["labels"] == job["metadata"]["labels"]
-    row = job_row(job, get_run_key(context), connection="c", pods=cluster.list_pods(result["job"], "default"))
+    instance, pods = get_task_instance(get_run_key(context)), cluster.list_pods(result["job"], "default")
+    row = job_row(job, instance, connection="c", pods=pods)
     assert row["usage"] == usage
 
 

@@ -42,6 +42,7 @@ class Connection:
         ca_file: file with the certificate authority of `server`.
         namespace: default namespace; empty means that of the context or of the pod, then `default`.
         verify_tls: whether to check the server's certificate.
+        run_plugins: whether a credential plugin (`exec`) of the kubeconfig may run in this process.
     """
 
     kubeconfig: str = ""
@@ -53,6 +54,7 @@ class Connection:
     ca_file: str = ""
     namespace: str = ""
     verify_tls: bool = True
+    run_plugins: bool = True
 
     def __post_init__(self) -> None:
         given = [name for name in ("kubeconfig", "kubeconfig_json", "in_cluster", "server") if getattr(self, name)]
@@ -71,7 +73,8 @@ class Connection:
             raise InvalidSpec(Problem("connection.server", "nothing", "token_file and ca_file need the server's URL"))
 
     def __repr__(self) -> str:
-        shown = {name: value for name, value in asdict(self).items() if value and name != "verify_tls"}
+        hidden = ("verify_tls", "run_plugins")
+        shown = {name: value for name, value in asdict(self).items() if value and name not in hidden}
         if "kubeconfig_json" in shown:
             shown["kubeconfig_json"] = "***"
         return f"Connection({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
@@ -153,7 +156,8 @@ def _configure(connection: Connection, configuration: Any) -> tuple[str, InlineC
 
     content = json.loads(connection.kubeconfig_json) if connection.kubeconfig_json else None
     path = connection.kubeconfig or _default_kubeconfig()
-    return load_kubeconfig(configuration, path=path, content=content, context=connection.context or None)
+    context, run_plugins = connection.context or None, connection.run_plugins
+    return load_kubeconfig(configuration, path=path, content=content, context=context, run_plugins=run_plugins)
 
 
 def _configure_explicit(connection: Connection, configuration: Any) -> None:

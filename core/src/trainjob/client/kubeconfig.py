@@ -25,6 +25,8 @@ from kubernetes.config.dateutil import parse_rfc3339  # noqa: TID253
 from kubernetes.config.exec_provider import ExecProvider  # noqa: TID253
 from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger  # noqa: TID253
 
+from trainjob.errors import CredentialPluginRefused
+
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
 
@@ -109,9 +111,9 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
     _cluster: Any  # set by the base class
     _user: Any
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
+    def __init__(self, *arguments: Any, run_plugins: bool, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.certificates = InlineCertificates()
+        self.certificates, self._may_run_plugins = InlineCertificates(), run_plugins
 
     @property
     def namespace(self) -> str:
@@ -122,6 +124,11 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
         """Run the credential plugin of the user, and return whether it returned credentials."""
         if "exec" not in self._user:
             return False
+        if not self._may_run_plugins:
+            raise CredentialPluginRefused(
+                "the kubeconfig gets its credentials from a plugin (exec), which this process does not run",
+                hint="give it a token or a client certificate",
+            )
         try:
             status = self._run_plugin()
             if "expirationTimestamp" in status:
@@ -161,7 +168,12 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
 
 
 def load_kubeconfig(
-    configuration: Configuration, *, path: str = "", content: Any = None, context: str | None = None
+    configuration: Configuration,
+    *,
+    path: str = "",
+    content: Any = None,
+    context: str | None = None,
+    run_plugins: bool = True,
 ) -> tuple[str, InlineCertificates]:
     """Load a context of a kubeconfig into a configuration of the kubernetes client.
 
@@ -170,11 +182,13 @@ def load_kubeconfig(
         path: path of the file, or several as in `KUBECONFIG`. A renewed OIDC token is written back to it.
         content: the kubeconfig itself, instead of a path.
         context: name of the context; None means the current one.
+        run_plugins: whether its credential plugin may run.
 
     Returns:
         The context's namespace, and the certificates that the configuration does not have.
 
     Raises:
+        CredentialPluginRefused: it has a credential plugin, which may not run.
         Exception: the kubeconfig can't be used.
     """
     if content is None:
@@ -182,9 +196,10 @@ def load_kubeconfig(
         merger = KubeConfigMerger(path)
         if merger.config is None:
             raise ConfigException("the file does not exist")
-        loader = InMemoryLoader(merger.config, context, config_base_path=None, config_persister=merger.save_changes)
+        source, more = merger.config, {"config_persister": merger.save_changes}
     else:
-        loader = InMemoryLoader(content, context, config_base_path=None)
+        source, more = content, {}
+    loader = InMemoryLoader(source, context, config_base_path=None, run_plugins=run_plugins, **more)
     loader.load_and_set(configuration)
     return loader.namespace, loader.certificates
 

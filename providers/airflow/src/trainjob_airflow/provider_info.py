@@ -55,12 +55,23 @@ def get_provider_info() -> dict[str, Any]:
                     "page_connections": {
                         "description": (
                             "Connections of the page TrainJobs and of the DAG trainjob_sweep, separated by commas. "
-                            "Write connection/namespace for a namespace other than the connection's."
+                            "Write connection/namespace for a namespace other than the connection's, and "
+                            "team:connection/namespace to show TrainJobs there only as those of this team's DAGs."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
-                        "example": "kubernetes_default, gpu_cluster/team-a",
+                        "example": "kubernetes_default, blue:gpu_cluster/team-blue",
                         "default": "kubernetes_default",
+                    },
+                    "page_credential_plugins": {
+                        "description": (
+                            "Whether the page TrainJobs runs the credential plugins (exec) of its connections' "
+                            "kubeconfigs. They run in Airflow's API server."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": "True",
+                        "default": "False",
                     },
                     "log_bytes_per_second": {
                         "description": (

@@ -5,6 +5,7 @@ A run key identifies the task instance that a TrainJob belongs to. A renewal cha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # In this time, no run can start, create a TrainJob and be deleted, and another run of the same ID start after it.
 _PROMPT_START = timedelta(seconds=5)
+_MAP_INDEX = re.compile(r"[0-9]{0,9}")
+_MAX_NAME_LENGTH = 250  # of IDs in Airflow's database (airflow.models.base.ID_LEN, Airflow 3.3)
 _REQUIRED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origin")
 
 
@@ -40,6 +43,20 @@ def get_run_key(context: Context) -> RunKey:
         map_index="" if map_index < 0 else str(map_index),
         origin=get_base_url(),
     )
+
+
+def get_task_instance(key: RunKey) -> tuple[str, str, str, int] | None:
+    """Return DAG, run, task and map index of a run key; the map index of a plain task is -1.
+
+    It is None if the key is not one of this Airflow, or if Airflow can have no such task instance: users can edit the
+    annotation with the run key, and Airflow's database refuses some texts.
+    """
+    names = (key.workflow, key.run, key.task)
+    if (key.engine, key.origin) != ("airflow", get_base_url()) or not _MAP_INDEX.fullmatch(key.map_index):
+        return None
+    if not all(name and name.isprintable() and len(name) <= _MAX_NAME_LENGTH for name in names):
+        return None
+    return key.workflow, key.run, key.task, int(key.map_index or -1)
 
 
 def create_job_selector(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.run_key import get_base_url
+from trainjob_airflow.run_key import get_task_instance
 from trainjob_airflow.task_errors import convert_permanent_errors
 from trainjob_airflow.termination import ENDED_STATES
 
@@ -117,21 +117,22 @@ def _has_task_ended(context: Context, key: RunKey) -> bool | None:
         None if this is not known: the task instance is not one of this Airflow, its DAG is unknown, or Airflow does
             not respond.
     """
-    if key.engine != "airflow" or key.origin != get_base_url():
+    instance = get_task_instance(key)
+    if instance is None:
         return None
+    dag, run, task, index = instance
     ti: Any = context["ti"]
-    index = int(key.map_index) if key.map_index.isdigit() else None
     try:
-        found = ti.get_task_states(dag_id=key.workflow, task_ids=[key.task], run_ids=[key.run], map_index=index)
-        states = found.get(key.run, {})
-        name = key.task if index is None else f"{key.task}_{index}"
+        found = ti.get_task_states(dag_id=dag, task_ids=[task], run_ids=[run], map_index=None if index < 0 else index)
+        states = found.get(run, {})
+        name = task if index < 0 else f"{task}_{index}"
         if name in states:
             # All other states, such as deferred or up_for_retry, are active. A task without a state is active, too:
             # the scheduler is about to schedule it.
             return states[name] in ENDED_STATES
         # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance
         # may belong to another Airflow.
-        ti.get_dag(key.workflow)
+        ti.get_dag(dag)
     except Exception:  # noqa: BLE001 - after any error, the state is not known
         return None
     return True

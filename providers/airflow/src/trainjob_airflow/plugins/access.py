@@ -16,11 +16,30 @@ from airflow.utils.session import create_session
 from fastapi import Depends
 from sqlalchemy import select
 
+from trainjob_airflow.plugins.job_sources import JobSource, list_job_sources
 from trainjob_airflow.version_compat import get_team_names
 
 CurrentUser = Annotated[Any, Depends(get_user)]
 """User of a request. A request without valid credentials is refused with 401."""
 TASKS, LOGS, XCOMS = DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM
+
+
+def list_usable_sources(user: Any) -> list[JobSource]:
+    """Return the job sources of no team, and those of the user's teams."""
+    sources, manager = list_job_sources(), get_auth_manager()
+    teams = {source.team for source in sources if source.team}
+    allowed = {""} | (manager.filter_authorized_teams(teams_names=teams, user=user) if teams else set())
+    return [source for source in sources if source.team in allowed]
+
+
+def filter_rows_of_team(rows: Iterable[dict[str, Any]], team: str) -> list[dict[str, Any]]:
+    """Return the rows whose DAG belongs to a team; all rows without a team."""
+    rows = list(rows)
+    if not team or not rows:
+        return rows
+    with create_session() as session:
+        teams = get_team_names({row["dag"] for row in rows}, session)
+    return [row for row in rows if teams.get(row["dag"]) == team]
 
 
 def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:

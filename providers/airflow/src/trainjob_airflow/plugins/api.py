@@ -12,21 +12,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from trainjob.errors import TrainJobError
 from trainjob.lifecycle import JobReference
 from trainjob_airflow.links.trainjob import list_links, read_link_templates
-from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, CurrentUser, filter_readable_dags
+from trainjob_airflow.plugins.access import (
+    LOGS,
+    TASKS,
+    XCOMS,
+    CurrentUser,
+    filter_readable_dags,
+    filter_rows_of_team,
+    list_usable_sources,
+)
 from trainjob_airflow.plugins.comparison import RENDERED_TRAINJOB, Trial, collect_metrics, compare
 from trainjob_airflow.plugins.job_list import select_page
-from trainjob_airflow.plugins.job_sources import JobSource, describe_problem, list_job_sources
+from trainjob_airflow.plugins.job_sources import JobSource, describe_problem
 from trainjob_airflow.plugins.log_tails import LogTails
 from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
 from trainjob_airflow.plugins.rows import get_instance_key
 from trainjob_airflow.plugins.shared_query import QueryRunning
 from trainjob_airflow.plugins.task_records import (
     InstanceRecord,
+    TaskXComs,
     read_instance,
     read_instances_of_run,
     read_recorded_attempts,
@@ -60,6 +70,7 @@ def make_app() -> FastAPI:
     """Return the app that serves the page's files and its JSON API."""
     app = FastAPI(title="TrainJobs", docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_add_headers)
+    app.exception_handler(Exception)(_report_error)
     # Plain functions: FastAPI runs them on threads, because they query the database and the cluster.
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
@@ -74,6 +85,15 @@ async def _add_headers(request: Request, call_next: Callable[[Request], Awaitabl
     response = await call_next(request)
     response.headers.update(_HEADERS)
     return response
+
+
+async def _report_error(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as Starlette calls it
+    """Return the response to an unexpected error.
+
+    Starlette sends it outside of the middleware, and raises the error again for the log.
+    """
+    text = "The page TrainJobs failed; the log of Airflow's API server has the error."
+    return JSONResponse({"detail": text}, 500, headers=_HEADERS)
 
 
 @dataclass(frozen=True)
@@ -91,15 +111,19 @@ class _FoundRows:
     loading: list[str]
 
 
-def _find_rows() -> _FoundRows:
+def _find_rows(user: Any) -> _FoundRows:
+    """Return the rows of all job sources that may have TrainJobs of the user's teams."""
     found = _FoundRows([], [], [])
-    for source in list_job_sources():
+    for source in list_usable_sources(user):
         try:
-            found.rows.extend(list_query(source).get().values())
+            shown = list_query(source).get()
         except QueryRunning:
             found.loading.append(str(source))
         except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
             found.problems.append(describe_problem(source, error))
+        else:
+            found.rows.extend(filter_rows_of_team(shown.rows.values(), source.team))
+            found.problems.extend([shown.problem] if shown.problem else [])
     return found
 
 
@@ -120,7 +144,7 @@ def list_trainjobs(
     ones come first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not
     read.
     """
-    found = _find_rows()
+    found = _find_rows(user)
     filters = {"run": run, "task": task, "index": index}
     filters = {name: value for name, value in filters.items() if value not in ("", None)}
     rows = [row for row in found.rows if all(row[name] == value for name, value in filters.items())]
@@ -176,7 +200,7 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     instance = (dag, run, task, index)
     if not filter_readable_dags(user, [dag], TASKS) or (record := read_instance(instance)) is None:
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found, sources = _find_rows(), list_job_sources()
+    found, sources = _find_rows(user), list_usable_sources(user)
     attempts = merge_attempts(
         [row for row in found.rows if get_instance_key(row) == instance],
         read_recorded_attempts(instance),
@@ -184,20 +208,21 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     )
     may_read_xcoms = bool(filter_readable_dags(user, [dag], XCOMS))
     keys = (PROGRESS_KEY, _RESULT_KEY, FAILURE_KEY)
-    xcoms = read_xcoms([instance], keys).get(instance, {}) if may_read_xcoms else {}
-    failure = select_failure(
-        xcoms.get(FAILURE_KEY, {}), with_log=bool(xcoms and filter_readable_dags(user, [dag], LOGS))
-    )
-    templates = {
-        connection: read_link_templates(connection) for connection in {each["connection"] for each in attempts}
-    }
-    shown_attempts = [{**each, "links": _list_links(each, templates[each["connection"]])} for each in attempts]
+    xcoms = read_xcoms([instance], keys).get(instance, TaskXComs()) if may_read_xcoms else TaskXComs()
+    stored = xcoms.others.get(FAILURE_KEY, {})
+    failure = select_failure(stored, with_log=bool(stored and filter_readable_dags(user, [dag], LOGS)))
+    result = xcoms.others.get(_RESULT_KEY, {})
+    # A task writes the connections of its recorded TrainJobs, so only those of the configuration are read.
+    templates = {each.connection: read_link_templates(each.connection) for each in sources}
+    shown_attempts = [{**each, "links": _list_links(each, templates.get(each["connection"], {}))} for each in attempts]
     for newest in shown_attempts[:1]:
-        newest["links"] += find_tracked_run(xcoms)
+        newest["links"] += find_tracked_run(xcoms.progress)
     return {
         "problem": "",
         "loading": found.loading,
-        "summary": redact(summarize(record.state, record.try_number, attempts, xcoms)),
+        "summary": redact(
+            summarize(record.state, record.try_number, attempts, xcoms.progress, result, xcoms.unreadable)
+        ),
         "attempts": shown_attempts,
         "failure": redact(failure),
     }
@@ -223,7 +248,7 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     """
     if not filter_readable_dags(user, [dag], TASKS):
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found = _find_rows()
+    found = _find_rows(user)
     rows = {
         get_instance_key(row): row for row in found.rows if row["newest"] and (row["dag"], row["run"]) == (dag, run)
     }
@@ -231,18 +256,17 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     known = [record for record in records if record.key in rows or RENDERED_TRAINJOB in record.rendered_fields]
     may_read_xcoms = bool(filter_readable_dags(user, [dag], XCOMS))
     xcoms = read_xcoms((record.key for record in known), (PROGRESS_KEY, _RESULT_KEY)) if may_read_xcoms else {}
-    trials = (_build_trial(each, rows.get(each.key), xcoms.get(each.key, {}), may_read_xcoms) for each in known)
+    nothing = TaskXComs()
+    trials = [_build_trial(each, rows.get(each.key), xcoms.get(each.key, nothing), may_read_xcoms) for each in known]
     return {"problem": "", "loading": found.loading, "problems": found.problems, "groups": compare(trials)}
 
 
-def _build_trial(
-    record: InstanceRecord, row: dict[str, Any] | None, xcoms: dict[str, dict[str, Any]], may_read_xcoms: bool
-) -> Trial:
+def _build_trial(record: InstanceRecord, row: dict[str, Any] | None, xcoms: TaskXComs, may_read_xcoms: bool) -> Trial:
     """Return one task instance for the comparison.
 
     If the task has no progress, it is that which the trainer reports.
     """
-    progress = xcoms.get(PROGRESS_KEY, {})
+    progress = xcoms.progress
     if row is not None and may_read_xcoms and not progress.get("step"):
         progress = {**progress, **row["trainer_status"]}
     _, _, task, index = record.key
@@ -253,7 +277,7 @@ def _build_trial(
         phase=row["phase"] if row else str(progress.get("phase") or record.state),
         job={name: row[name] for name in ("connection", "namespace", "name")} if row else {},
         fields=record.rendered_fields,
-        metrics=collect_metrics(progress, xcoms.get(_RESULT_KEY, {})),
+        metrics=collect_metrics(progress, xcoms.others.get(_RESULT_KEY, {})),
     )
 
 
@@ -263,12 +287,12 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
     Raises:
         HTTPException: the TrainJob does not exist or the user may not see it. Both have the same response, 404.
     """
-    for source in list_job_sources():
+    for source in list_usable_sources(user):
         if source.connection != connection:
             continue
         try:
-            row = list_query(source).get().get(name)
-            if row is None or row["namespace"] != namespace:
+            row = list_query(source).get().rows.get(name)
+            if row is None or row["namespace"] != namespace or not filter_rows_of_team([row], source.team):
                 continue
             if not filter_readable_dags(user, [row["dag"]], TASKS):
                 break
@@ -292,7 +316,7 @@ def _add_progress(user: Any, rows: Iterable[dict[str, Any]]) -> list[dict[str, A
     rows = list(rows)
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
     instances = [get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed]
-    progress = {instance: xcoms[PROGRESS_KEY] for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
+    progress = {instance: xcoms.progress for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
     return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
 
 

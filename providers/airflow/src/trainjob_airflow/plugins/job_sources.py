@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from trainjob.errors import (
     ClusterUnreachable,
+    CredentialPluginRefused,
     InvalidResponse,
     NoClusterConfigured,
     NotFound,
@@ -33,6 +34,7 @@ _REASONS: Mapping[type[Exception], str] = {
     Unauthorized: "its API server does not accept the connection's credentials",
     PermissionDenied: "the connection's credentials lack permissions; the Role of manifests/airflow grants them",
     NotFound: "Kubeflow Trainer is not installed in it",
+    CredentialPluginRefused: "its kubeconfig runs a credential plugin, and page_credential_plugins is not set",
     NoClusterConfigured: "the connection does not exist, or it names no usable cluster",
 }
 
@@ -44,10 +46,12 @@ class JobSource:
     Attributes:
         connection: ID of an Airflow connection.
         namespace: name of the namespace; empty means the connection's.
+        team: the only team whose DAGs have TrainJobs there, and whose users see problems of it; empty means all.
     """
 
     connection: str
     namespace: str = ""
+    team: str = ""
 
     def __str__(self) -> str:
         return self.connection + (f"/{self.namespace}" if self.namespace else "")
@@ -55,23 +59,31 @@ class JobSource:
     def connect(self) -> tuple[Cluster, str]:
         """Return the cluster's client and the namespace.
 
-        The connection is read each time, so that a change takes effect at once.
+        The connection is read each time, so that a change takes effect at once. A credential plugin runs only with the
+        configuration option `[trainjob] page_credential_plugins`, because it would run in Airflow's API server.
 
         Raises:
             NoClusterConfigured: the connection names no usable cluster.
         """
-        cluster = _cached_cluster(TrainJobHook(self.connection).read_connection())
+        may_run_plugins = conf.getboolean("trainjob", "page_credential_plugins", fallback=False)
+        connection = replace(TrainJobHook(self.connection).read_connection(), run_plugins=may_run_plugins)
+        cluster = _cached_cluster(connection)
         return cluster, self.namespace or cluster.namespace
 
 
 def list_job_sources() -> list[JobSource]:
     """Return the job sources in the configuration option `[trainjob] page_connections`.
 
-    An example of its value is `kubernetes_default, gpu_cluster/team-a`.
+    An example of its value is `kubernetes_default, blue:gpu_cluster/team-blue`.
     """
     named = conf.get("trainjob", "page_connections", fallback=DEFAULT_CONNECTION) or DEFAULT_CONNECTION
-    parts = [entry.strip().partition("/") for entry in named.split(",") if entry.strip()]
-    return list(dict.fromkeys(JobSource(connection, namespace) for connection, _, namespace in parts))
+    return list(dict.fromkeys(_parse_source(entry.strip()) for entry in named.split(",") if entry.strip()))
+
+
+def _parse_source(entry: str) -> JobSource:
+    team, _, place = entry.rpartition(":")
+    connection, _, namespace = place.partition("/")
+    return JobSource(connection, namespace, team)
 
 
 def describe_problem(source: JobSource, error: Exception) -> str:

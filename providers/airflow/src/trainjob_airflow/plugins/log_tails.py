@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client import LogFollower, ObjectEvent
+from trainjob.client import LogFollower, ObjectEvent, RateLimit
+from trainjob.client.log_rate import TokenBucket
 from trainjob.control_characters import escape_control_characters
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, find_failures
@@ -27,6 +28,8 @@ _MAX_POINTS = 1000
 _MAX_PODS = 8  # followed at the same time for one TrainJob: each takes a thread and a connection
 _MAX_JOBS = 32
 _IDLE_SECONDS = 30.0
+# Of one TrainJob: a training that floods its log must not occupy the API server while a page is open.
+_RATE = RateLimit(bytes_per_second=1e6, burst=8e6, line_overhead=100)
 _CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[@-~]")  # colors and cursor movements, which a page shows as text
 
 
@@ -79,6 +82,7 @@ class LogTail:
         self._log_parser = JobLogParser()
         self._curves = {name: MetricCurve(name) for name in _CURVES}
         self._newest: Progress | None = None
+        self._bucket = TokenBucket(_RATE, time.monotonic())
         self._follower = LogFollower(cluster, namespace, self._add_line)
 
     def snapshot(self, pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -117,6 +121,10 @@ class LogTail:
                     curve.add(progress)
             if not line.frame:
                 self._lines.append(escape_control_characters(_CONTROL_SEQUENCE.sub("", str(line)))[:_MAX_LINE_LENGTH])
+            now = time.monotonic()
+            self._bucket.spend(line.text, now, now)
+            pause = self._bucket.seconds_to_wait(now)
+        time.sleep(pause)  # the reading thread: the API server then sends the log no faster
 
 
 class LogTails:

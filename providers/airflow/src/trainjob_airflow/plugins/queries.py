@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +18,7 @@ from trainjob.status import Phase
 from trainjob_airflow.plugins.job_sources import JobSource
 from trainjob_airflow.plugins.rows import condition_rows, event_rows, get_instance_key, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import SharedQuery
-from trainjob_airflow.run_key import get_base_url
+from trainjob_airflow.run_key import get_task_instance
 
 _SELECTOR = f"{labels.RUN_KEY},{labels.ENGINE}=airflow"
 
@@ -42,12 +44,22 @@ class JobDetails:
     events: list[dict[str, Any]]
 
 
-@lru_cache(maxsize=32)
-def list_query(source: JobSource) -> SharedQuery[dict[str, dict[str, Any]]]:
-    """Return the shared query for the TrainJobs of this Airflow in a job source.
+@dataclass(frozen=True)
+class JobRows:
+    """TrainJobs of this Airflow in a job source.
 
-    Its result has one row for each TrainJob, by name. In a row, `newest` is True for the newest attempt of a task.
+    Attributes:
+        rows: one row for each TrainJob, by name. In a row, `newest` is True for the newest attempt of a task.
+        problem: a sentence about TrainJobs that have no row; empty if there are none.
     """
+
+    rows: dict[str, dict[str, Any]]
+    problem: str = ""
+
+
+@lru_cache(maxsize=32)
+def list_query(source: JobSource) -> SharedQuery[JobRows]:
+    """Return the shared query for the TrainJobs of this Airflow in a job source."""
     return SharedQuery(lambda: _fetch_rows(source))
 
 
@@ -60,29 +72,41 @@ def details_query(source: JobSource, name: str) -> SharedQuery[JobDetails | None
     return SharedQuery(lambda: _fetch_details(source, name))
 
 
-def _fetch_rows(source: JobSource) -> dict[str, dict[str, Any]]:
+def _fetch_rows(source: JobSource) -> JobRows:
     cluster, namespace = source.connect()
-    origin, rows = get_base_url(), {}
+    rows, failed = dict[str, dict[str, Any]](), 0
     for job in cluster.list_trainjobs(namespace, _SELECTOR):
-        key = run_key_of(job)
-        if key is not None and (key.engine, key.origin) == ("airflow", origin):
-            rows[job["metadata"]["name"]] = job_row(job, key, connection=source.connection)
+        try:
+            row = _build_row(job, source)
+        except Exception:  # an odd TrainJob must not hide the others
+            logging.getLogger(__name__).exception("The page can't show TrainJob %s", job["metadata"]["name"])
+            failed += 1
+            continue
+        rows |= {row["name"]: row} if row else {}
     newest = {get_instance_key(row): row["uid"] for row in sorted(rows.values(), key=lambda row: row["attempt"])}
-    return {name: {**row, "newest": newest[get_instance_key(row)] == row["uid"]} for name, row in rows.items()}
+    shown = {name: {**row, "newest": newest[get_instance_key(row)] == row["uid"]} for name, row in rows.items()}
+    see = "see the log of Airflow's API server"
+    return JobRows(shown, f"{failed} TrainJobs of connection {source} can't be shown: {see}." if failed else "")
+
+
+def _build_row(job: dict[str, Any], source: JobSource, pods: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """Return the row of a TrainJob; None if it was not created for a task of this Airflow."""
+    key = run_key_of(job)
+    instance = get_task_instance(key) if key else None
+    return job_row(job, instance, connection=source.connection, pods=pods) if instance else None
 
 
 def _fetch_details(source: JobSource, name: str) -> JobDetails | None:
     cluster, namespace = source.connect()
     job = cluster.get_trainjob(name, namespace)
-    key = run_key_of(job) if job else None
-    if job is None or key is None or (key.engine, key.origin) != ("airflow", get_base_url()):
+    if job is None or _build_row(job, source) is None:
         return None
     pods = cluster.list_pods(name, namespace)
     events: list[dict[str, Any]] = []
     with contextlib.suppress(ClusterError):  # the page shows the rest without events
         events += cluster.list_events(namespace, f"involvedObject.name={name}")
         events += list_warning_events(cluster, namespace, name, pods)
-    row = job_row(job, key, connection=source.connection, pods=pods)
+    row = _build_row(job, source, pods) or {}
     if row["phase"] == Phase.QUEUED.value:  # only its Kueue Workload has the reason
         with contextlib.suppress(ClusterError):
             row["reason"] = "; ".join([row["reason"], *map(str, find_queue_reasons(cluster, job))])

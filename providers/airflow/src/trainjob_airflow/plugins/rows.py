@@ -12,8 +12,7 @@ from typing import Any
 
 from trainjob.client import event_time
 from trainjob.inspection.summary import reported_percent
-from trainjob.lifecycle import RunKey
-from trainjob.manifest import labels
+from trainjob.lifecycle import reference_to
 from trainjob.status import (
     Phase,
     Verdict,
@@ -39,27 +38,32 @@ def get_instance_key(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 
 def job_row(
-    job: Mapping[str, Any], key: RunKey, *, connection: str, pods: Sequence[Mapping[str, Any]] = ()
+    job: Mapping[str, Any],
+    instance: tuple[str, str, str, int],
+    *,
+    connection: str,
+    pods: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the row of one TrainJob.
 
     Args:
         job: the TrainJob.
-        key: its run key.
+        instance: its task instance: DAG, run, task and map index.
         connection: ID of the Airflow connection of its cluster.
         pods: its known pods. They add reasons that the TrainJob's status lacks.
     """
     meta, verdict = job["metadata"], derive_verdict(job, pods)
+    dag, run, task, index = instance
     return {
         "connection": connection,
         "namespace": meta["namespace"],
         "name": meta["name"],
         "uid": meta["uid"],
-        "attempt": _parse_attempt((meta.get("labels") or {}).get(labels.ATTEMPT)),
-        "dag": key.workflow,
-        "run": key.run,
-        "task": key.task,
-        "index": int(key.map_index) if key.map_index.isdecimal() else -1,
+        "attempt": reference_to(job, adopted=False).attempt,
+        "dag": dag,
+        "run": run,
+        "task": task,
+        "index": index,
         "phase": verdict.phase.value,
         "step": verdict.step,
         "finished": verdict.phase.finished,
@@ -77,10 +81,6 @@ def _trainer_status(job: Mapping[str, Any]) -> dict[str, Any]:
     progress, percent = read_trainer_status(job), reported_percent(job)
     numbers = {**progress.to_dict(), "percent": progress.percent} if progress else {}
     return numbers if percent is None else {**numbers, "percent": percent}
-
-
-def _parse_attempt(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 1
 
 
 def _reason(verdict: Verdict, pods: Iterable[Mapping[str, Any]]) -> str:

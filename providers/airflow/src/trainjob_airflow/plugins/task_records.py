@@ -5,18 +5,19 @@ The callers check the permissions of the user first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import and_, select
+from sqlalchemy import Text, and_, cast, select
 
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
+from trainjob_airflow.plugins.stored_json import parse_xcom, select_progress
+from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import get_task_state_store_model
 
 InstanceKey = tuple[str, str, str, int]
@@ -44,22 +45,49 @@ class InstanceRecord:
     rendered_fields: Mapping[str, Any]
 
 
-def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[InstanceKey, dict[str, dict[str, Any]]]:
-    """Return the XComs of some task instances by key, as far as they exist and are dicts."""
+@dataclass
+class TaskXComs:
+    """XComs of one task instance.
+
+    Attributes:
+        progress: the XCom `progress`, only the fields with the right types.
+        others: the other XComs by key, as far as they are dicts.
+        unreadable: keys of the XComs that are no dicts, for example because another XCom backend stores them.
+    """
+
+    progress: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+    def add(self, key: str, text: str) -> None:
+        """Add an XCom as Airflow's database has it."""
+        value = parse_xcom(text)
+        if value is None:
+            self.unreadable.append(key)
+        elif key == PROGRESS_KEY:
+            self.progress = select_progress(value)
+        else:
+            self.others[key] = value
+
+
+def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[InstanceKey, TaskXComs]:
+    """Return the XComs of some task instances, as far as they exist."""
     wanted = set(instances)
     if not wanted:
         return {}
     filters = [
         column.in_(set(values)) for column, values in zip(_XCOM_IDENTITY, zip(*wanted, strict=True), strict=True)
     ]
-    statement = select(*_XCOM_IDENTITY, XComModel.key, XComModel.value).where(XComModel.key.in_(keys), *filters)
+    # As text: a driver that decodes JSON itself would raise an error for one value in place of all of them.
+    value = cast(XComModel.value, Text).label("text")
+    statement = select(*_XCOM_IDENTITY, XComModel.key, value).where(XComModel.key.in_(keys), *filters)
     with create_session() as session:
         rows = session.execute(statement).all()
-    found: dict[InstanceKey, dict[str, dict[str, Any]]] = {}
+    found: dict[InstanceKey, TaskXComs] = {}
     for row in rows:
-        instance: InstanceKey = tuple(row)[:4]
-        if instance in wanted and isinstance(value := XComModel.deserialize_value(row), dict):
-            found.setdefault(instance, {})[row.key] = value
+        instance: InstanceKey = (row.dag_id, row.run_id, row.task_id, row.map_index)
+        if instance in wanted and row.text is not None:
+            found.setdefault(instance, TaskXComs()).add(row.key, row.text)
     return found
 
 
@@ -130,11 +158,8 @@ def read_recorded_attempts(instance: InstanceKey) -> list[dict[str, Any]]:
     )
     with create_session() as session:
         text = session.scalar(statement)
-    try:
-        row = json.loads(text) if text else {}
-    except ValueError:  # a state store backend of the deployment may store a reference instead of the value
-        return []
-    if not isinstance(row, dict):
+    row = parse_xcom(text) if isinstance(text, str) else None
+    if row is None:  # a state store backend of the deployment may store a reference instead of the value
         return []
     earlier = row.get("earlier")
     return [each for each in [*(earlier if isinstance(earlier, list) else []), row] if isinstance(each, dict)]

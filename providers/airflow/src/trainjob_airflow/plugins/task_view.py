@@ -5,13 +5,15 @@ The functions do no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainjob_airflow.links.trainjob import TRACKED_RUN_LINK
+from trainjob_airflow.plugins.stored_json import is_number
 
 _RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
 _MAX_TEXT_LENGTH = 300
+_MORE = ", "
 _FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
 _PLACE = ("step", "rank", "exit_code")
 
@@ -33,11 +35,11 @@ def merge_attempts(
     merged: dict[str, dict[str, Any]] = {}
     for record in recorded:
         if all(isinstance(record.get(name), str) for name in ("name", "namespace", "uid")):
+            numbers = {name: record.get(name) for name in ("attempt", "try_number")}
             merged[record["uid"]] = {
                 "connection": str(record.get("connection") or connection),
                 **{name: record[name] for name in ("namespace", "name", "uid")},
-                "attempt": record.get("attempt"),
-                "try_number": record.get("try_number"),
+                **{name: number if is_number(number) else None for name, number in numbers.items()},
                 **dict.fromkeys(("phase", "created", "ended"), ""),
             }
     for row in rows:
@@ -48,7 +50,12 @@ def merge_attempts(
 
 
 def summarize(
-    state: str, try_number: int, attempts: Iterable[Mapping[str, Any]], xcoms: Mapping[str, Mapping[str, Any]]
+    state: str,
+    try_number: int,
+    attempts: Iterable[Mapping[str, Any]],
+    progress: Mapping[str, Any],
+    result: Mapping[str, Any],
+    unreadable: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
     """Return the summary of a task instance as names and texts.
 
@@ -56,9 +63,10 @@ def summarize(
         state: state of the task instance.
         try_number: number of its newest try.
         attempts: see [merge_attempts][].
-        xcoms: its XComs by key: `progress` and `return_value`.
+        progress: its XCom `progress`; empty if it has none.
+        result: its XCom `return_value`; empty if it has none.
+        unreadable: keys of its XComs that are not in Airflow's database.
     """
-    progress, result = xcoms.get("progress", {}), xcoms.get("return_value", {})
     newest = next(iter(attempts), None)
     metrics = progress.get("metrics")
     lines = [
@@ -66,6 +74,7 @@ def summarize(
         ("TrainJob", f"{newest['namespace']}/{newest['name']}, attempt {newest['attempt']}" if newest else ""),
         ("Phase", str((newest or {}).get("phase") or progress.get("phase") or "")),
         ("Reason", str(progress.get("reason") or "")),
+        ("Not shown", f"{_MORE.join(unreadable)}: another XCom backend stores it" if unreadable else ""),
         ("Seconds", _format(result.get("seconds"))),
         ("Step", f"{progress['step']} of {progress.get('total') or '?'}" if progress.get("step") else ""),
         ("Loss", _format(progress.get("loss"))),
@@ -75,13 +84,13 @@ def summarize(
     return [(name, text[:_MAX_TEXT_LENGTH]) for name, text in lines if text]
 
 
-def find_tracked_run(xcoms: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def find_tracked_run(progress: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return a list with the link to the tracked run; an empty list without a run.
 
     Args:
-        xcoms: its XComs by key: `progress`.
+        progress: the XCom `progress` of the task instance.
     """
-    url = str(xcoms.get("progress", {}).get(TRACKED_RUN_LINK.field) or "")
+    url = str(progress.get(TRACKED_RUN_LINK.field) or "")
     return [{"name": TRACKED_RUN_LINK.name, "url": url}] if url.startswith(("https://", "http://")) else []
 
 
