@@ -81,6 +81,19 @@ def test_the_last_line_of_an_export_is_its_digest_and_metrics(log):
     assert operator.extra_values(outcome, {}) == {"location": "s3://b/m"}
 
 
+def test_a_result_that_cannot_be_stored_is_a_warning_and_a_reason(log, monkeypatch):
+    lines = []
+    monkeypatch.setattr(log, "report", lines.append)
+    trainer = CustomTrainerContainer(image="x", command=["y"])
+    progress, operator = TaskProgress(reference(), log), TrainJobOperator(task_id="t", trainer=trainer)
+    for text in ('trainjob result: {"a": 0.9}', 'trainjob result: {"a": 1e999}'):
+        progress.listener.on_log(LogLine("node-0", text))
+    outcome = Outcome("job", "ns", "uid-1", Phase.COMPLETE, Category.SUCCEEDED)
+    error = "the line `trainjob result: ...` of the training can't be used: it has a number that is not finite"
+    assert operator.extra_values(outcome, progress.step_result) == {"result_error": error}
+    assert [line for line in lines if "warning" in line] == [f"TrainJob ns/job: warning: {error}"]
+
+
 def test_the_xcom_has_metrics_if_there_are_any(log):
     progress = TaskProgress(reference(), log)
     progress.listener.on_progress(Progress(step=1, total=4, loss=0.5))

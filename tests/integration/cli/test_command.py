@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import distributions
 
+import pytest
 import yaml
 
 from trainjob.cli import application
@@ -58,6 +59,14 @@ def test_usage_errors_exit_with_code_2_and_no_traceback(trainjob):
         wrong = trainjob(*arguments)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize("command", ["describe", "cancel", "wait", "logs"])
+def test_an_empty_name_is_refused_at_once(trainjob, command):
+    """As in `trainjob cancel "$JOB"` with a variable that is not set."""
+    wrong = trainjob(command, "")
+    assert wrong.returncode == 2
+    assert "it must be a Kubernetes name" in wrong.stderr
 
 
 def test_a_reader_of_one_line_causes_no_error(environment):

@@ -48,6 +48,13 @@ def make_log_summary(*lines, points=()):
     return summary
 
 
+def test_a_score_that_is_not_finite_passes_no_minimum(capsys):
+    summary = make_log_summary('trainjob result: {"accuracy": 0.99}', 'trainjob result: {"accuracy": 1e999}')
+    assert "can't be used: it has a number that is not finite" in capsys.readouterr().out
+    with pytest.raises(InvalidSpec, match="a number that is not finite"):
+        log_scores(summary, "accuracy", 0.9, dsl.Metrics())
+
+
 def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
     outputs = build_outputs(COMPLETE, "/workspace/output", Workspace(claim="tickets", sub_path="a"))
     assert outputs._asdict() == {

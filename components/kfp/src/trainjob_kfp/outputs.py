@@ -13,6 +13,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Workspace
 from trainjob.status import Outcome, parse_step_result, parse_tracking_url
 from trainjob_kfp.loss_curve import Curves, render_loss_curve
+from trainjob_kfp.standard_output import print_line
 
 _MAX_METRIC_NAME_LENGTH = 64
 _NO_METRIC_CHARACTER = re.compile(r"[^A-Za-z0-9_-]+")
@@ -74,7 +75,10 @@ class LogSummary:
 
     def read_line(self, line: LogLine) -> None:
         """Read one line of the log, and keep the result or the tracked run's address in it."""
-        self.step_result = parse_step_result(line.text) or self.step_result
+        if step_result := parse_step_result(line.text):
+            self.step_result = step_result
+            if error := step_result.get("result_error"):
+                print_line(f"warning: {error}")
         self.tracking_url = parse_tracking_url(line.text) or self.tracking_url
 
     @property
@@ -159,7 +163,7 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
         found = (
             f"it returned {names}"
             if "result" in log_summary.step_result
-            else "the available part of its log has no result"
+            else log_summary.step_result.get("result_error", "the available part of its log has no result")
         )
         rule = f"the function must return it as JSON, such as {{{metric!r}: 0.98}}; {found}"
         raise InvalidSpec(Problem("metric", repr(metric), rule))

@@ -150,7 +150,7 @@ class Cluster:
         namespace = job["metadata"]["namespace"]
         return self._http.request(
             "POST",
-            _TRAINJOBS.path(namespace),
+            _TRAINJOBS.collection_path(namespace),
             doing=f"create trainjobs in namespace {namespace}",
             query={"fieldValidation": "Strict"},
             body=job,
@@ -289,7 +289,7 @@ class Cluster:
         doing = f"patch trainjob {name} in namespace {namespace}"
         return self._request_with_retries(
             "PATCH",
-            _TRAINJOBS.path(namespace, name),
+            _TRAINJOBS.object_path(namespace, name),
             doing=doing,
             body={"metadata": metadata, **spec},
             check=_TRAINJOBS.check,
@@ -322,7 +322,7 @@ class Cluster:
         """
         doing = f"patch pods in namespace {namespace}"
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        self._http.request("PATCH", _PODS.path(namespace, name), doing=doing, body=body, check=_PODS.check)
+        self._http.request("PATCH", _PODS.object_path(namespace, name), doing=doing, body=body, check=_PODS.check)
 
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Return the core events of a namespace that match a field selector.
@@ -332,7 +332,7 @@ class Cluster:
             field_selector: field selector, such as `involvedObject.name=tune,type=Warning`.
         """
         doing = f"list events in namespace {namespace}"
-        return self._list(EVENTS.path(namespace), doing, {"fieldSelector": field_selector})
+        return self._list(EVENTS.collection_path(namespace), doing, {"fieldSelector": field_selector})
 
     def open_log(
         self,
@@ -365,7 +365,7 @@ class Cluster:
         """
         return self._http.open(
             "GET",
-            f"{_PODS.path(namespace, pod)}/log",
+            f"{_PODS.object_path(namespace, pod)}/log",
             doing=f"get pods/log of {pod} in namespace {namespace}",
             query={
                 "container": container,
@@ -393,7 +393,9 @@ class Cluster:
         """
         namespace = claim["metadata"]["namespace"]
         doing = f"create persistentvolumeclaims in namespace {namespace}"
-        return self._http.request("POST", _CLAIMS.path(namespace), doing=doing, body=claim, check=_CLAIMS.check)
+        return self._http.request(
+            "POST", _CLAIMS.collection_path(namespace), doing=doing, body=claim, check=_CLAIMS.check
+        )
 
     def delete_claim(self, name: str, namespace: str, uid: str) -> bool:
         """Delete exactly this claim.
@@ -418,7 +420,7 @@ class Cluster:
             ClusterError: the list request failed.
         """
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
-        path = replace(resource, namespaced=namespace is not None).path(namespace or "")
+        path = replace(resource, namespaced=namespace is not None).collection_path(namespace or "")
         return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
 
     def get_object(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
@@ -458,7 +460,11 @@ class Cluster:
             ClusterError: the request failed, or the permission is missing, as for most users.
         """
         found = list_all(
-            self._request_with_retries, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check
+            self._request_with_retries,
+            _NAMESPACES.collection_path(""),
+            doing="list namespaces",
+            query={},
+            check=_NAMESPACES.check,
         )
         return [_object_name(namespace) for namespace in found]
 
@@ -505,7 +511,9 @@ class Cluster:
     def _get(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
         doing = f"get {resource.plural} in namespace {namespace}"
         try:
-            return self._request_with_retries("GET", resource.path(namespace, name), doing=doing, check=resource.check)
+            return self._request_with_retries(
+                "GET", resource.object_path(namespace, name), doing=doing, check=resource.check
+            )
         except NotFound:
             return None
 
@@ -516,7 +524,7 @@ class Cluster:
         doing = f"delete {resource.plural} in namespace {namespace}"
         try:
             self._request_with_retries(
-                "DELETE", resource.path(namespace, name), doing=doing, body=options, check=check_deletion
+                "DELETE", resource.object_path(namespace, name), doing=doing, body=options, check=check_deletion
             )
         except (NotFound, Conflict):
             return False

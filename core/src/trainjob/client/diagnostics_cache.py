@@ -86,7 +86,7 @@ class DiagnosticsCache:
         return cache.get()
 
     def _read_warnings(self, namespace: str) -> ObjectsByKey:
-        path, doing = EVENTS.path(namespace), f"list events in namespace {namespace}"
+        path, doing = EVENTS.collection_path(namespace), f"list events in namespace {namespace}"
         found: dict[str, list[dict[str, Any]]] = {}
         with contextlib.suppress(PermissionDenied):
             for event in list_all(self._request, path, doing=doing, query={"fieldSelector": "type=Warning"}):
@@ -104,7 +104,7 @@ class DiagnosticsCache:
         with contextlib.suppress(NotFound, PermissionDenied):
             group = self._request("GET", _KUEUE, doing="get the API group kueue.x-k8s.io")
             version = get_str(group, "preferredVersion", "groupVersion")
-            path = Resource("workloads", f"/apis/{version}", "").path(namespace)
+            path = Resource("workloads", f"/apis/{version}", "").collection_path(namespace)
             for workload in list_all(self._request, path, doing=doing, query={"labelSelector": _JOB_UID_LABEL}):
                 found.setdefault(get_str(workload, "metadata", "labels", _JOB_UID_LABEL), []).append(workload)
             return path, found

@@ -125,7 +125,7 @@ class SharedInformer:
             timings: pauses and limits.
         """
         self._client, self._resource, self._namespace, self._key = client, resource, namespace, key
-        self._path, self._timings = resource.path(namespace), timings or InformerTimings()
+        self._path, self._timings = resource.collection_path(namespace), timings or InformerTimings()
         # Held while handlers run, so that a closed handler gets no more events. Reentrant, because a handler may add
         # and close handlers.
         self._lock = threading.RLock()

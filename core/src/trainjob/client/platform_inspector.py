@@ -151,7 +151,7 @@ class PlatformInspector:
             "metadata": {"name": _NAME, "namespace": namespace, "labels": dict(labels)},
             "spec": {"runtimeRef": reference, **spec},
         }
-        path, doing = _TRAINJOBS.path(namespace), f"create trainjobs in namespace {namespace}"
+        path, doing = _TRAINJOBS.collection_path(namespace), f"create trainjobs in namespace {namespace}"
         try:
             return self._request("POST", path, doing=doing, query={"dryRun": "All"}, body=job)
         except Conflict:  # a TrainJob of this name exists; the webhooks admitted this one
@@ -165,7 +165,9 @@ class PlatformInspector:
     def _list(self, resource: Resource, namespace: str) -> Objects | ClusterError:
         doing = f"list {resource.plural}"
         return _value_or_error(
-            lambda: list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
+            lambda: list_all(
+                self._request, resource.collection_path(namespace), doing=doing, query={}, check=resource.check
+            )
         )
 
 

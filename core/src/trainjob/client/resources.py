@@ -43,15 +43,22 @@ class Resource:
         """The check of a response that must be one object of this kind."""
         return check_namespaced_object if self.namespaced else check_object
 
-    def path(self, namespace: str, name: str = "") -> str:
-        """Return the URL path of the collection, or of one object if `name` is given.
+    def collection_path(self, namespace: str) -> str:
+        """Return the URL path of the objects of a namespace.
 
         Raises:
-            InvalidSpec: the namespace or the name is not a Kubernetes name, and could lead to another path.
+            InvalidSpec: the namespace is not a Kubernetes name, and could lead to another path.
         """
         within = f"/namespaces/{_check_name(namespace, 'namespace')}" if self.namespaced else ""
-        collection = f"{self.api_path}{within}/{self.plural}"
-        return f"{collection}/{_check_name(name, 'name')}" if name else collection
+        return f"{self.api_path}{within}/{self.plural}"
+
+    def object_path(self, namespace: str, name: str) -> str:
+        """Return the URL path of one object; with an empty name, it would be that of all objects.
+
+        Raises:
+            InvalidSpec: the namespace or the name is empty or not a Kubernetes name.
+        """
+        return f"{self.collection_path(namespace)}/{_check_name(name, 'name')}"
 
     def without_unused_fields(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an object without the fields that no event handler reads.

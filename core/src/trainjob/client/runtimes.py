@@ -80,7 +80,7 @@ class Runtimes:
         resource = _RESOURCES[kind]
         doing = f"get {resource.plural} {name}"
         try:
-            runtime = self._request("GET", resource.path(namespace, name), doing=doing, check=resource.check)
+            runtime = self._request("GET", resource.object_path(namespace, name), doing=doing, check=resource.check)
         except PermissionDenied:
             return None
         return describe_runtime(runtime, kind)
@@ -97,7 +97,9 @@ class Runtimes:
         """
         resource = _RESOURCES[kind]
         doing = f"list {resource.plural}"
-        found = list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
+        found = list_all(
+            self._request, resource.collection_path(namespace), doing=doing, query={}, check=resource.check
+        )
         return sorted((describe_runtime(each, kind) for each in found), key=lambda each: each.name)
 
     def list_objects(self, namespace: str, selector: str) -> list[dict[str, Any]]:
@@ -110,7 +112,7 @@ class Runtimes:
         Raises:
             ClusterError: the request failed, or the permission is missing.
         """
-        path, doing = _TRAINING_RUNTIMES.path(namespace), f"list {_TRAINING_RUNTIMES.plural}"
+        path, doing = _TRAINING_RUNTIMES.collection_path(namespace), f"list {_TRAINING_RUNTIMES.plural}"
         query = {"labelSelector": selector}
         return list_all(self._request, path, doing=doing, query=query, check=_TRAINING_RUNTIMES.check)
 
@@ -125,7 +127,7 @@ class Runtimes:
             ClusterError: the request failed for another reason.
         """
         resource, metadata = _RESOURCES[runtime["kind"]], runtime["metadata"]
-        path = resource.path(metadata.get("namespace", ""), metadata["name"])
+        path = resource.object_path(metadata.get("namespace", ""), metadata["name"])
         try:
             return self._request("GET", path, doing=f"get {resource.plural} {metadata['name']}", check=resource.check)
         except NotFound:
@@ -148,7 +150,7 @@ class Runtimes:
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         return self._request(
             "POST",
-            resource.path(runtime["metadata"].get("namespace", "")),
+            resource.collection_path(runtime["metadata"].get("namespace", "")),
             doing=f"create {resource.plural}",
             query=query,
             body=runtime,
@@ -169,7 +171,7 @@ class Runtimes:
         resource, metadata = _RESOURCES[runtime["kind"]], runtime["metadata"]
         return self._request(
             "PUT",
-            resource.path(metadata.get("namespace", ""), metadata["name"]),
+            resource.object_path(metadata.get("namespace", ""), metadata["name"]),
             doing=f"update {resource.plural} {metadata['name']}",
             query={"fieldValidation": "Strict"},
             body=runtime,
@@ -191,7 +193,7 @@ class Runtimes:
         body = {"metadata": {"uid": uid, "ownerReferences": [reference]}}
         self._request(
             "PATCH",
-            _TRAINING_RUNTIMES.path(metadata["namespace"], runtime["metadata"]["name"]),
+            _TRAINING_RUNTIMES.object_path(metadata["namespace"], runtime["metadata"]["name"]),
             doing=f"patch {_TRAINING_RUNTIMES.plural}",
             body=body,
             check=_TRAINING_RUNTIMES.check,
@@ -214,7 +216,7 @@ class Runtimes:
         try:
             self._request(
                 "DELETE",
-                _TRAINING_RUNTIMES.path(namespace, name),
+                _TRAINING_RUNTIMES.object_path(namespace, name),
                 doing=f"delete {_TRAINING_RUNTIMES.plural}",
                 body={"preconditions": {"uid": uid}} if uid else None,
                 check=check_deletion,

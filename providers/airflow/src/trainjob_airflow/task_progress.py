@@ -46,7 +46,8 @@ class TaskProgress:
     Attributes:
         on_change: called when phase or progress has changed enough to be logged, and with each progress that an earlier
             process has logged; from several threads.
-        step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
+        step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`, or as
+            `result_error` the reason why it can't be used.
         tracking_url: address of the tracked run; empty before the log has it, and without one.
     """
 
@@ -123,7 +124,10 @@ class TaskProgress:
     def _on_log(self, line: LogLine) -> None:
         from trainjob.status import parse_step_result, parse_tracking_url
 
-        self.step_result = parse_step_result(line.text) or self.step_result
+        if step_result := parse_step_result(line.text):
+            self.step_result = step_result
+            if error := step_result.get("result_error"):
+                self._progress_log.log_warning(error)
         if tracking_url := parse_tracking_url(line.text):
             self.tracking_url = tracking_url
             self.on_change()

@@ -121,9 +121,9 @@ class TrainJobOperator(StepOperator):
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
         """Return the value that the training's code returned, as `result`.
 
-        For a function, this is the value that rank 0 returned.
+        For a function, this is the value that rank 0 returned. If it can't be used, `result_error` has the reason.
         """
-        return {"result": step_result["result"]} if "result" in step_result else {}
+        return {name: step_result[name] for name in ("result", "result_error") if name in step_result}
 
 
 def _reject_arguments_with_manifest(step_arguments: Mapping[str, Any]) -> None:
