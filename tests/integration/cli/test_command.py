@@ -63,7 +63,7 @@ def test_usage_errors_exit_with_code_2_and_no_traceback(trainjob):
 
 @pytest.mark.parametrize("command", ["describe", "cancel", "wait", "logs"])
 def test_an_empty_name_is_refused_at_once(trainjob, command):
-    """As in `trainjob cancel "$JOB"` with a variable that is not set."""
+    """Run `trainjob cancel "$JOB"` with a variable that is not set."""
     wrong = trainjob(command, "")
     assert wrong.returncode == 2
     assert "it must be a Kubernetes name" in wrong.stderr

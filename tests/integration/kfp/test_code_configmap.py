@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -23,6 +25,7 @@ from tests.support.framework_packages import install_line_framework
 from tests.support.kubernetes_client import Client
 from trainjob.errors import InvalidSpec, TrainJobError
 from trainjob.manifest import labels
+from trainjob.packing import create_zip
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import code_configmap, packaging
 from trainjob_kfp.code_configmap import build_code_configmap, configmap_name, pack_code
@@ -194,13 +197,26 @@ def test_a_missing_configmap_is_named_with_the_command_that_creates_it(run_in_po
     assert done.returncode == 1
     assert f'The step has no code of trainjob: configmaps "{configmap_name()}" not found' in done.stdout
     command = f"python -m trainjob_kfp.code_configmap | kubectl apply -n {namespace} -f -"
-    assert f"Hint: create ConfigMap {configmap_name()} with the command {command}" in done.stdout
+    assert f"Hint: create ConfigMap {configmap_name()}: {command}" in done.stdout
 
 
 @pytest.fixture
 def configmap(client, namespace):
     client.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/{configmap_name()}")
     return client.create(build_code_configmap(), namespace)
+
+
+def test_other_code_does_not_run(run_in_pod, client, namespace):
+    code = create_zip({"trainjob_kfp/__init__.py": "print('INJECTED')"})
+    configmap = build_code_configmap()
+    assert configmap["immutable"]
+    configmap["binaryData"][code_configmap.KEY] = base64.b64encode(lzma.compress(code)).decode()
+    client.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/{configmap_name()}")
+    client.create(configmap, namespace)
+    done, _ = run_in_pod("train", {"image": "busybox"})
+    assert done.returncode == 1
+    assert "The step has no code of trainjob: changed" in done.stdout
+    assert "INJECTED" not in done.stdout
 
 
 @pytest.mark.usefixtures("configmap")

@@ -6,8 +6,8 @@ runs serves all pipelines that were compiled with the same code:
 
     python -m trainjob_kfp.code_configmap | kubectl apply -n NAMESPACE -f -
 
-Its name contains a hash of the code. So ConfigMaps of several versions can exist at the same time, and a pipeline runs
-with the code that it was compiled with.
+Its name ends with the SHA-256 of the code, which a step compares with the code. So ConfigMaps of several versions can
+exist at the same time, and a pipeline runs only the code that it was compiled with. The ConfigMap is immutable.
 """
 
 from __future__ import annotations
@@ -74,17 +74,18 @@ def build_code_configmap() -> dict[str, Any]:
             "labels": {"app.kubernetes.io/part-of": "trainjob", "app.kubernetes.io/version": version("kfp-trainjob")},
         },
         "binaryData": {KEY: text},
+        "immutable": True,
     }
 
 
 @functools.cache
 def configmap_name() -> str:
-    """Return the name of the ConfigMap, which contains a hash of the code.
+    """Return the name of the ConfigMap, which ends with the SHA-256 of the code.
 
     The same sources have the same name on every machine, because the name is part of a step's command and thereby of
     Kubeflow Pipelines' cache key.
     """
-    return f"kfp-trainjob-{hashlib.sha256(pack_code()).hexdigest()[:12]}"
+    return f"kfp-trainjob-{hashlib.sha256(pack_code()).hexdigest()}"
 
 
 @functools.cache
@@ -105,9 +106,10 @@ def loading_program() -> str:
 
     It is the function [trainjob_kfp.code_loading.load_code][] with a call of it.
     """
-    # Indented by one space, because each byte of a command is ten bytes of the Workflow.
+    # Indented by one space and with one line of imports, because each byte of a command is ten bytes of the Workflow.
     function = _INDENTATION.sub(" ", minify(inspect.getsource(code_loading.load_code)))
-    return f'{function}load_code("{configmap_name()}", "{KEY}")  # kfp-trainjob {version("kfp-trainjob")}\n'
+    start, *modules = function.split("\n import ")
+    return f'{start}\n import {",".join(modules)}load_code("{configmap_name()}")\n'
 
 
 def _read_modules(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:

@@ -5,20 +5,20 @@ uses only the standard library.
 """
 
 
-def load_code(name: str, key: str) -> None:
+def load_code(name: str) -> None:
     """Add the code in a ConfigMap of the pod's own namespace to `sys.path`.
 
     Outside of a pod, for example under `kfp.local`, nothing is loaded, and the installed packages are used. While the
     API server does not respond, the request is repeated every 2 s for about a minute.
 
     Args:
-        name: name of the ConfigMap.
-        key: key of the code in it: a zip file, compressed with xz, in base64.
+        name: name of the ConfigMap, which ends with the SHA-256 of the code.
 
     Raises:
-        SystemExit: the ConfigMap cannot be read; the message says what to do.
+        SystemExit: the ConfigMap cannot be read, or has other code; the message says what to do.
     """
     import base64
+    import hashlib
     import json
     import lzma
     import os
@@ -33,25 +33,28 @@ def load_code(name: str, key: str) -> None:
     if not account.exists():
         return
     token, namespace = ((account / file).read_text() for file in ("token", "namespace"))
+    headers = {"Authorization": "Bearer " + token}
     tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
     server = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
-    path, found = f"/api/v1/namespaces/{namespace}/configmaps/{name}", {}
+    found = {}
     for pause in [2] * 30 + [0]:
         try:
-            connection = HTTPSConnection(*server, context=tls, timeout=20)
-            connection.request("GET", path, headers={"Authorization": "Bearer " + token})
-            response = connection.getresponse()
-            found = json.load(response)
-            if response.status < 500 and response.status != 429:
+            api = HTTPSConnection(*server, context=tls, timeout=20)
+            api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}", headers=headers)
+            reply = api.getresponse()
+            found = json.load(reply)
+            if reply.status < 500 and reply.status != 429:
                 break
         except (OSError, HTTPException, ValueError) as error:  # ValueError: no JSON, but the page of a proxy
             found = {"message": str(error)}
         time.sleep(pause)
-    if "binaryData" not in found:
+    data = found.get("binaryData")
+    code = lzma.decompress(base64.b64decode(data["code.zip.xz"])) if data else b""
+    if not name.endswith(hashlib.sha256(code).hexdigest()):
         raise SystemExit(
-            f"The step has no code of trainjob: {found.get('message')}\nHint: create ConfigMap {name} with the command "
-            f"python -m trainjob_kfp.code_configmap | kubectl apply -n {namespace} -f -"
+            f"The step has no code of trainjob: {found.get('message', 'changed')}\n"
+            f"Hint: create ConfigMap {name}: python -m trainjob_kfp.code_configmap | kubectl apply -n {namespace} -f -"
         )
-    archive = Path(tempfile.mkdtemp()) / "trainjob.zip"
-    archive.write_bytes(lzma.decompress(base64.b64decode(found["binaryData"][key])))
+    archive = Path(tempfile.mkdtemp(), "trainjob.zip")
+    archive.write_bytes(code)
     sys.path.insert(0, str(archive))
