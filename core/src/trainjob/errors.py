@@ -19,14 +19,12 @@ engine should retry the step:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar
 
-# The text before the @ of a URL is credentials: user:password, or a token alone.
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
+from trainjob.credentials import redact_credentials
 
 __all__ = [
     "INSTALLATION_FAILED",
@@ -133,11 +131,6 @@ class Problem:
 
     def __str__(self) -> str:
         return redact_credentials(f"{self.field}: {self.value} is not allowed; {self.allowed}")
-
-
-def redact_credentials(text: str) -> str:
-    """Return a text with `***` in place of user, password or token in its URLs."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 class InvalidSpec(TrainJobError, ValueError):

@@ -14,7 +14,8 @@ from trainjob.client.api_errors import error_from_network, error_from_status, in
 from trainjob.client.cluster_identity import identify_cluster
 from trainjob.client.connection import Connection, open_client
 from trainjob.client.response_checks import ResponseCheck, check_json_object
-from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized, redact_credentials
+from trainjob.credentials import find_wrong_character, redact_credentials
+from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -137,6 +138,7 @@ class HttpClient:
             headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
         parameters = [(key, _query_text(value)) for key, value in (query or {}).items() if value is not None]
         client.update_params_for_auth(headers, parameters, ["BearerToken"])
+        _clean_authorization(headers)
         try:
             return client.rest_client.request(
                 method,
@@ -205,6 +207,24 @@ class HttpClient:
     def close(self) -> None:
         """Close the pooled connections."""
         self._client.rest_client.pool_manager.clear()
+
+
+def _clean_authorization(headers: dict[str, str]) -> None:
+    """Remove white space around the token, and check its characters.
+
+    A text of several lines in a kubeconfig ends with a line end.
+
+    Raises:
+        NoClusterConfigured: the token has a character that no header can have.
+    """
+    [name] = [name for name in headers if name.lower() == "authorization"] or [""]
+    credentials = headers.get(name, "").strip()
+    if position := find_wrong_character(credentials.partition(" ")[2]):
+        raise NoClusterConfigured(
+            f"the token of the connection can't be sent: its character {position} is not printable ASCII",
+            hint="write the token into the kubeconfig or the Secret again, without line breaks in it",
+        )
+    headers |= {name: credentials} if name else {}
 
 
 def _query_text(value: Any) -> str:

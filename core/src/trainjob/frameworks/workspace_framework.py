@@ -20,6 +20,7 @@ PROGRAM_DEPENDENCIES = (
     "frameworks.pip_installation",
     "frameworks.transformers",
     "job_variables",
+    "credentials",
     "errors",
 )
 """Names below `trainjob` of the modules that a program in the pod imports, besides its own package."""

@@ -9,7 +9,7 @@ from trainjob.spec import ModelCheck
 from trainjob.spec.job import Program
 from trainjob.spec.trainers import escape_expansion, validate_command
 
-_DEPENDENCIES = ("programs.export.origin", "job_variables", "errors")
+_DEPENDENCIES = ("programs.export.origin", "job_variables", "credentials", "errors")
 
 
 def checked_command(check: ModelCheck, program: Program, words: Sequence[str]) -> list[str]:

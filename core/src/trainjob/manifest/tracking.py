@@ -26,7 +26,14 @@ _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a wor
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
 PROGRAM_DEPENDENCIES = (
     *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
-    *("frameworks.pip_installation", "frameworks.packed_code", "status.progress", "status.nested_fields", "errors"),
+    *(
+        "frameworks.pip_installation",
+        "frameworks.packed_code",
+        "status.progress",
+        "status.nested_fields",
+        "credentials",
+        "errors",
+    ),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec, Problem, redact_credentials
+from trainjob.credentials import redact_credentials
+from trainjob.errors import InvalidSpec, Problem
 
 _MAX_SHOWN_LENGTH = 80
 _MAX_DEPTH = 100  # nested levels of JSON; a pod in a TrainJob is at level 15

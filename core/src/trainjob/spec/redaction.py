@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.errors import redact_credentials
+from trainjob.credentials import redact_credentials
 from trainjob.spec.base import REDACTED
 from trainjob.spec.credential_checks import is_credential as is_refused
 from trainjob.spec.credential_rules import redact_tokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainjob.errors import TrainJobError, redact_credentials
+from trainjob.credentials import redact_credentials
+from trainjob.errors import TrainJobError
 
 __all__ = ["EnvironmentInUse", "EnvironmentNotCreated"]
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainjob.errors import InvalidSpec, TrainJobError, redact_credentials
+from trainjob.credentials import clean_environment, redact_credentials
+from trainjob.errors import InvalidSpec, TrainJobError
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.transformers.start import SAVE_ENV
 from trainjob.version import check_version
@@ -31,6 +32,8 @@ def run_program(
         prepare: function that checks the input and returns torchrun's command, from the program's arguments.
         arguments: the arguments, by default those of this process.
     """
+    if problem := clean_environment():
+        return _fail(framework, 2, problem)
     try:
         command = prepare(check_version(sys.argv[1:] if arguments is None else arguments))
         os.execvp(command[0], command)  # noqa: S606 - it is our own command

@@ -14,7 +14,12 @@ from trainjob.spec.framework import Framework
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
-_DEPENDENCIES = ("frameworks.run_inputs", "frameworks.packed_code", "errors")  # of the program in the pod
+_DEPENDENCIES = (
+    "frameworks.run_inputs",
+    "frameworks.packed_code",
+    "credentials",
+    "errors",
+)  # of the program in the pod
 _ADAPTER_ONLY = "save_adapter_weights_only=True"
 # Overrides with which the user decides how a training resumes.
 _RESUME_OVERRIDES = tuple(f"{part}{end}" for part in ("checkpointer", "lr_scheduler") for end in ("=", "._component_="))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from trainjob.credentials import clean_environment
 from trainjob.errors import InvalidSpec
 from trainjob.frameworks.tracking.container_output import ContainerOutput
 from trainjob.frameworks.tracking.output_copier import OutputCopier
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidSpec as refusal:
         print(f"tracking: failed: {refusal}", file=sys.stderr, flush=True)
         return 2
+    if problem := clean_environment():
+        print(f"tracking: {problem}", flush=True)  # the training continues without the tracker
     try:
         if _get_node_rank() != "0":
             os.execvp(given.command[0], given.command)  # noqa: S606 - it is our own command

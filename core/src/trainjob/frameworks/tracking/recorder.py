@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import IO, Any
 
-from trainjob.errors import redact_credentials
+from trainjob.credentials import redact_credentials
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues, Tracker, create_tracker
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import IO, Any, cast
 
-from trainjob.errors import redact_credentials
+from trainjob.credentials import redact_credentials
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.tracking.metric_reader import MetricReader
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import ExportError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint
@@ -26,7 +27,7 @@ from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
-from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, check_secrets, redact_credentials
+from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.program import CREDENTIALS_HELP
 from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
@@ -150,12 +151,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The last line of a successful run is `export: done {json}`.
     """
+    if problem := clean_environment():
+        return _fail(2, problem)
     try:
         receipt = export_model(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except (TrainJobError, OSError) as failure:
         return _fail(1, str(failure))
+    except Exception as error:  # noqa: BLE001 - a traceback may show a credential
+        return _fail(1, f"{type(error).__name__}: {error}")
     print_line(f"export: done {json.dumps(receipt.to_dict())}")
     return 0
 
@@ -231,9 +236,5 @@ def _json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def _fail(code: int, message: str) -> int:
-    print(
-        f"export: failed: {redact_credentials(message, (*CREDENTIAL_NAMES, TOKEN_VARIABLE))}",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"export: failed: {redact_credentials(message)}", file=sys.stderr, flush=True)
     return code

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainjob.errors import NO_CREDENTIALS, InvalidSpec, Problem, TrainJobError
 
-__all__ = ["CREDENTIAL_NAMES", "check_secrets", "google_options", "redact_credentials", "s3_options"]
+__all__ = ["check_secrets", "google_options", "s3_options"]
 
 GOOGLE = "GOOGLE_CREDENTIALS"
-CREDENTIAL_NAMES = ("ACCESS_TOKEN", "HF_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", GOOGLE)
-_SHORTEST_SECRET = 6  # characters; a shorter value would also redact ordinary words
 
 
 def check_secrets(
@@ -87,11 +84,3 @@ def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, s
         # opendal 0.47 accepts the content in base64 only.
         options["credential"] = base64.b64encode(content.encode()).decode()
     return {name: value for name, value in options.items() if value}
-
-
-def redact_credentials(message: str, names: Iterable[str] = CREDENTIAL_NAMES) -> str:
-    """Return a message without the values of these environment variables."""
-    for name in names:
-        if len(secret := os.environ.get(name, "")) >= _SHORTEST_SECRET:
-            message = message.replace(secret, "***")
-    return message

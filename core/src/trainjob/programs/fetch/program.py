@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
-from trainjob.programs.fetch.credentials import check_secrets, redact_credentials
+from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.hub import HubSource
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
@@ -213,12 +214,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The last line of a successful run is `fetch: done {json}`.
     """
+    if problem := clean_environment():
+        return _fail(2, problem)
     try:
         receipt = fetch(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except TrainJobError as failure:
         return _fail(1, str(failure))
+    except Exception as error:  # noqa: BLE001 - a traceback may show a credential
+        return _fail(1, f"{type(error).__name__}: {error}")
     print_line(f"fetch: done {json.dumps(receipt)}")
     return 0
 
