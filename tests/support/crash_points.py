@@ -153,8 +153,8 @@ KILLED_TASK_POINTS = (
     CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._apply_kill_action"),
 )
 KILLED_TRIGGER_POINTS = (
-    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
-    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
+    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_TRIGGER}._apply_kill_action"),
+    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}._apply_kill_action"),
 )
 
 # Points between the creation of a TrainJob and the wait for it, for tests that raise errors there.

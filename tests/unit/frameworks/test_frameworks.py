@@ -23,14 +23,14 @@ from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
 PROGRAMS = {
-    "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "errors"),
+    "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "credentials", "errors"),
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
     "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
-    "programs.fetch": ("errors",),
-    "programs.export": ("programs.fetch", "job_variables", "errors"),
+    "programs.fetch": ("credentials", "errors"),
+    "programs.export": ("programs.fetch", "job_variables", "credentials", "errors"),
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 import subprocess
 import sys
 
@@ -17,7 +18,6 @@ from trainjob.function_source import function_from_source, function_source
 from trainjob.manifest import build_trainjob, spec_hash
 from trainjob.manifest.function import function_command
 from trainjob.spec import TrainJob
-from trainjob.status import parse_step_result
 
 
 def sum_scaled(rows: list[int], scale: float = 2.0, *, offset: int = 0, more: CustomTrainer | None = None) -> float:
@@ -149,7 +149,7 @@ def test_arguments_arrive_unchanged(several):
     command = function_command(CustomTrainer(func=return_arguments, func_args=arguments))
     program = base64.b64decode(command[3]).decode()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert parse_step_result(done.stdout) == {"result": arguments}
+    assert json.loads(done.stdout.removeprefix("trainjob result: ")) == arguments
 
 
 def test_the_text_may_be_indented():

@@ -9,6 +9,7 @@ and the requests of kills have threads of their own.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,7 @@ async def run_on_kill_thread(
         Exception: whatever the function raises.
         CancelledError: the event loop ends before the function does.
     """
-    call = partial(function, *arguments, **keywords)
+    call = partial(contextvars.copy_context().run, function, *arguments, **keywords)  # as asyncio.to_thread does
     work = asyncio.get_running_loop().run_in_executor(_executor, call)
     try:
         await asyncio.wait([work])
