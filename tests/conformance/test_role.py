@@ -62,7 +62,7 @@ def restricted_client(client, restricted_token):
 def cluster(target, namespace, restricted_token):
     """Return the project's own client as that account."""
     opened = Cluster(
-        Connection(kubeconfig_json=kubeconfig_with_token(target.kubeconfig, restricted_token, namespace)),
+        Connection(kubeconfig_text=kubeconfig_with_token(target.kubeconfig, restricted_token, namespace)),
         retry_seconds=5.0,
     )
     yield opened

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from urllib.parse import quote, quote_plus
 
 # User, password or token in a URL or in an address without a scheme.
@@ -46,13 +46,17 @@ def find_wrong_character(credential: str) -> int:
     return found.start() + 1 if found else 0
 
 
-def redact_credentials(text: str) -> str:
+def redact_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return a text with `***` in place of credentials.
 
-    These are user, password or token in its URLs, and the values of this process's variables whose names denote
-    secrets, also without white space around them, as Python shows them, and as in a URL.
+    These are user, password or token in its URLs, and the values of variables whose names denote secrets, also without
+    white space around them, as Python shows them, and as in a URL.
+
+    Args:
+        text: any text, such as that of an exception.
+        environment: variables of the process that has written it.
     """
-    values = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    values = [value for name, value in environment.items() if _SECRET_NAME.search(name)]
     forms = {form for value in values for form in _find_forms(value) if len(form) >= _SHORTEST_SECRET}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, "***")

@@ -8,7 +8,8 @@ engine should retry the step:
 |---|---|---|---|
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
 | [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no response yet | 1 | yes |
-| [Unauthorized][]; [PermissionDenied][] of a request that worked before | credentials or rules are replaced | 1 | yes |
+| [Unauthorized][], [CredentialPluginFailed][] | credentials are replaced | 1 | yes |
+| [PermissionDenied][] of a request that worked before | rules are replaced | 1 | yes |
 | [WrongCluster][], [IncompatibleVersion][] | the process has another connection or version than the others | 1 | yes |
 | any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
@@ -34,6 +35,7 @@ __all__ = [
     "ClusterUnreachable",
     "CommandFailed",
     "Conflict",
+    "CredentialPluginFailed",
     "CredentialPluginRefused",
     "DeadlineExceeded",
     "ExitCode",
@@ -246,7 +248,7 @@ class ServerUnavailable(ClusterError):
 
 
 class Unauthorized(ClusterError):
-    """401: the credentials are missing, wrong or expired.
+    """401, or 403 for `system:anonymous`: the credentials are missing, wrong or expired.
 
     The client loads the credentials again. If they worked before, it retries for 60 s, because tokens are rotated.
 
@@ -256,6 +258,17 @@ class Unauthorized(ClusterError):
     """
 
     retryable = True
+
+
+class CredentialPluginFailed(Unauthorized):
+    """A credential plugin (`exec`) of the kubeconfig that gave no credentials.
+
+    Nothing was sent. The plugin is run again for 60 s, as a request with a response 5xx is.
+
+    Cause: Its login has expired, its token service does not respond, or it took longer than a minute.
+
+    Remedy: Log in again. On a worker, where nobody can log in, give the connection a token or a service account.
+    """
 
 
 class PermissionDenied(ClusterError):

@@ -216,7 +216,7 @@ def test_an_account_without_permission_to_list_workloads(plane, client, namespac
     reference = submit(cluster, queued_job("true", "team"), key("seen", unique))
     token = shipped_manifests.create_restricted_token(client, namespace, "kfp")
     rules = client.get("Role", namespace, "trainjob-steps")["rules"]
-    connection = Connection(kubeconfig_json=kubeconfig_with_token(str(plane.kubeconfig), token, namespace))
+    connection = Connection(kubeconfig_text=kubeconfig_with_token(str(plane.kubeconfig), token, namespace))
 
     def set_rules(rules_of_the_role, *, can_list):
         client.patch("Role", namespace, "trainjob-steps", {"rules": rules_of_the_role})

@@ -233,7 +233,7 @@ def restricted_connection(plane, admin, namespace, request):
     admin.create(copy_stock_runtime(admin), namespace)
     create_queue(admin, namespace, "full", cpus=0)
     token = shipped_manifests.create_restricted_token(admin, namespace, request.param)
-    return Connection(kubeconfig_json=kubeconfig_with_token(str(plane[0].kubeconfig), token, namespace))
+    return Connection(kubeconfig_text=kubeconfig_with_token(str(plane[0].kubeconfig), token, namespace))
 
 
 USES = {"airflow": use_airflow, "kfp": use_launcher, "person": use_command_line}

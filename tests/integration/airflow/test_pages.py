@@ -72,7 +72,7 @@ def test_a_connection_of_the_tutorial_names_a_cluster(airflow, block):
     assert connection.conn_type == "trainjob"
     parsed = connection_from_extra(connection.extra_dejson)
     assert parsed.namespace == "team"
-    assert parsed.in_cluster or json.loads(parsed.kubeconfig_json)["clusters"]
+    assert parsed.in_cluster or json.loads(parsed.kubeconfig_text)["clusters"]
 
 
 def test_the_values_of_the_tutorial_fit_airflow_and_its_secret(airflow):

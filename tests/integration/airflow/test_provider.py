@@ -345,10 +345,11 @@ def test_a_trigger_serializes_every_argument():
         ({}, {}),
         ({"kube_config_path": "/k", "cluster_context": "c"}, {"kubeconfig": "/k", "context": "c"}),
         ({"extra__kubernetes__in_cluster": True, "namespace": "ml"}, {"in_cluster": True, "namespace": "ml"}),
-        ({"kube_config": {"a": 1}}, {"kubeconfig_json": '{"a": 1}'}),
+        ({"kube_config": {"a": 1}}, {"kubeconfig_text": '{"a": 1}'}),
+        ({"kube_config": "a: 1\n"}, {"kubeconfig_text": "a: 1\n"}),
         (
             {"kube_config": '{"a": 1}', "disable_verify_ssl": "True"},
-            {"kubeconfig_json": '{"a": 1}', "verify_tls": False},
+            {"kubeconfig_text": '{"a": 1}', "verify_tls": False},
         ),
     ],
 )

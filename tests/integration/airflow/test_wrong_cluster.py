@@ -118,6 +118,6 @@ def test_the_certificate_authority_is_read_from_a_file_and_from_a_text(cluster, 
     content = config["clusters"][0]["cluster"]
     path = Path(content.pop("certificate-authority"))
     content["certificate-authority-data"] = b64encode(path.read_bytes()).decode()
-    embedded = Cluster(Connection(kubeconfig_json=json.dumps(config)))
+    embedded = Cluster(Connection(kubeconfig_text=json.dumps(config)))
     assert embedded.identity == cluster.identity
     assert len(cluster.identity.authorities) == 1

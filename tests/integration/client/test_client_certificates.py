@@ -22,7 +22,7 @@ import pytest
 import trustme
 
 from trainjob.client import Cluster, Connection
-from trainjob.errors import ClusterUnreachable, NoClusterConfigured
+from trainjob.errors import NoClusterConfigured
 
 STATUS = b'{"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}'
 
@@ -127,7 +127,7 @@ def temporary_folder(tmp_path, monkeypatch):
 
 
 def test_a_request_with_a_certificate_writes_no_file(server, user, temporary_folder):
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(kubeconfig(server, user))))) as cluster:
+    with contextlib.closing(Cluster(Connection(kubeconfig_text=json.dumps(kubeconfig(server, user))))) as cluster:
         cluster.open_connection()
         assert cluster.namespace == "team"
     assert list(temporary_folder.iterdir()) == []
@@ -148,7 +148,7 @@ def test_a_certificate_in_a_file_and_a_key_as_text_work_together(server, tmp_pat
     certificate, key = server.issue("old")
     (tmp_path / "certificate").write_bytes(certificate)
     user = {"client-certificate": str(tmp_path / "certificate"), "client-key-data": encode(key)}
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(kubeconfig(server, user))))) as cluster:
+    with contextlib.closing(Cluster(Connection(kubeconfig_text=json.dumps(kubeconfig(server, user))))) as cluster:
         cluster.open_connection()
 
 
@@ -164,8 +164,8 @@ def test_files_named_in_a_kubeconfig_are_relative_to_it(server, tmp_path):
 
 def test_a_server_of_another_authority_is_refused(server, user):
     config = kubeconfig(server, user, **{"certificate-authority-data": encode(trustme.CA().cert_pem.bytes())})
-    cluster = Cluster(Connection(kubeconfig_json=json.dumps(config)), retry_seconds=0.0)
-    with contextlib.closing(cluster), pytest.raises(ClusterUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+    cluster = Cluster(Connection(kubeconfig_text=json.dumps(config)), retry_seconds=0.0)
+    with contextlib.closing(cluster), pytest.raises(NoClusterConfigured, match="CERTIFICATE_VERIFY_FAILED"):
         cluster.open_connection()
 
 
@@ -173,7 +173,7 @@ def test_only_the_given_authority_is_trusted(server, user):
     """kubernetes 30 adds the public authorities to a TLS context without a file."""
     from trainjob.client.connection import open_client
 
-    client, _ = open_client(Connection(kubeconfig_json=json.dumps(kubeconfig(server, user))))
+    client, _ = open_client(Connection(kubeconfig_text=json.dumps(kubeconfig(server, user))))
     options = client.rest_client.pool_manager.connection_pool_kw
     assert options["ca_certs"] is None
     assert options["ssl_context"].cert_store_stats()["x509_ca"] == 1
@@ -184,7 +184,7 @@ def test_only_the_given_authority_is_trusted(server, user):
 def test_an_unverified_connection_uses_the_certificate(server, user):
     config = kubeconfig(server, user, **{"insecure-skip-tls-verify": True})
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(config)))) as cluster:
+    with contextlib.closing(Cluster(Connection(kubeconfig_text=json.dumps(config)))) as cluster:
         cluster.open_connection()
 
 
@@ -201,7 +201,7 @@ def test_invalid_certificates_are_reported(server, part, content, message):
     owner = config["clusters"][0]["cluster"] if part.startswith("certificate-authority") else config["users"][0]["user"]
     owner[part] = content or encode(server.issue("other")[1])
     with pytest.raises(NoClusterConfigured, match=message):
-        Cluster(Connection(kubeconfig_json=json.dumps(config)))
+        Cluster(Connection(kubeconfig_text=json.dumps(config)))
 
 
 def test_a_key_with_a_password_is_refused_without_a_prompt(server):
@@ -213,7 +213,7 @@ def test_a_key_with_a_password_is_refused_without_a_prompt(server):
     )
     user = {"client-certificate-data": encode(certificate), "client-key-data": encode(encrypted)}
     with pytest.raises(NoClusterConfigured, match="without password"):
-        Cluster(Connection(kubeconfig_json=json.dumps(kubeconfig(server, user))))
+        Cluster(Connection(kubeconfig_text=json.dumps(kubeconfig(server, user))))
 
 
 PROGRAM = """

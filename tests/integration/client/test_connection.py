@@ -65,7 +65,7 @@ def test_a_missing_context_is_reported(laptop):
 
 
 def test_a_server_that_does_not_respond_is_reported(unique, refusing_url):
-    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(refusing_url, "t")), retry_seconds=0.0)
+    cluster = Cluster(Connection(kubeconfig_text=kubeconfig(refusing_url, "t")), retry_seconds=0.0)
     with pytest.raises(ClusterUnreachable) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
     assert refusing_url in message_of(raised.value)
@@ -73,7 +73,7 @@ def test_a_server_that_does_not_respond_is_reported(unique, refusing_url):
 
 
 def test_an_expired_token_is_reported(laptop, unique):
-    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token", laptop.ca_file)))
+    cluster = Cluster(Connection(kubeconfig_text=kubeconfig(laptop.server, "expired-token", laptop.ca_file)))
     with pytest.raises(Unauthorized) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
     text = message_of(raised.value)
@@ -90,7 +90,7 @@ def test_a_missing_permission_is_reported(laptop, cluster, unique):
     request = {"spec": {"expirationSeconds": 3600}}
     token = core.create_namespaced_service_account_token(unique, "default", request).status.token
     api.close()
-    nobody = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, token, laptop.ca_file)))
+    nobody = Cluster(Connection(kubeconfig_text=kubeconfig(laptop.server, token, laptop.ca_file)))
     with pytest.raises(PermissionDenied) as raised:
         submit(nobody, JOB, RunKey("test", "w", unique, "r"))
     text = message_of(raised.value)
@@ -118,7 +118,7 @@ def test_only_one_way_to_reach_the_cluster_may_be_given():
 
 
 def test_a_connection_shows_no_credentials():
-    assert "secret" not in repr(Connection(kubeconfig_json='{"token": "secret"}'))
+    assert "secret" not in repr(Connection(kubeconfig_text='{"token": "secret"}'))
 
 
 def test_the_service_account_of_the_pod_is_the_last_choice(monkeypatch, tmp_path):

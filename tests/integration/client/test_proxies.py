@@ -47,7 +47,7 @@ def test_the_client_uses_no_proxy_for_loopback(laptop, proxy):
     content = json.loads(laptop.kubeconfig.read_text())
     for server in (laptop.server, laptop.server.replace("127.0.0.1", "localhost")):
         content["clusters"][0]["cluster"]["server"] = server
-        with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(content)))) as cluster:
+        with contextlib.closing(Cluster(Connection(kubeconfig_text=json.dumps(content)))) as cluster:
             assert isinstance(cluster.list_trainjobs("default"), list)
     assert proxy == []
 

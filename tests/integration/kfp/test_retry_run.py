@@ -32,7 +32,7 @@ def proxy(laptop):
 @pytest.fixture
 def start(proxy, unique, tmp_path):
     """Return a function that starts a launcher whose requests the proxy counts."""
-    (tmp_path / "kubeconfig").write_text(proxy.kubeconfig_json)
+    (tmp_path / "kubeconfig").write_text(proxy.kubeconfig_text)
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
 
     def start(script):

@@ -37,7 +37,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         streams: the API server's responses to the watches that are open.
         clock_shift: seconds by which the clock in the header `Date` of the responses is fast.
         url: where the proxy listens.
-        kubeconfig_json: the laptop cluster's kubeconfig, with the proxy as its server.
+        kubeconfig_text: the laptop cluster's kubeconfig, with the proxy as its server.
     """
 
     daemon_threads = True
@@ -57,7 +57,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         kubeconfig = json.loads(laptop.kubeconfig.read_text())
         self.admin_token = kubeconfig["users"][0]["user"]["token"]
         kubeconfig["clusters"][0]["cluster"] = {"server": self.url}
-        self.kubeconfig_json = json.dumps(kubeconfig)
+        self.kubeconfig_text = json.dumps(kubeconfig)
 
     def __enter__(self) -> ApiServerProxy:
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

@@ -61,7 +61,7 @@ def test_before_create_is_called_again_before_a_repeated_request(laptop, cluster
         if len(calls) == 2:
             proxy.responses.clear()
 
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json))) as opened:
+    with contextlib.closing(Cluster(Connection(kubeconfig_text=proxy.kubeconfig_text))) as opened:
         reference = submit(opened, JOB, make_run_key(unique), before_create=before)
     assert calls == [(reference.name, "default")] * 2
 

@@ -52,7 +52,7 @@ def open_cluster(proxy, laptop, tmp_path):
     opened = []
 
     def opener(retry_seconds=0.0):
-        opened.append(Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json), retry_seconds=retry_seconds))
+        opened.append(Cluster(Connection(kubeconfig_text=proxy.kubeconfig_text), retry_seconds=retry_seconds))
         return opened[-1]
 
     yield opener

@@ -184,7 +184,7 @@ def test_a_finished_job_is_returned_even_with_a_timeout_of_zero(cluster, unique)
 
 def test_many_waits_share_one_list_and_one_watch(laptop, cluster, unique):
     with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
-        client = Cluster(Connection(kubeconfig_json=proxy.kubeconfig))
+        client = Cluster(Connection(kubeconfig_text=proxy.kubeconfig))
 
         async def wait_for_all():
             selectors = [JobSelector(NAMESPACE, f"{unique}-{n}") for n in range(30)]

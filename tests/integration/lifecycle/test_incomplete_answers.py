@@ -80,7 +80,7 @@ def proxied_cluster(proxy):
 
 @contextlib.contextmanager
 def open_cluster(proxy, retry_seconds):
-    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
+    connection = Connection(kubeconfig_text=proxy.kubeconfig_text)
     with contextlib.closing(Cluster(connection, retry_seconds=retry_seconds)) as opened:
         opened.trainjob_spec_fields()  # requested once for each connection; these tests do not cover it
         yield opened

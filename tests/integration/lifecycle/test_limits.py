@@ -30,7 +30,7 @@ def proxy(laptop):
 
 
 def connect(proxy):
-    return Cluster(Connection(kubeconfig_json=proxy.kubeconfig_json), retry_seconds=5.0)
+    return Cluster(Connection(kubeconfig_text=proxy.kubeconfig_text), retry_seconds=5.0)
 
 
 def test_a_process_that_comes_later_continues_the_limit_by_the_servers_clock(laptop, proxy, unique, monkeypatch):

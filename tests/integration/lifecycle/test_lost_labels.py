@@ -49,7 +49,7 @@ def proxy(laptop):
 
 @pytest.fixture
 def proxied_cluster(proxy):
-    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
+    connection = Connection(kubeconfig_text=proxy.kubeconfig_text)
     with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as opened:
         yield opened
 

@@ -92,12 +92,12 @@ def proxy(laptop):
 @pytest.fixture
 def proxy_kubeconfig(proxy):
     """Return a kubeconfig that uses a proxy, which counts requests and can forbid them."""
-    return proxy.kubeconfig_json
+    return proxy.kubeconfig_text
 
 
 @pytest.fixture
 def proxied_cluster(proxy_kubeconfig):
-    opened = Cluster(Connection(kubeconfig_json=proxy_kubeconfig), retry_seconds=5.0)
+    opened = Cluster(Connection(kubeconfig_text=proxy_kubeconfig), retry_seconds=5.0)
     yield opened
     opened.close()
 

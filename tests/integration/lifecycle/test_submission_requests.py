@@ -29,7 +29,7 @@ def proxy(laptop):
 @pytest.fixture
 def counted(proxy):
     """Yield a client whose requests the proxy counts."""
-    connection = Connection(kubeconfig_json=proxy.kubeconfig_json)
+    connection = Connection(kubeconfig_text=proxy.kubeconfig_text)
     with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as opened:
         yield opened
 

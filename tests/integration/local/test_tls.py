@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainjob.client import Cluster, Connection
-from trainjob.errors import ClusterError, ClusterUnreachable, NoClusterConfigured
+from trainjob.errors import ClusterError, NoClusterConfigured
 from trainjob_local import LocalCluster
 from trainjob_local.certificates import create_server_context
 
@@ -48,7 +48,7 @@ def test_the_certificate_authority_survives_a_restart(tmp_path):
     for _ in range(2):
         with LocalCluster(tmp_path) as cluster:
             kubeconfigs.append(cluster.kubeconfig.read_text())
-            list_trainjobs(Connection(kubeconfig_json=kubeconfigs[0]))
+            list_trainjobs(Connection(kubeconfig_text=kubeconfigs[0]))
     assert kubeconfigs[0] == kubeconfigs[1]
 
 
@@ -56,8 +56,8 @@ def test_another_certificate_authority_is_rejected(laptop, tmp_path):
     create_server_context(tmp_path / "ca.crt", tmp_path / "ca.key")
     content = json.loads(laptop.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path / "ca.crt")
-    with pytest.raises(ClusterUnreachable, match="certificate verify failed"):
-        list_trainjobs(Connection(kubeconfig_json=json.dumps(content)))
+    with pytest.raises(NoClusterConfigured, match="certificate verify failed"):
+        list_trainjobs(Connection(kubeconfig_text=json.dumps(content)))
 
 
 def test_a_damaged_certificate_authority_is_reported(tmp_path):
@@ -81,7 +81,7 @@ def test_a_kubeconfig_of_an_earlier_version_is_explained(laptop):
     content = json.loads(laptop.kubeconfig.read_text())
     content["clusters"][0]["cluster"] = {"server": laptop.server.replace("https:", "http:")}
     with pytest.raises(NoClusterConfigured, match="serves https, and the connection names it with http://") as raised:
-        list_trainjobs(Connection(kubeconfig_json=json.dumps(content)))
+        list_trainjobs(Connection(kubeconfig_text=json.dumps(content)))
     assert "trainjob local status" in raised.value.hint
 
 

@@ -135,10 +135,10 @@ def test_references_show_names_only():
     assert str(Problem("x", URL, URL)).count("***@host.example") == 2
 
 
-@pytest.mark.parametrize("field", ["kubeconfig_json", "server"])
+@pytest.mark.parametrize("field", ["kubeconfig_text", "server"])
 def test_a_connection_does_not_show_its_credentials(field):
     content = json.dumps({"users": [{"name": "u", "user": {"token": SECRET}}]})
-    given = {"kubeconfig_json": content} if field == "kubeconfig_json" else {"server": "https://h", "token_file": "/t"}
+    given = {"kubeconfig_text": content} if field == "kubeconfig_text" else {"server": "https://h", "token_file": "/t"}
     assert SECRET not in repr(Connection(**given)) + str(Connection(**given))
 
 
@@ -178,7 +178,7 @@ def test_the_password_in_a_servers_url_is_not_shown():
         "clusters": [{"name": "k", "cluster": {"server": f"http://user:{SECRET}@127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {}}],
     }
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(content)), retry_seconds=0.0)) as opened:
+    with contextlib.closing(Cluster(Connection(kubeconfig_text=json.dumps(content)), retry_seconds=0.0)) as opened:
         with pytest.raises(ClusterUnreachable) as raised:
             opened.open_connection()
         assert "***@127.0.0.1" in str(raised.value)

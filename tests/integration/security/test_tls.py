@@ -14,7 +14,7 @@ import pytest
 from urllib3.exceptions import InsecureRequestWarning
 
 from trainjob.client import Cluster, Connection
-from trainjob.errors import ClusterUnreachable
+from trainjob.errors import NoClusterConfigured
 
 CERTIFICATES = Path(__file__).resolve().parent / "certificates"
 CA, OTHER_CA = CERTIFICATES / "ca.pem", CERTIFICATES / "other-ca.pem"
@@ -69,7 +69,7 @@ def request_error(connection):
     with contextlib.closing(Cluster(connection, retry_seconds=0.0)) as cluster:
         try:
             cluster.open_connection()
-        except ClusterUnreachable as error:
+        except NoClusterConfigured as error:
             return str(error)
     return ""
 
@@ -82,7 +82,7 @@ def test_a_certificate_of_the_configured_authority_is_accepted(port, evidence):
     server = f"https://127.0.0.1:{port}"
     assert request_error(Connection(server=server, ca_file=str(CA))) == ""
     assert (
-        request_error(Connection(kubeconfig_json=kubeconfig(server, **{"certificate-authority-data": to_base64(CA)})))
+        request_error(Connection(kubeconfig_text=kubeconfig(server, **{"certificate-authority-data": to_base64(CA)})))
         == ""
     )
     evidence("security", check="TLS: the certificate of the right authority", result="accepted")
@@ -102,15 +102,15 @@ def test_an_invalid_certificate_is_rejected(port, host, authority, why, evidence
     explicit = request_error(Connection(server=server, ca_file=str(authority or "")))
     given = {} if authority is None else {"certificate-authority-data": to_base64(authority)}
     assert all(
-        why in text for text in (explicit, request_error(Connection(kubeconfig_json=kubeconfig(server, **given))))
+        why in text for text in (explicit, request_error(Connection(kubeconfig_text=kubeconfig(server, **given))))
     )
-    evidence("security", check=f"TLS: {why}", result="ClusterUnreachable, with the reason")
+    evidence("security", check=f"TLS: {why}", result="NoClusterConfigured, with the reason")
 
 
 @pytest.mark.parametrize("setting", ["verify_tls=False", "insecure-skip-tls-verify"])
 def test_disabled_verification_is_reported_with_a_warning(port, setting, evidence):
     server = f"https://127.0.0.1:{port}"
-    skipping = Connection(kubeconfig_json=kubeconfig(server, **{"insecure-skip-tls-verify": True}))
+    skipping = Connection(kubeconfig_text=kubeconfig(server, **{"insecure-skip-tls-verify": True}))
     connection = Connection(server=server, verify_tls=False) if setting == "verify_tls=False" else skipping
     with pytest.warns(InsecureRequestWarning, match=r"Unverified HTTPS request is being made to host '127\.0\.0\.1'"):
         assert request_error(connection) == ""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.client.api_errors import error_from_status, not_kubernetes_response
-from trainjob.errors import AdmissionRefused, PermissionDenied, QuotaExceeded
+from trainjob.errors import AdmissionRefused, PermissionDenied, QuotaExceeded, Unauthorized
 
 RBAC = (
     'trainjobs.trainer.kubeflow.org is forbidden: User "x" cannot create resource "trainjobs" in API group '
@@ -25,9 +25,14 @@ WEBHOOK = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied th
 
 @pytest.mark.parametrize(
     ("message", "error", "retryable"),
-    [(RBAC, PermissionDenied, False), (QUOTA, QuotaExceeded, True), (WEBHOOK, AdmissionRefused, False)],
+    [
+        (RBAC, PermissionDenied, False),
+        (RBAC.replace('"x"', '"system:anonymous"'), Unauthorized, True),  # no rule is missing, but credentials are
+        (QUOTA, QuotaExceeded, True),
+        (WEBHOOK, AdmissionRefused, False),
+    ],
 )
-def test_a_403_is_a_missing_permission_a_quota_or_a_webhook(message, error, retryable):
+def test_a_403_has_the_error_of_its_cause(message, error, retryable):
     body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
     found = error_from_status(403, body, {}, server="https://k", doing="create trainjobs in namespace ml")
     assert (type(found), found.retryable, found.status) == (error, retryable, 403)

@@ -24,7 +24,9 @@ from trainjob.errors import (
 _WEBHOOK = "admission webhook"
 # kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
 _QUOTA = "exceeded quota: "
+_ANONYMOUS = 'User "system:anonymous"'  # kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/authentication/user/user.go
 _PLAIN_HTTP = "Client sent an HTTP request to an HTTPS server"  # Go 1.26, net/http/server.go
+_CERTIFICATE_REFUSED = "CERTIFICATE_VERIFY_FAILED"  # OpenSSL's name of the error
 _ROLE_HINT = "run `trainjob check` to list the missing permissions; the Roles in manifests/ grant them"
 
 
@@ -57,6 +59,12 @@ def error_from_status(code: int, body: str, headers: Mapping[str, str], *, serve
             hint="the token may be expired: log in again, or renew the token or certificate of this connection",
             **more,
         )
+    if code == 403 and _ANONYMOUS in message:  # no rule is missing, but credentials are
+        return Unauthorized(
+            f"{server} got no credentials: can't {doing}: {message}",
+            hint="give the connection a token, a client certificate or a credential plugin",
+            **more,
+        )
     if code == 403 and _QUOTA in message:
         return QuotaExceeded(
             f"can't {doing} now: {message}",
@@ -86,6 +94,21 @@ def error_from_network(error: Exception, *, server: str, doing: str) -> ClusterU
     return ClusterUnreachable(
         f"no response from {server}: can't {doing}: {_short_cause(cause)}",
         hint="check that the API server is running and that the connection names the right server",
+    )
+
+
+def refused_certificate(error: Exception, *, server: str, doing: str) -> NoClusterConfigured | None:
+    """Return the error for a server certificate that is not accepted.
+
+    The result is None for another error.
+    """
+    cause = getattr(error, "reason", None) or error
+    if _CERTIFICATE_REFUSED not in str(cause):
+        return None
+    return NoClusterConfigured(
+        f"the certificate of {server} is not accepted: can't {doing}: {_short_cause(cause)}",
+        hint="name the authority of the server's certificate (certificate-authority, ca_file), or the server's name in "
+        "its certificate (tls-server-name)",
     )
 
 
@@ -136,7 +159,7 @@ def _seconds(retry_after: str) -> float | None:
 
 
 def _short_cause(cause: object) -> str:
-    text = str(cause)
+    text = " ".join(str(cause).split())
     if ">: " in text:  # urllib3 puts the connection object's repr first
         text = text.split(">: ", 1)[1]
     return text or type(cause).__name__

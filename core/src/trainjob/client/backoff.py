@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from trainjob.errors import ClusterError, Unauthorized, WrongCluster
+from trainjob.errors import ClusterError, CredentialPluginFailed, Unauthorized, WrongCluster
 
 T = TypeVar("T")
 
@@ -85,6 +85,8 @@ def is_temporary(error: ClusterError) -> bool:
     A 401 of credentials that never worked is not temporary: the connection is probably wrong, and its user should learn
     that at once. The same holds for a connection to another cluster.
     """
+    if isinstance(error, CredentialPluginFailed):
+        return True
     is_wrong_connection = isinstance(error, WrongCluster) or (
         isinstance(error, Unauthorized) and not error.worked_before
     )

@@ -84,12 +84,13 @@ class Cluster:
         Args:
             connection: how to reach the cluster; None finds it as kubectl does.
             retry_seconds: seconds for which requests are retried while the API server is unavailable, or refuses
-                credentials or requests that worked before.
+                credentials or requests that worked before, and for which a credential plugin is.
 
         Raises:
             NoClusterConfigured: no usable connection is configured.
+            CredentialPluginFailed: the credential plugin of the kubeconfig gives no credentials.
         """
-        self._http = HttpClient(connection or Connection())
+        self._http = HttpClient(connection or Connection(), retry_seconds=retry_seconds)
         self._retry_seconds = retry_seconds
         self._deleted_at: dict[tuple[str, str], float] = {}  # of the TrainJobs that were just deleted
         self._informers: dict[tuple[Resource, str], SharedInformer] = {}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from trainjob.errors import InvalidSpec, NoClusterConfigured, Problem
+from trainjob.client.kubeconfig_fields import KubeconfigRefused
+from trainjob.errors import CredentialPluginFailed, InvalidSpec, NoClusterConfigured, Problem
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-    from trainjob.client.kubeconfig import InlineCertificates
+    from trainjob.client.kubeconfig import LoadedContext
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _POOL_SIZE = 64  # watches and log streams each hold a connection
@@ -29,11 +29,11 @@ class Connection:
     If all fields are empty, the client uses `KUBECONFIG`, then `~/.kube/config`, then the pod's service account.
 
     The fields name files instead of holding credentials, so that they can travel in a trigger's arguments: `token_file`
-    names a file, never a token. Only `kubeconfig_json` may hold credentials.
+    names a file, never a token. Only `kubeconfig_text` may hold credentials.
 
     Attributes:
         kubeconfig: path of a kubeconfig file.
-        kubeconfig_json: content of a kubeconfig as JSON text, if there is no file. The representation shows `***`
+        kubeconfig_text: content of a kubeconfig, as YAML or JSON, if there is no file. The representation shows `***`
             instead, because it may hold credentials.
         context: context of the kubeconfig; empty means its current context.
         in_cluster: whether to use the pod's own service account.
@@ -46,7 +46,7 @@ class Connection:
     """
 
     kubeconfig: str = ""
-    kubeconfig_json: str = ""
+    kubeconfig_text: str = ""
     context: str = ""
     in_cluster: bool = False
     server: str = ""
@@ -57,7 +57,7 @@ class Connection:
     run_plugins: bool = True
 
     def __post_init__(self) -> None:
-        given = [name for name in ("kubeconfig", "kubeconfig_json", "in_cluster", "server") if getattr(self, name)]
+        given = [name for name in ("kubeconfig", "kubeconfig_text", "in_cluster", "server") if getattr(self, name)]
         if len(given) > 1:
             raise InvalidSpec(
                 Problem(
@@ -75,8 +75,8 @@ class Connection:
     def __repr__(self) -> str:
         hidden = ("verify_tls", "run_plugins")
         shown = {name: value for name, value in asdict(self).items() if value and name not in hidden}
-        if "kubeconfig_json" in shown:
-            shown["kubeconfig_json"] = "***"
+        if "kubeconfig_text" in shown:
+            shown["kubeconfig_text"] = "***"
         return f"Connection({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
@@ -85,7 +85,7 @@ class Connection:
 
         It does if `in_cluster` is set, or if no other way is given or configured.
         """
-        return self.in_cluster or not (self.server or self.kubeconfig or self.kubeconfig_json or _default_kubeconfig())
+        return self.in_cluster or not (self.server or self.kubeconfig or self.kubeconfig_text or _default_kubeconfig())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON values."""
@@ -95,16 +95,18 @@ class Connection:
 def open_client(connection: Connection) -> tuple[ApiClient, str]:
     """Create a kubernetes client, and return it with the default namespace.
 
-    The client is separate from the library's global client.
+    The client is separate from the library's global client. Its `default_headers` are those that impersonate a user.
 
     Raises:
         NoClusterConfigured: no connection is configured, or the kubeconfig can't be used.
+        CredentialPluginFailed: the credential plugin of the kubeconfig gives no credentials.
     """
+    import urllib3
     from kubernetes import client
 
     configuration = client.Configuration()
     try:
-        namespace, certificates = _configure(connection, configuration)
+        context = _configure(connection, configuration)
         configuration.connection_pool_maxsize = _POOL_SIZE
         configuration.retries = False  # only trainjob.client.backoff retries
         if not connection.verify_tls:
@@ -112,26 +114,48 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         configuration.host = _check_url(configuration.host)
         if _is_loopback(configuration.host):
             configuration.proxy = None  # kubernetes 31 and later take HTTP_PROXY for loopback, too; kubectl does not
+        if context.proxy:
+            _use_proxy(configuration, context.proxy)
         opened = client.ApiClient(configuration)
-        if certificates:
-            certificates.apply_to(opened)
-        return opened, connection.namespace or namespace or "default"
-    except NoClusterConfigured:
+        context.certificates.apply_to(opened)
+        opened.default_headers = urllib3.HTTPHeaderDict()
+        for name, value in context.impersonation:
+            opened.default_headers.add(name, value)
+        return opened, connection.namespace or context.namespace or "default"
+    except (NoClusterConfigured, CredentialPluginFailed):
         raise
+    except KubeconfigRefused as error:
+        raise _unusable_connection(connection, error.reason, error.hint) from None
     except Exception as error:  # noqa: BLE001 - kubernetes raises many types of errors on a kubeconfig with wrong types
-        raise _unusable_connection(connection, error) from None  # the original text may show the kubeconfig's content
+        # If kubernetes quotes a part of the kubeconfig, that part may be a token.
+        text = re.sub(r"^\[Errno \d+\] ", "", " ".join(str(error).split()))
+        raise _unusable_connection(connection, re.split(r"[{\[]", text)[0].strip()) from None
 
 
-def _check_url(server: Any) -> str:
+def _check_url(server: str) -> str:
     """Return the API server's URL without a slash at its end.
 
     Raises:
         ValueError: the value is not the URL of an API server.
     """
-    parts = urlsplit(server) if isinstance(server, str) else None
-    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or not server.isprintable():
-        raise ValueError("the server must be the URL of an API server, such as https://HOST:6443")
-    return str(server).rstrip("/")
+    rule = "the server must be the URL of an API server, such as https://HOST:6443"
+    try:
+        parts = urlsplit(server)
+        has_port = parts.port != 0
+    except ValueError:
+        raise ValueError(rule) from None
+    if parts.scheme not in ("https", "http") or not parts.hostname or not has_port or re.search(r"[^!-~]", server):
+        raise ValueError(rule)
+    return server.rstrip("/")
+
+
+def _use_proxy(configuration: Any, url: str) -> None:
+    """Use a proxy whatever the environment says, as kubectl does."""
+    from urllib3.util import make_headers
+
+    user, _, address = url.partition("://")[2].rpartition("@")
+    configuration.proxy, configuration.no_proxy = f"{url.partition('://')[0]}://{address}", None
+    configuration.proxy_headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
 
 
 def _is_loopback(server: str) -> bool:
@@ -142,22 +166,25 @@ def _is_loopback(server: str) -> bool:
         return host == "localhost"
 
 
-def _configure(connection: Connection, configuration: Any) -> tuple[str, InlineCertificates | None]:
-    """Fill the configuration; return the namespace, and certificates for the client."""
+def _configure(connection: Connection, configuration: Any) -> LoadedContext:
+    """Fill the configuration, and return what it does not have."""
+    import yaml
     from kubernetes import config
 
+    from trainjob.client.kubeconfig import InlineCertificates, LoadedContext, load_kubeconfig
+
+    namespace = ""
     if connection.server:
         _configure_explicit(connection, configuration)
-        return "", None
-    if connection.uses_service_account:
+    elif connection.uses_service_account:
         config.load_incluster_config(client_configuration=configuration)
-        return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "", None
-    from trainjob.client.kubeconfig import load_kubeconfig
-
-    content = json.loads(connection.kubeconfig_json) if connection.kubeconfig_json else None
-    path = connection.kubeconfig or _default_kubeconfig()
-    context, run_plugins = connection.context or None, connection.run_plugins
-    return load_kubeconfig(configuration, path=path, content=content, context=context, run_plugins=run_plugins)
+        namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
+    else:
+        content = yaml.safe_load(connection.kubeconfig_text) if connection.kubeconfig_text else None
+        path = connection.kubeconfig or _default_kubeconfig()
+        context, run_plugins = connection.context or None, connection.run_plugins
+        return load_kubeconfig(configuration, path=path, content=content, context=context, run_plugins=run_plugins)
+    return LoadedContext(namespace, InlineCertificates(), proxy="", impersonation=[])
 
 
 def _configure_explicit(connection: Connection, configuration: Any) -> None:
@@ -197,10 +224,7 @@ def _default_kubeconfig() -> str:
     return os.environ.get("KUBECONFIG", "") or (str(default) if exists else "")
 
 
-def _unusable_connection(connection: Connection, error: Exception) -> NoClusterConfigured:
-    # If kubernetes quotes a part of the kubeconfig, that part may be a token.
-    text = re.sub(r"^\[Errno \d+\] ", "", " ".join(str(error).split()))
-    reason = re.split(r"[{\[]", text)[0].strip()
+def _unusable_connection(connection: Connection, reason: str, hint: str = "") -> NoClusterConfigured:
     if connection.in_cluster:
         return NoClusterConfigured(
             f"the pod's service account can't be used: {reason}",
@@ -208,14 +232,14 @@ def _unusable_connection(connection: Connection, error: Exception) -> NoClusterC
         )
     if connection.server:
         return NoClusterConfigured(f"the server {connection.server} can't be used: {reason}")
-    source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
-    if not source:
+    source = connection.kubeconfig or _default_kubeconfig()
+    if not source and not connection.kubeconfig_text:
         return NoClusterConfigured(
             "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this process does not "
             "run in a pod",
             hint="set KUBECONFIG, or start a laptop cluster with `trainjob local up`",
         )
     return NoClusterConfigured(
-        f"the kubeconfig {source} can't be used: {reason}",
-        hint="check that the file exists and that its context names a cluster and a user",
+        f"the kubeconfig {'of this connection' if connection.kubeconfig_text else source} can't be used: {reason}",
+        hint=hint or "check that the file exists and that its context names a cluster and a user",
     )

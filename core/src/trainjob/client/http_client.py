@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.accepted_requests import AcceptedRequests, kind_of_request
-from trainjob.client.api_errors import error_from_network, error_from_status, invalid_response, not_kubernetes_response
+from trainjob.client.api_errors import (
+    error_from_network,
+    error_from_status,
+    invalid_response,
+    not_kubernetes_response,
+    refused_certificate,
+)
+from trainjob.client.backoff import retry
 from trainjob.client.cluster_identity import identify_cluster
 from trainjob.client.connection import Connection, open_client
+from trainjob.client.kubeconfig_fields import KubeconfigRefused
 from trainjob.client.response_checks import ResponseCheck, check_json_object
 from trainjob.credentials import find_wrong_character, redact_credentials
-from trainjob.errors import ClusterError, NoClusterConfigured, Unauthorized
+from trainjob.errors import ClusterError, CredentialPluginFailed, NoClusterConfigured, Unauthorized
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -36,12 +44,22 @@ class HttpClient:
     not use that client's generated models, because they drop unknown fields and differ between versions 30 and 36.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, retry_seconds: float = 0.0) -> None:
+        """Load the credentials.
+
+        Args:
+            connection: how to reach the cluster.
+            retry_seconds: seconds for which a credential plugin that fails is run again.
+
+        Raises:
+            NoClusterConfigured: the connection can't be used.
+            CredentialPluginFailed: the plugin gives no credentials.
+        """
         self.connection = connection
         self._lock = threading.Lock()
         self._last_date = ("", 0.0)  # header of the last response, and when it came
         self._accepted, self._reloaded_at = AcceptedRequests(), float("-inf")
-        self._client, self.namespace = open_client(connection)
+        self._client, self.namespace = retry(lambda: open_client(connection), timeout=retry_seconds)
         self.server = redact_credentials(self._client.configuration.host)  # for messages
         self.identity = identify_cluster(self.server, self._client)
 
@@ -133,11 +151,16 @@ class HttpClient:
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
-        headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "trainjob"}
+        # Impersonation may need several headers of one name.
+        headers = urllib3.HTTPHeaderDict(client.default_headers)
+        headers.update({"Accept": "application/json", "User-Agent": "trainjob"})
         if body is not None:
             headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
         parameters = [(key, _query_text(value)) for key, value in (query or {}).items() if value is not None]
-        client.update_params_for_auth(headers, parameters, ["BearerToken"])
+        try:
+            client.update_params_for_auth(headers, parameters, ["BearerToken"])  # a plugin may run again
+        except KubeconfigRefused as error:  # it was removed while this process runs, for example to upgrade it
+            raise CredentialPluginFailed(f"can't {doing}: {error.reason}", hint=error.hint) from None
         _clean_authorization(headers)
         try:
             return client.rest_client.request(
@@ -151,11 +174,19 @@ class HttpClient:
             )
         except ApiException as error:
             if not error.status:  # the client wraps TLS failures this way
-                raise error_from_network(error, server=self.server, doing=doing) from error
+                raise self._network_error(error, doing) from error
             text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
             raise error_from_status(error.status, text, error.headers or {}, server=self.server, doing=doing) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise error_from_network(error, server=self.server, doing=doing) from error
+            raise self._network_error(error, doing) from error
+
+    def _network_error(self, error: Exception, doing: str) -> ClusterError:
+        """Return the error of a request without a response.
+
+        A certificate that is refused before any response is no moment of its renewal: the connection is wrong.
+        """
+        refused = None if self._last_date[1] else refused_certificate(error, server=self.server, doing=doing)
+        return refused or error_from_network(error, server=self.server, doing=doing)
 
     def _read(self, response: Any, doing: str) -> bytes:
         import urllib3
@@ -198,7 +229,7 @@ class HttpClient:
                     raise error
                 try:
                     self._client, _ = open_client(self.connection)
-                except NoClusterConfigured as problem:  # the file is being replaced
+                except (NoClusterConfigured, CredentialPluginFailed) as problem:  # the file is being replaced
                     raise error from problem
                 finally:
                     self._reloaded_at = time.monotonic()
@@ -209,7 +240,7 @@ class HttpClient:
         self._client.rest_client.pool_manager.clear()
 
 
-def _clean_authorization(headers: dict[str, str]) -> None:
+def _clean_authorization(headers: MutableMapping[str, str]) -> None:
     """Remove white space around the token, and check its characters.
 
     A text of several lines in a kubeconfig ends with a line end.
@@ -217,14 +248,14 @@ def _clean_authorization(headers: dict[str, str]) -> None:
     Raises:
         NoClusterConfigured: the token has a character that no header can have.
     """
-    [name] = [name for name in headers if name.lower() == "authorization"] or [""]
-    credentials = headers.get(name, "").strip()
+    credentials = headers.get("Authorization", "").strip()
     if position := find_wrong_character(credentials.partition(" ")[2]):
         raise NoClusterConfigured(
             f"the token of the connection can't be sent: its character {position} is not printable ASCII",
             hint="write the token into the kubeconfig or the Secret again, without line breaks in it",
         )
-    headers |= {name: credentials} if name else {}
+    if credentials:
+        headers["Authorization"] = credentials
 
 
 def _query_text(value: Any) -> str:

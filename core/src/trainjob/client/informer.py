@@ -42,6 +42,7 @@ from trainjob.client.watch_stream import parse_event, read_lines
 from trainjob.errors import (
     ClusterError,
     ClusterUnreachable,
+    CredentialPluginFailed,
     Expired,
     InvalidResponse,
     PermissionDenied,
@@ -405,8 +406,10 @@ class SharedInformer:
 
 
 def _is_outage(error: ClusterError) -> bool:
-    """Return whether the server is unavailable, in contrast to a refusal.
+    """Return whether the server or the credential plugin is unavailable.
 
-    An outage may last for any time; the informer continues after it.
+    In contrast to a refusal, an outage may last for any time; the informer continues after it.
     """
+    if isinstance(error, CredentialPluginFailed):
+        return True
     return error.retryable and not isinstance(error, Unauthorized | PermissionDenied)

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import inspect
-import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 # Imported at the module's level, because a class below inherits. Only `connection.open_client` imports this module.
 from kubernetes.config.config_exception import ConfigException  # noqa: TID253
-from kubernetes.config.dateutil import parse_rfc3339  # noqa: TID253
-from kubernetes.config.exec_provider import ExecProvider  # noqa: TID253
 from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger  # noqa: TID253
 
+from trainjob.client.credential_plugin import run_plugin
+from trainjob.client.kubeconfig_fields import KubeconfigRefused, check_fields, check_proxy, impersonation_headers
 from trainjob.errors import CredentialPluginRefused
 
 if TYPE_CHECKING:
@@ -103,9 +101,9 @@ def _open_unnamed_file() -> IO[bytes]:
 
 
 class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
-    """kubernetes' loader of a kubeconfig, without its temporary files.
+    """kubernetes' loader of a kubeconfig, without its temporary files and its loose checks.
 
-    It overrides the two methods that write them, which are the same in kubernetes 30 to 36.
+    The methods that it overrides are the same in kubernetes 30 to 36.
     """
 
     _cluster: Any  # set by the base class
@@ -113,15 +111,43 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, run_plugins: bool, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.certificates, self._may_run_plugins = InlineCertificates(), run_plugins
+        self._certificates, self._may_run_plugins = InlineCertificates(), run_plugins
+        context = _checked("context", self._current_context["context"]).value
+        self._namespace = context.get("namespace", "")
+        if self._user is None and context.get("user"):
+            raise KubeconfigRefused(
+                f"its user {context['user']} does not exist", "add the user, or correct the context"
+            )
+        self._cluster = _checked("cluster", self._cluster)
+        self._user = ConfigNode("user", {}) if self._user is None else _checked("user", self._user)
+        if not self._cluster.value.get("server"):
+            raise KubeconfigRefused("its cluster has no server", "add the URL of the API server")
 
     @property
-    def namespace(self) -> str:
-        """Namespace of the context; empty if it has none."""
-        return str(self._current_context["context"].safe_get("namespace") or "")
+    def loaded(self) -> LoadedContext:
+        """The part of the context that the configuration does not have."""
+        proxy = check_proxy(self._cluster.value["proxy-url"]) if self._cluster.value.get("proxy-url") else ""
+        return LoadedContext(self._namespace, self._certificates, proxy, impersonation_headers(self._user.value))
+
+    def _load_user_token(self) -> bool:
+        """Read the token; a token file comes first.
+
+        client-go 0.36 does so, too: transport/token_source.go.
+        """
+        token = str(self._user.value.get("token", ""))
+        if name := self._user.value.get("tokenFile"):
+            path = Path(self._folder(self._user)) / name
+            try:
+                token = path.read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is not text"
+                raise KubeconfigRefused(f"its token file {path} can't be read: {reason}") from None
+        if token:
+            self.token = f"Bearer {token}"
+        return bool(token)
 
     def _load_from_exec_plugin(self) -> bool:
-        """Run the credential plugin of the user, and return whether it returned credentials."""
+        """Run the credential plugin of the user, and return whether it has one."""
         if "exec" not in self._user:
             return False
         if not self._may_run_plugins:
@@ -129,27 +155,20 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
                 "the kubeconfig gets its credentials from a plugin (exec), which this process does not run",
                 hint="give it a token or a client certificate",
             )
-        try:
-            status = self._run_plugin()
-            if "expirationTimestamp" in status:
-                self.expiry = parse_rfc3339(status["expirationTimestamp"])
-            if "token" in status:
-                self.token = f"Bearer {status['token']}"
-            if "clientCertificateData" in status:
-                certificate, key = status["clientCertificateData"].encode(), status["clientKeyData"].encode()
-                self.certificates = InlineCertificates(client=certificate, key=key)
-                self.cert_file = self.key_file = None  # instead of the user's
-        except Exception as error:  # noqa: BLE001 - the server will refuse the request, and an engine may retry it
-            logging.getLogger(__name__).error("the credential plugin failed: %s", error)
-            return False
-        return "token" in status or "clientCertificateData" in status
+        given = run_plugin(
+            check_fields("exec", self._user.value["exec"]), self._cluster.value, self._folder(self._user)
+        )
+        if given.expires_at:
+            self.expiry = given.expires_at
+        if given.token:
+            self.token = f"Bearer {given.token}"
+        if given.certificate:
+            self._certificates = InlineCertificates(client=given.certificate.encode(), key=given.key.encode())
+            self.cert_file = self.key_file = None  # instead of the user's
+        return True
 
-    def _run_plugin(self) -> Mapping[str, Any]:
-        arguments = [self._user["exec"], self._get_base_path(self._cluster.path)]
-        if "cluster" in inspect.signature(ExecProvider).parameters:  # kubernetes 31 and later
-            arguments.append(self._cluster)
-        status: Mapping[str, Any] = ExecProvider(*arguments).run()
-        return status
+    def _folder(self, node: Any) -> str:
+        return str(self._get_base_path(node.path))
 
     def _load_cluster_info(self) -> None:
         cluster, user = self._cluster, self._user
@@ -159,12 +178,29 @@ class InMemoryLoader(KubeConfigLoader):  # type: ignore[misc]
         finally:
             self._cluster, self._user = cluster, user
         if str(self.__dict__.get("host", "")).startswith("https"):
-            plugin = self.certificates
-            self.certificates = InlineCertificates(
+            plugin = self._certificates
+            self._certificates = InlineCertificates(
                 authority=_decode(cluster, _CA),
                 client=plugin.client or _decode(user, _CERTIFICATE),
                 key=plugin.key or _decode(user, _KEY),
             )
+
+
+@dataclass(frozen=True)
+class LoadedContext:
+    """The part of a context that the client's configuration does not have.
+
+    Attributes:
+        namespace: its namespace; empty if it has none.
+        certificates: certificates and key that it has as text.
+        proxy: URL of the proxy to its cluster; empty if it names none.
+        impersonation: headers that each request needs.
+    """
+
+    namespace: str
+    certificates: InlineCertificates
+    proxy: str
+    impersonation: list[tuple[str, str]]
 
 
 def load_kubeconfig(
@@ -174,34 +210,30 @@ def load_kubeconfig(
     content: Any = None,
     context: str | None = None,
     run_plugins: bool = True,
-) -> tuple[str, InlineCertificates]:
+) -> LoadedContext:
     """Load a context of a kubeconfig into a configuration of the kubernetes client.
 
     Args:
         configuration: configuration to change.
-        path: path of the file, or several as in `KUBECONFIG`. A renewed OIDC token is written back to it.
+        path: path of the file, or several as in `KUBECONFIG`.
         content: the kubeconfig itself, instead of a path.
         context: name of the context; None means the current one.
         run_plugins: whether its credential plugin may run.
 
-    Returns:
-        The context's namespace, and the certificates that the configuration does not have.
-
     Raises:
         CredentialPluginRefused: it has a credential plugin, which may not run.
-        Exception: the kubeconfig can't be used.
+        CredentialPluginFailed: its credential plugin gives no credentials.
+        KubeconfigRefused: a field of it is wrong, unknown or was removed from Kubernetes.
+        Exception: the kubeconfig can't be used for another reason.
     """
     if content is None:
         _check_permissions(path)
-        merger = KubeConfigMerger(path)
-        if merger.config is None:
+        content = KubeConfigMerger(path).config
+        if content is None:
             raise ConfigException("the file does not exist")
-        source, more = merger.config, {"config_persister": merger.save_changes}
-    else:
-        source, more = content, {}
-    loader = InMemoryLoader(source, context, config_base_path=None, run_plugins=run_plugins, **more)
+    loader = InMemoryLoader(content, context, config_base_path=None, run_plugins=run_plugins)
     loader.load_and_set(configuration)
-    return loader.namespace, loader.certificates
+    return loader.loaded
 
 
 def _check_permissions(paths: str) -> None:
@@ -214,12 +246,16 @@ def _check_permissions(paths: str) -> None:
             Path(path).expanduser().stat()
 
 
+def _checked(section: str, node: Any) -> Any:
+    """Return a part of a kubeconfig with its checked fields."""
+    is_node = isinstance(node, ConfigNode)
+    return ConfigNode(section, check_fields(section, node.value if is_node else node), node.path if is_node else None)
+
+
 def _without(node: Any, *names: str) -> Any:
     """Return a part of a kubeconfig without some fields; the part itself is not changed."""
-    if node is None:
-        return None
     return ConfigNode(node.name, {name: value for name, value in node.value.items() if name not in names}, node.path)
 
 
 def _decode(node: Any, name: str) -> bytes:
-    return base64.standard_b64decode(node.value[name]) if node is not None and node.value.get(name) else b""
+    return base64.standard_b64decode(node.value[name]) if node.value.get(name) else b""

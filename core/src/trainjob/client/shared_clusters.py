@@ -39,16 +39,33 @@ class _SharedClusters:
     def clear(self) -> None:
         """Remove all clusters, in a child process after a fork."""
         self._lock = threading.Lock()  # the parent's lock may be held forever
-        self._clusters: dict[Connection, Cluster] = {}
+        self._opened: dict[Connection, _OpenedOnce] = {}
 
     def get(self, connection: Connection) -> Cluster:
         """Return the cluster of a connection; open it if it does not exist yet."""
         with self._lock:
-            if connection not in self._clusters:
-                if len(self._clusters) >= _MAX_CLUSTERS:
-                    del self._clusters[next(iter(self._clusters))]  # its users keep their reference
-                self._clusters[connection] = Cluster(connection)
-            return self._clusters[connection]
+            if connection not in self._opened:
+                if len(self._opened) >= _MAX_CLUSTERS:
+                    del self._opened[next(iter(self._opened))]  # its users keep their reference
+                self._opened[connection] = _OpenedOnce(connection)
+            opened = self._opened[connection]
+        return opened.get()
+
+
+class _OpenedOnce:
+    """A cluster that its first caller opens.
+
+    Callers of other connections do not wait for it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock = connection, threading.Lock()
+        self._cluster: Cluster | None = None
+
+    def get(self) -> Cluster:
+        with self._lock:  # a credential plugin may take long, or fail for a minute
+            self._cluster = self._cluster or Cluster(self._connection)
+            return self._cluster
 
 
 _shared = _SharedClusters()

@@ -31,8 +31,8 @@ class TrainJobHook(BaseHook):
 
     The connection's type is `trainjob`, whose form also has the addresses of links, or the Kubernetes provider's
     `kubernetes`. The fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and
-    `disable_verify_ssl` have the same meaning in both. Without a connection, the hook finds the cluster as kubectl
-    does.
+    `disable_verify_ssl` have the same meaning in both, and `kube_config` is JSON or YAML. Without a connection, the
+    hook finds the cluster as kubectl does.
     """
 
     conn_name_attr: ClassVar[str] = "kubernetes_conn_id"
@@ -177,7 +177,7 @@ def connection_from_extra(extra: Mapping[str, Any]) -> Connection:
     kubeconfig = get_field("kube_config")
     return Connection(
         kubeconfig=get_field("kube_config_path"),
-        kubeconfig_json=json.dumps(kubeconfig) if isinstance(kubeconfig, dict) else kubeconfig,
+        kubeconfig_text=json.dumps(kubeconfig) if isinstance(kubeconfig, dict) else kubeconfig,
         in_cluster=_is_true(get_field("in_cluster")),
         context=get_field("cluster_context"),
         namespace=get_field("namespace"),
