@@ -80,7 +80,7 @@ def open_connection(connection):
 
 @fuzz("kubeconfigs as JSON text", 200, config=CONFIGS | JSON | edge_cases)
 def test_a_kubeconfig_as_json_is_opened_or_refused(config):
-    return open_connection(Connection(kubeconfig_json=json.dumps(config) or "x"))
+    return open_connection(Connection(kubeconfig_text=json.dumps(config) or "x"))
 
 
 @fuzz(
