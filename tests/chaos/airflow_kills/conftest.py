@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,13 @@ def proxy(laptop):
 
 
 @pytest.fixture(scope="module")
-def airflow(proxy, installation, tmp_path_factory):
+def dags(tmp_path_factory):
+    """Return a copy of the DAGs, which a test may edit."""
+    return Path(shutil.copytree(DAGS, tmp_path_factory.mktemp("airflow") / "dags"))
+
+
+@pytest.fixture(scope="module")
+def airflow(proxy, installation, dags, tmp_path_factory):
     """Return an Airflow that connects to the cluster through the proxy.
 
     The jobs' processes do not use the proxy.
@@ -28,7 +35,7 @@ def airflow(proxy, installation, tmp_path_factory):
     home = tmp_path_factory.mktemp("airflow")
     connection = proxy.airflow_connection()
     with Standalone(
-        home, DAGS, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS
+        home, dags, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS
     ) as airflow:
         yield airflow
 

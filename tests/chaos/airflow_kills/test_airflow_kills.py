@@ -69,10 +69,14 @@ def test_a_cleared_task_runs_again_even_if_its_new_try_is_killed(running_tasks, 
     assert len(recorder.jobs(run)) == 2
 
 
-def test_a_cleared_task_adopts_finished_work_until_airflow_has_stored_its_success(running_tasks, airflow, recorder):
+@pytest.mark.parametrize("memory", ["64Mi", "96Mi"])  # the second one is another request, but the same training
+def test_a_cleared_task_adopts_finished_work_until_airflow_has_stored_its_success(
+    running_tasks, airflow, recorder, dags, memory
+):
     (running_tasks.folder / "task.ends").touch()
     run = running_tasks.start("undelivered")
     wait_for_airflow((running_tasks.folder / "task.waits").exists, 120)
+    (dags / "kills.py").write_text((dags / "kills.py").read_text().replace('"64Mi"', f'"{memory}"'))
     [process] = list_task_processes(airflow)
     os.kill(process, signal.SIGKILL)
     wait_for_airflow(lambda: airflow.get_state(run, "task") == "failed", 60)
@@ -85,6 +89,24 @@ def test_a_cleared_task_adopts_finished_work_until_airflow_has_stored_its_succes
     airflow.clear_task(run, "task")
     wait_for_airflow(lambda: len(recorder.jobs(run)) == 2, 60)
     running_tasks.wait_for_success(run)
+
+
+def test_a_cleared_task_adopts_finished_work_that_a_late_triggerer_has_not_reported(running_tasks, airflow, recorder):
+    run = running_tasks.start("deferred")
+    wait_for_airflow(lambda: running_tasks.is_deferred(run) and running_tasks.has_pods(run), 120)
+    suspended = airflow.suspend_component("triggerer")
+    try:
+        (running_tasks.folder / "task").touch()
+        wait_for_airflow(lambda: running_tasks.is_complete(run, "task"), 60)
+        airflow.mark_task(run, "task", "failed")  # as Airflow does if its scheduler is late, too
+    finally:
+        for pid in suspended:
+            os.kill(pid, signal.SIGCONT)
+    wait_for_airflow(airflow.is_healthy, 120)
+    airflow.clear_task(run, "task")
+    running_tasks.wait_for_success(run)
+    running_tasks.assert_one_job_each(run, ["task"])
+    assert not any(map(recorder.deleted_at, recorder.jobs(run)))
 
 
 def test_a_sweep_deletes_the_job_of_a_task_marked_without_a_triggerer(

@@ -78,30 +78,34 @@ def has_all_pods(data):
 def count_lines(text):
     """Return counts of a log, and the lines that are repeated although they were stored."""
     counts = dict.fromkeys(("lines", "lost", "repeated", "marked"), 0)
-    first_at, too_old, last_stored, snapshot = {}, [], 0, 0
+    seen, stored, too_old = set(), set(), []
+    written, snapshot = [], 0  # lines of the current waiter, and how many of them its last snapshot contains
     marked = dict.fromkeys([f"node-{rank}" for rank in range(NODES)], False)
-    for at, line in enumerate(text.splitlines()):
-        if line == "# snapshot":
-            snapshot = at
+    for line in text.splitlines():
+        if line == "# started":  # it does not know the lines that the last waiter wrote after its last stored snapshot
+            written, snapshot = [], 0
+        elif line == "# snapshot":
+            snapshot = max(0, len(written) - NODES)  # each pod's last line may be between its write and its record
         elif line == "# stored":
-            last_stored = snapshot
+            stored.update(written[:snapshot])
         elif found := re.match(r"\[(node-\d)\] lines from .* may appear again here", line):
             marked[found[1]] = True
         elif found := re.match(r"\[(node-\d)\] the following lines appear for the first time", line):
             marked[found[1]] = False
         elif found := LINE.fullmatch(line):
             key = (found["source"], int(found["number"]))
-            if key in first_at:
+            if key in seen:
                 counts["repeated"] += 1
                 counts["marked"] += marked[key[0]]
-                too_old += [key] * (first_at[key] < last_stored - NODES)  # each may be between a write and its record
-            first_at.setdefault(key, at)
+                too_old += [key] * (key in stored)
+            seen.add(key)
+            written.append(key)
     for source in marked:
-        numbers = {number for name, number in first_at if name == source}
+        numbers = {number for name, number in seen if name == source}
         counts["lost"] += max(numbers) - len(numbers)
         counts["lost"] += f"[{source}] last {max(numbers)}" not in text
         counts["repeated"] += max(0, text.count(f"[{source}] last ") - 1)
-    counts["lines"] = len(first_at)
+    counts["lines"] = len(seen)
     return counts, too_old
 
 

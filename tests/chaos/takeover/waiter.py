@@ -1,7 +1,8 @@
 """Process that waits for a TrainJob and writes its log: waiter.py KUBECONFIG REFERENCE STORE OUTPUT SECONDS
 
 It continues where the last process of this STORE has ended. It stores the positions after each interval of SECONDS,
-and at SIGTERM. OUTPUT is opened to append; a line `# stored` follows each snapshot that was stored.
+and at SIGTERM. OUTPUT is opened to append; its first line is `# started`, and a line `# stored` follows each
+snapshot that was stored.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     def write(text: str) -> None:
         os.write(output, f"{text}\n".encode())
 
+    write("# started")
     path, reference = Path(store_path), JobReference(**json.loads(reference_text))
     values = json.loads(path.read_text()) if path.exists() else None
     positions = LogPositions.from_dict(values, reference.uid, time.time())

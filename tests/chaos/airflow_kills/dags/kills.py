@@ -48,7 +48,8 @@ def deferred():
 
 @dag(schedule=None, catchup=False)
 def undelivered():
-    HeldOperator(task_id="task", trainer=trainer_until("task.ends"), retries=0)
+    trainer = trainer_until("task.ends") | {"resources_per_node": {"memory": "64Mi"}}
+    HeldOperator(task_id="task", trainer=trainer, retries=0)
 
 
 @dag(schedule=None, catchup=False)
