@@ -203,7 +203,7 @@ REFUSED = {
         "interactiveMode",
         "",
     ),
-    "plugin with an unknown field": ({}, {"exec": {"commnd": "sh"}}, "commnd", ""),
+    "plugin with an unknown field": ({}, {"exec": {"program": "sh"}}, "program", ""),
     "server of another type": ({"server": 5}, {}, "server of its cluster is no text", ""),
     "no server": ({"server": None}, {}, "no server", "add the URL"),
     **{
