@@ -135,7 +135,7 @@ def test_the_connection_form_has_the_fields_of_hook_and_links():
     [
         (lambda laptop: {"kube_config_path": str(laptop.kubeconfig)}, True, "has Kubeflow Trainer, with "),
         (lambda _: {"kube_config_path": "/nowhere"}, False, "the kubeconfig /nowhere can't be used"),
-        (lambda _: {"kube_config": "{", "namespace": "n"}, False, "the given kubeconfig can't be used"),
+        (lambda _: {"kube_config": "{", "namespace": "n"}, False, "the kubeconfig of this connection can't be used"),
         (lambda _: {"kube_config_path": "/a", "in_cluster": True}, False, "each of them selects a cluster"),
     ],
 )

@@ -238,6 +238,16 @@ def test_a_text_that_is_no_kubeconfig_is_refused(content):
         Cluster(Connection(kubeconfig_text=content))
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_the_error_of_a_text_that_is_no_yaml_does_not_show_it(tmp_path, is_file):
+    text = f"users:\n- user: {{token: {SECRET}\nclusters: ]"
+    (tmp_path / "kubeconfig").write_text(text)
+    given = {"kubeconfig": str(tmp_path / "kubeconfig")} if is_file else {"kubeconfig_text": text}
+    with pytest.raises(NoClusterConfigured, match=r"it is neither YAML nor JSON, at line 3") as raised:
+        Cluster(Connection(**given))
+    assert SECRET not in str(raised.value)
+
+
 def test_a_user_that_does_not_exist_is_refused():
     content = make_kubeconfig({"server": "https://127.0.0.1:1"}, {})
     content["contexts"][0]["context"]["user"] = "nobody"

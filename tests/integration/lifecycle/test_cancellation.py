@@ -70,7 +70,8 @@ def fail_unexpectedly(cluster, reference, key):
 
 
 def submit_changed_request(cluster, reference, key):
-    changed = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+    # It runs longer than this test, because it may get the name of the one that it replaces.
+    changed = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "60"]))
     submit(cluster, changed, key)
     return derive_verdict(cluster.get_trainjob(reference.name, reference.namespace)).phase
 

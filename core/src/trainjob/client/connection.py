@@ -102,6 +102,7 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         CredentialPluginFailed: the credential plugin of the kubeconfig gives no credentials.
     """
     import urllib3
+    import yaml
     from kubernetes import client
 
     configuration = client.Configuration()
@@ -126,6 +127,10 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
         raise
     except KubeconfigRefused as error:
         raise _unusable_connection(connection, error.reason, error.hint) from None
+    except yaml.YAMLError as error:  # its text shows the line, which may have a token
+        mark = getattr(error, "problem_mark", None)
+        place = f", at line {mark.line + 1}" if mark else ""
+        raise _unusable_connection(connection, f"it is neither YAML nor JSON{place}") from None
     except Exception as error:  # noqa: BLE001 - kubernetes raises many types of errors on a kubeconfig with wrong types
         # If kubernetes quotes a part of the kubeconfig, that part may be a token.
         text = re.sub(r"^\[Errno \d+\] ", "", " ".join(str(error).split()))
