@@ -53,3 +53,9 @@ def test_a_character_that_no_header_can_have_is_named_by_its_position(character)
 def test_credentials_in_addresses_are_removed():
     assert redact_credentials("https://u:p@h/x, h.example: u:p@h") == "https://***@h/x, h.example: ***@h"
     assert "PATH" not in redact_credentials(os.environ.get("PATH", ""))
+
+
+@pytest.mark.parametrize("name", ["token", "api_key", "X-Amz-Signature", "sig", "Signature", "client_secret"])
+def test_a_query_parameter_that_denotes_a_secret_is_redacted(name):
+    text = f"GET https://h/x?part=1&{name}=abc%2Fdef&max_tokens=5 failed"
+    assert redact_credentials(text) == f"GET https://h/x?part=1&{name}=***&max_tokens=5 failed"

@@ -13,10 +13,11 @@ from urllib.parse import quote, quote_plus
 
 # User, password or token in a URL or in an address without a scheme.
 _IN_URL = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
-_SECRET_NAME = re.compile(
-    r"(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT)_?KEY(?:_ID)?)$",
-    re.IGNORECASE,
+_NAMES = (
+    "(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT)_?KEY(?:_ID)?)"
 )
+_SECRET_NAME = re.compile(f"{_NAMES}$", re.IGNORECASE)
+_IN_QUERY = re.compile(rf"([?&][\w.-]{{0,40}}(?:{_NAMES}|SIG|SIGNATURE)=)[^&#\s\"'*]+", re.IGNORECASE)
 _IN_HEADER = re.compile(r"(?:TOKEN|API_?KEY)$", re.IGNORECASE)
 _NO_HEADER_CHARACTER = re.compile(r"[^\x20-\x7e]")  # of a token, RFC 9110 section 5.5 without obs-text
 _SHORTEST_SECRET = 6  # characters; a shorter value would also redact ordinary words
@@ -49,8 +50,8 @@ def find_wrong_character(credential: str) -> int:
 def redact_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return a text with `***` in place of credentials.
 
-    These are user, password or token in its URLs, and the values of variables whose names denote secrets, also without
-    white space around them, as Python shows them, and as in a URL.
+    These are user, password, token and query parameters in its URLs, and the values of variables whose names denote
+    secrets, also without white space around them, as Python shows them, and as in a URL.
 
     Args:
         text: any text, such as that of an exception.
@@ -60,7 +61,7 @@ def redact_credentials(text: str, environment: Mapping[str, str] = os.environ) -
     forms = {form for value in values for form in _find_forms(value) if len(form) >= _SHORTEST_SECRET}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, "***")
-    return _IN_URL.sub("***@", text)
+    return _IN_QUERY.sub(r"\1***", _IN_URL.sub("***@", text))
 
 
 def _find_forms(value: str) -> set[str]:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob import CustomTrainer, CustomTrainerContainer, FineTune, InvalidSpec, TrainJob, TrainJobManifest
+from trainjob import (
+    CustomTrainer,
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    InvalidSpec,
+    MLflow,
+    TrainJob,
+    TrainJobManifest,
+)
 from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.manifest import build_trainjob
 from trainjob.spec.credential_checks import check_command, check_document, check_text, check_values
@@ -53,6 +62,8 @@ TOKENS = {
     "a URL with a password": "https://me:pa55@example.com/x",
     "a database's URL": "postgresql://me:pa55@db/tickets",
     "a URL with only a password": "redis://:pa55@cache:6379/0",
+    "a query parameter": "https://example.com/data?part=1&token=s3cret",
+    "another query parameter": "https://example.com/data?api_key=s3cret#x",
 }
 VARIABLES = re.findall(
     r"\w+",
@@ -106,6 +117,7 @@ hf_hub_download_with_progress_bar_and_retry
 sk-learn-contrib-with-a-long-name-of-a-package
 sk-lora-rank-16-alpha-32-dropout-0.1-model
 https://example.com/data?part=1&sig=none
+https://example.com/data?token=$(TOKEN)&max_tokens=5&pad_token=end
 https://github.com/me/repository.git@main
 git+https://github.com/huggingface/trl@v1.6.0
 git@github.com:me/repository.git
@@ -329,3 +341,25 @@ def manifest(annotations=None, podTemplateOverrides=None, **trainer):  # noqa: N
         "metadata": {"annotations": annotations or {}},
         "spec": spec,
     }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TrainJob(trainer={"image": "x", "command": ["y"]}, labels={"password": "s3cret"}),
+        lambda: TrainJob(trainer={"image": "x", "command": ["y"]}, annotations={"example.org/api-key": "s3cret"}),
+        lambda: ExportModel(destination="s3://b/p", metadata={"wandb": [{"api_key": "s3cret"}]}),
+        lambda: ExportModel(destination="s3://b/p", endpoint="https://h/?token=s3cret"),
+    ],
+    ids=["label", "annotation", "metadata", "endpoint"],
+)
+def test_a_name_that_denotes_a_secret_is_refused_wherever_it_is(make):
+    with pytest.raises(InvalidSpec) as raised:
+        make()
+    assert "s3cret" not in str(raised.value)
+
+
+def test_an_error_shows_no_query_parameter_that_denotes_a_secret():
+    with pytest.raises(InvalidSpec) as raised:
+        MLflow(tracking_uri="https://m/?token=s3cret", experiment="e")
+    assert "s3cret" not in str(raised.value)

@@ -18,6 +18,7 @@ _MAX_SHOWN_LENGTH = 80
 _MAX_DEPTH = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
 # Values under these names may be credentials: they are never shown.
 _SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
+MAX_NODES = 2**31 - 1  # of the Trainer, whose numNodes is an int32
 REDACTED = "***"
 
 

@@ -16,6 +16,7 @@ from trainjob.spec.credential_rules import (
     contains_credentials,
     denotes_secret,
     find_token,
+    has_secret_parameter,
     has_url_with_password,
     is_literal,
     is_variable_name,
@@ -39,12 +40,13 @@ _IN_SCRIPT = re.compile(
 
 
 def check_text(text: str, field: str) -> None:
-    """Refuse a text that contains a token of a known format, or a URL with a password.
+    """Refuse a text that contains a token of a known format, or a URL with a credential.
 
     Raises:
         InvalidSpec: the text contains one.
     """
-    if kind := find_token(text) or ("a URL with a password" if has_url_with_password(text) else ""):
+    has_url = has_url_with_password(text) or has_secret_parameter(text)
+    if kind := find_token(text) or ("a URL with a credential" if has_url else ""):
         raise invalid_field(field, REDACTED, f"it contains {kind}: {_ADVICE}")
 
 
@@ -137,7 +139,8 @@ def check_variable(name: str, value: str, field: str, suggested_reference: str) 
     """
     # A shell's $NAME is not expanded here, so a value that begins with $ may be a password.
     has_secret_name = may_denote_secret(name) and (is_literal(value) or _DOLLAR.match(value))
-    if has_secret_name or contains_credentials(value) or find_token(value):
+    is_url = contains_credentials(value) or has_secret_parameter(value)
+    if has_secret_name or is_url or find_token(value):
         rule = f"a credential must be a reference, such as {suggested_reference}; see {SECRETS_PAGE}"
         raise invalid_field(field, REDACTED, rule)
 

@@ -53,6 +53,8 @@ _CREDENTIALS_IN_URL = re.compile(r"://[^/\s@:]*:[^/\s@]+@|https?://[^/\s@]+@")
 # For commands: a user with a password that is no reference, such as $TOKEN; not the digest of an image.
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s@:?#]*:(?![$<{*])[^/\s@?#]+@(?!sha256:)")
 
+_QUERY_PARAMETER = re.compile(r"[?&]([\w.-]{1,60})=([^&#\s\"']+)")
+
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRET_ENDINGS = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "secretkey", "privatekey")
 
@@ -126,6 +128,12 @@ def contains_credentials(url: str) -> bool:
 def has_url_with_password(text: str) -> bool:
     """Return whether a text contains a URL with a user's literal password."""
     return bool(_URL_WITH_PASSWORD.search(text))
+
+
+def has_secret_parameter(text: str) -> bool:
+    """Return whether a URL in a text has a query parameter whose name denotes a secret."""
+    found = _QUERY_PARAMETER.findall(text) if "=" in text else []
+    return any(may_denote_secret(name) and is_literal(value) for name, value in found)
 
 
 def denotes_secret(name: str) -> bool:

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from typing_extensions import get_protocol_members
 
 from trainjob.spec import framework_packages
-from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.base import MAX_NODES, Spec, invalid_field
 from trainjob.spec.resources import Resources, count_gpus
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class FrameworkConfig(Spec):
 
     framework: ClassVar[str]
 
-    num_nodes: int | None = Field(default=None, ge=1)
+    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     num_proc_per_node: int | None = Field(default=None, ge=1)
     resources_per_node: Resources | None = None
 

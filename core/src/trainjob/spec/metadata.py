@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from trainjob.spec.base import invalid_field
-from trainjob.spec.credential_checks import check_document
+from trainjob.spec.credential_checks import check_values
 
 _OWN_PREFIX = "trainjob.dev/"
 # Annotations of this project that a program of the user's own that exports a model sets, too; see manifest.labels.
@@ -35,7 +35,7 @@ def _validate_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _check_keys(texts: Mapping[str, str], allowed: tuple[str, ...]) -> None:
-    check_document(texts)
+    check_values(texts)
     for key, value in texts.items():
         if not _KEY.fullmatch(key):
             raise invalid_field(key, value, "a key is a name with an optional prefix, such as example.org/team")

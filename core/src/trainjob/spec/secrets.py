@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from trainjob.spec.base import REDACTED, Spec, invalid_field
-from trainjob.spec.credential_checks import check_variable
+from trainjob.spec.credential_checks import check_text, check_variable
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -190,7 +190,11 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
 
 
 def _validate_endpoint(url: Any) -> Any:
-    return validate_location(url, "", ("https", "http")) if isinstance(url, str) else url
+    if not isinstance(url, str):
+        return url
+    validate_location(url, "", ("https", "http"))
+    check_text(url, "")
+    return url
 
 
 def _is_parseable(uri: str) -> bool:

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_step import BaseStep, check_program_image
+from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
 from trainjob.spec.initializers import (
     DEFAULT_MODEL_IGNORE_PATTERNS,
@@ -247,6 +248,11 @@ class FineTune(BaseStep):
         check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
 
 
+def _validate_metadata(metadata: dict[str, Any]) -> Any:
+    check_values(metadata)  # manifest.json is published with the model
+    return to_json_value(metadata)
+
+
 class ExportModel(BaseStep):
     """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
@@ -277,7 +283,7 @@ class ExportModel(BaseStep):
     resources: Resources | None = None
     after_jobs: JobNames = ()
     any_run: bool = False
-    metadata: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+    metadata: Annotated[dict[str, Any], AfterValidator(_validate_metadata)] = Field(default_factory=dict)
     registry: ModelRegistry | None = None
 
     @model_validator(mode="after")

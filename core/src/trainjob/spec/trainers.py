@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
-from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
+from trainjob.spec.base import MAX_NODES, REDACTED, Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import FrameworkConfigField, default_config
@@ -59,7 +59,7 @@ class CustomTrainer(Spec):
     image: str | None = Field(default=None, min_length=1)
     packages_to_install: tuple[str, ...] | None = None
     pip_index_urls: tuple[str, ...] = ()
-    num_nodes: int | None = Field(default=None, ge=1)
+    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     resources_per_node: Resources | None = None
     env: Env | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
@@ -116,7 +116,7 @@ class CustomTrainerContainer(Spec):
     image: str | None = Field(default=None, min_length=1)
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
-    num_nodes: int | None = Field(default=None, ge=1)
+    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     resources_per_node: Resources | None = None
     env: Env | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
