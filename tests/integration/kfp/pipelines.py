@@ -82,8 +82,9 @@ def side_by_side():
 
 
 @dsl.pipeline
-def wrong(workspace: str):
-    dataset = initialize_dataset(storage_uri="acme/tickets", workspace=workspace)
+def wrong(workspace: str, uri: str = "acme/tickets"):
+    """Fail in the first step; a constant URI would fail when the pipeline is compiled."""
+    dataset = initialize_dataset(storage_uri=uri, workspace=workspace)
     fine_tune(model="llama3.2-1b", workspace=workspace).after(dataset)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import function_from_source, function_source
 
-# Argo stores an argument twelve times in the run's Workflow, which may have 1 MiB (Argo 4.0, KFP 2.17).
-_MAX_SOURCE_BYTES = 64_000
+MAX_ARGUMENT_BYTES = 64_000
+"""Maximum size of an argument: Argo stores it twelve times in the Workflow (Argo 4.0, KFP 2.17)."""
+SIZE_RULE = f"{MAX_ARGUMENT_BYTES} bytes are allowed, because Argo stores it twelve times in a Workflow of 1 MiB"
 
 
 def source(function: Callable[..., Any]) -> str:
@@ -30,9 +31,8 @@ def source(function: Callable[..., Any]) -> str:
             module, a function without source, or one with more than 64 kB.
     """
     text = function_source(function)
-    if (size := len(text.encode())) > _MAX_SOURCE_BYTES:
-        rule = f"{_MAX_SOURCE_BYTES} bytes are allowed, because Argo stores it twelve times in a Workflow of 1 MiB"
-        raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", rule))
+    if (size := len(text.encode())) > MAX_ARGUMENT_BYTES:
+        raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", SIZE_RULE))
     return text
 
 

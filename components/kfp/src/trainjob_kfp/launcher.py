@@ -113,9 +113,7 @@ def launch(
         JobFailed: the TrainJob failed, or was deleted.
         ClusterError: the cluster cannot be reached.
     """
-    interruption_retries, attempts = parse_interruption_retries(interruption_retries), parse_attempts(attempts)
-    if on_kill not in get_args(OnKill):
-        raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
+    interruption_retries, attempts = parse_launch_arguments(on_kill, interruption_retries, attempts)
     if on_kill == "keep":
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
@@ -159,6 +157,20 @@ def launch(
                     reference, outcome = step.attempt(resubmission)
     outcome.raise_for_failure()
     return outcome
+
+
+def parse_launch_arguments(
+    on_kill: str = "delete", interruption_retries: Any = DEFAULT_INTERRUPTION_RETRIES, attempts: Any = 1
+) -> tuple[int, int]:
+    """Return `interruption_retries` and `attempts` as integers; see [launch][].
+
+    Raises:
+        InvalidSpec: an argument has a value that is not allowed.
+    """
+    budgets = parse_interruption_retries(interruption_retries), parse_attempts(attempts)
+    if on_kill not in get_args(OnKill):
+        raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
+    return budgets
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,19 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     """
 
     def __call__(self, *args: Any, **arguments: Any) -> Any:
-        """Create a task; `set_caching_options` of the author overrides its caching."""
+        """Create a task; `set_caching_options` of the author overrides its caching.
+
+        Raises:
+            InvalidSpec: in a pipeline, a constant argument is wrong; see [trainjob_kfp.compile_checks][].
+        """
         task = super().__call__(*args, **arguments)
+        if task.state is TaskState.FUTURE:
+            # Imported here, because an import of the components needs neither the step classes nor the launcher.
+            from trainjob_kfp.compile_checks import check_arguments
+
+            inputs = self.component_spec.inputs or {}
+            defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}
+            check_arguments(self.python_func.__name__, arguments, defaults)
         if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task

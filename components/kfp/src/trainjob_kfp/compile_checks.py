@@ -1,0 +1,157 @@
+"""Checks of a component's constant arguments when a pipeline is compiled.
+
+A wrong constant fails in the author's shell with the error that the launcher would raise, and no credential is written
+into the YAML. Values that exist only in a run are not checked: outputs, parameters of the pipeline, items of a loop,
+and placeholders. Settings of the task are not checked either, because the author sets them after the component is
+called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kfp import dsl
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.manifest import to_trainjob
+from trainjob.spec.base import iterate_texts
+from trainjob.spec.credential_checks import check_source, check_text
+from trainjob_kfp import steps
+from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
+from trainjob_kfp.launcher import parse_launch_arguments
+
+LAUNCH_ARGUMENTS = ("on_kill", "interruption_retries", "attempts")
+"""Arguments that the launcher checks."""
+_NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "namespace", "delete_with_run", "metric", "minimum")
+_STEPS_WITH_AFTER_JOBS = ("evaluate", "export_model")
+
+# Placeholders of KFP, and those of Argo in texts. The source of a function may contain `{{` without being one.
+_PLACEHOLDER = re.compile(r"\{\{(\$|channel:|workflow\.)")
+# A field that no model has. Pydantic then reports each wrong field, but validates no combination of fields, which may
+# depend on values of the run.
+_FIELDS_ONLY = "_fields_only"
+# For an unknown item of a list, so that its neighbors are not taken for an option and its value. It is a reference to
+# a variable, which is never refused as a credential.
+_UNKNOWN_ITEM = "$(UNKNOWN)"
+_UNKNOWN_FUNCTION = "def unknown(**arguments):\n    pass\n"
+_MOUNTED_CLAIM = "mounted"  # for the claim that is mounted at a path, whose name is a setting of the task
+_OUR_FRAMEWORKS = ("torchtune", "trl", "llamafactory", "unsloth")
+_INPUT_NAMES = {"func": "function", "func_args": "function_args", "deadline": "deadline_seconds"}
+# The author may request GPUs on the task, and some models need exactly one, others several.
+_POSSIBLE_TASK_CONFIGS = (
+    None,
+    dsl.TaskConfig(resources={"limits": {"nvidia.com/gpu": "1"}}),
+    dsl.TaskConfig(resources={"limits": {"nvidia.com/gpu": "8"}}),
+)
+
+
+def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise an error if constant arguments of a component are wrong.
+
+    Args:
+        component: name of the component.
+        arguments: arguments of the call by name, some of which may be values of a run.
+        defaults: values of the inputs that were not given.
+
+    Raises:
+        InvalidSpec: the constants break rules; no message shows a credential.
+    """
+    unknown: list[str] = []
+    given = {name: value for name, value in {**defaults, **arguments}.items() if value is not None}
+    known = _drop_unknown(given, "", unknown)
+    if component == "export_model" and not given.get("destination"):
+        unknown.append("destination")  # by default, the launcher gets it from the artifact
+    config = known.get("config")
+    framework = config.get("framework") if component == "fine_tune" and isinstance(config, dict) else None
+    if framework and framework not in _OUR_FRAMEWORKS:
+        unknown.append("config")  # the package of the framework may be only in the image of the step
+    problems = [problem for name, value in arguments.items() for problem in _list_text_problems(name, value)]
+    # The step's own error about such an argument could show the credential.
+    ignored = [*unknown, *(problem.field for problem in problems), _FIELDS_ONLY, f"config.{_FIELDS_ONLY}"]
+    found = _list_launch_problems(known)
+    if hasattr(steps, component):
+        found += _list_step_problems(component, known, unknown)
+    problems += [problem for problem in map(_name_input, found) if not _is_about(problem.field, ignored)]
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _drop_unknown(value: Any, path: str, unknown: list[str]) -> Any:
+    """Return a value without the parts that only a run has; append their paths to `unknown`."""
+    if isinstance(value, Mapping):
+        pairs = [
+            (key, _drop_unknown(item, f"{path}.{key}" if path else f"{key}", unknown)) for key, item in value.items()
+        ]
+        return {key: item for key, item in pairs if item is not _UNKNOWN_ITEM}
+    if isinstance(value, list | tuple):
+        return [_drop_unknown(item, f"{path}[{number}]", unknown) for number, item in enumerate(value)]
+    is_text = isinstance(value, str)
+    if value is None or isinstance(value, bool | int | float) or (is_text and not _PLACEHOLDER.search(value)):
+        return value
+    unknown.append(path)
+    return _UNKNOWN_ITEM
+
+
+def _list_text_problems(name: str, value: Any) -> Iterator[Problem]:
+    """Yield the problems of an argument with a credential or too much text."""
+    check = check_source if name in ("function", "reward_functions") else check_text
+    for path, _, text in iterate_texts(value, name):
+        try:
+            check(text, path)
+        except InvalidSpec as error:
+            yield from error.problems
+    size = len(json.dumps(value, default=str).encode())
+    if size > MAX_ARGUMENT_BYTES:
+        yield Problem(name, f"{size} bytes", SIZE_RULE)
+
+
+def _list_launch_problems(known: Mapping[str, Any]) -> list[Problem]:
+    try:
+        parse_launch_arguments(**{name: known[name] for name in LAUNCH_ARGUMENTS if name in known})
+    except InvalidSpec as error:
+        return list(error.problems)
+    return []
+
+
+def _list_step_problems(component: str, known: Mapping[str, Any], unknown: Sequence[str]) -> list[Problem]:
+    """Return the problems that a component's step has with any settings of the task."""
+    no_arguments = _NO_STEP_ARGUMENTS if component in _STEPS_WITH_AFTER_JOBS else (*_NO_STEP_ARGUMENTS, "after_jobs")
+    given = {name: value for name, value in known.items() if name not in no_arguments}
+    if str(given.get("workspace", "")).startswith("/"):
+        given["workspace"] = _MOUNTED_CLAIM
+    unknown = [path for path in unknown if path.partition(".")[0].partition("[")[0] not in no_arguments]
+    if "function" in unknown:
+        given["function"] = _UNKNOWN_FUNCTION
+    if unknown and not given.get("manifest"):
+        given[_FIELDS_ONLY] = True
+        if component.startswith("fine_tune"):
+            given["config"] = {**given.get("config", {}), _FIELDS_ONLY: True}
+    found: list[list[Problem]] = []
+    for task_config in _POSSIBLE_TASK_CONFIGS:
+        try:
+            step = getattr(steps, component)(given, task_config)
+            to_trainjob(step)
+        except InvalidSpec as error:
+            found.append(list(error.problems))
+        else:
+            return []
+    return min(found, key=len)
+
+
+def _name_input(problem: Problem) -> Problem:
+    """Return a problem with the component's name of the input, if the step has another one."""
+    field = problem.field.removeprefix("trainer.")
+    first = re.split(r"[.\[]", field)[0]
+    return Problem(_INPUT_NAMES.get(first, first) + field.removeprefix(first), problem.value, problem.allowed)
+
+
+def _is_about(field: str, paths: Sequence[str]) -> bool:
+    """Return whether a field is one of these paths, or above or below one."""
+    return any(_is_below(field, path) or _is_below(path, field) for path in paths)
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path.startswith(above) and path[len(above) : len(above) + 1] in ("", ".", "[")

@@ -1,0 +1,244 @@
+"""Tests of the checks of constant arguments when a pipeline is compiled."""
+
+import ast
+import inspect
+
+import pytest
+from kfp import dsl
+
+import trainjob_kfp
+from tests.integration.kfp import golden
+from trainjob.errors import InvalidSpec
+from trainjob_kfp import compile_checks
+from trainjob_kfp.image import BASE_IMAGE
+
+SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+IN_URI = "s3://user:SECRET-IN-URI@bucket/path"
+FUNCTION = "def score(limit):\n    return {'share': 1.0}\n"
+DEPENDENT_FUNCTION = "def rewards(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
+REQUIRED = {
+    "initialize_model": {"storage_uri": "hf://acme/llm", "workspace": "claim"},
+    "initialize_dataset": {"storage_uri": "s3://bucket/tickets", "workspace": "claim"},
+    "fine_tune": {"model": "llama3.2-1b", "workspace": "claim"},
+    "fine_tune_trl": {"method": "sft", "workspace": "claim"},
+    "fine_tune_llamafactory": {"method": "sft", "workspace": "claim"},
+    "fine_tune_unsloth": {"method": "sft", "workspace": "claim", "image": "unsloth"},
+    "export_model": {"workspace": "claim"},
+    "train": {"image": "busybox", "command": ["true"]},
+    "evaluate": {"function": FUNCTION, "metric": "share", "minimum": 0.5},
+    "cleanup": {},
+}
+MANIFEST = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def produce() -> str:
+    return ""
+
+
+def compile_call(name, arguments):
+    """Return the YAML of a pipeline with one call of a component.
+
+    A function among the arguments is called with the values of the run by name.
+    """
+
+    @dsl.pipeline(pipeline_config=dsl.PipelineConfig(workspace=dsl.WorkspaceConfig(size="1Gi")))
+    def pipeline(text: str = "", number: int = 0, mapping: dict = {}, words: list = []):  # noqa: B006
+        values = {"text": text, "number": number, "mapping": mapping, "words": words, "output": produce().output}
+        task = getattr(trainjob_kfp, name)(**resolve(REQUIRED[name] | arguments, values))
+        if name == "cleanup":
+            with dsl.ExitHandler(task):
+                produce()
+
+    return golden.compile_to_yaml(pipeline)
+
+
+def resolve(value, values):
+    if isinstance(value, dict):
+        return {key: resolve(item, values) for key, item in value.items()}
+    return value(values) if callable(value) else value
+
+
+def from_run(name):
+    return lambda values: values[name]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_the_required_arguments_compile(name):
+    assert "components:" in compile_call(name, {})
+
+
+WRONG = [
+    ("initialize_model", {"storage_uri": IN_URI}, "storage_uri"),
+    ("initialize_model", {"storage_uri": ""}, "storage_uri"),
+    ("initialize_model", {"storage_uri": "javascript:alert(1)"}, "storage_uri"),
+    ("initialize_model", {"storage_uri": "s3://bucket/" + "x" * 100_000}, "storage_uri"),
+    ("initialize_model", {"storage_uri": SECRET}, "storage_uri"),
+    ("initialize_model", {"secret": SECRET}, "secret"),
+    ("initialize_model", {"workspace": "../x"}, "workspace.claim"),
+    ("initialize_model", {"workspace": ""}, "workspace"),
+    ("initialize_model", {"env": {"HF_TOKEN": SECRET}}, "env.HF_TOKEN"),
+    ("initialize_model", {"env": {"PASSWORD": "plain-words"}}, "env.PASSWORD"),
+    ("initialize_model", {"revision": "v1", "storage_uri": "s3://bucket/path"}, "revision"),
+    ("initialize_model", {"program": "other"}, "program"),
+    ("initialize_dataset", {"storage_uri": "acme/tickets"}, "storage_uri"),
+    ("initialize_dataset", {"storage_uri": IN_URI, "workspace": from_run("text")}, "storage_uri"),
+    ("initialize_dataset", {"workspace": "../x", "storage_uri": from_run("output")}, "workspace.claim"),
+    ("initialize_dataset", {"endpoint": "https://user:SECRET-IN-URI@store"}, "endpoint"),
+    ("initialize_dataset", {"deadline_seconds": -1}, "deadline_seconds"),
+    ("initialize_dataset", {"on_kill": "suspend"}, "on_kill"),
+    ("initialize_dataset", {"attempts": 0}, "attempts"),
+    ("initialize_dataset", {"interruption_retries": -1, "workspace": from_run("text")}, "interruption_retries"),
+    ("initialize_dataset", {"namespace": SECRET}, "namespace"),
+    ("fine_tune", {"model": "gpt-9"}, "model"),
+    ("fine_tune", {"model": SECRET}, "model"),
+    ("fine_tune", {"overrides": [f"token={SECRET}"]}, "overrides[0]"),
+    ("fine_tune", {"batch_size": -1, "epochs": from_run("number")}, "batch_size"),
+    ("fine_tune", {"dataset_path": "../x"}, "dataset_path"),
+    ("fine_tune", {"config": {"no_such_field": 1}}, "config.no_such_field"),
+    ("fine_tune", {"config": {"no_such_field": 1}, "workspace": from_run("text")}, "config.no_such_field"),
+    ("fine_tune", {"workspace": "../x", "config": {"framework": "line"}}, "workspace.claim"),
+    ("fine_tune", {"config": {"framework": "trl"}}, "config.framework"),
+    ("fine_tune_trl", {"config": {"framework": "line"}}, "config.framework"),
+    ("fine_tune_trl", {"method": "magic"}, "method"),
+    ("fine_tune_trl", {"method": "magic", "max_steps": from_run("number")}, "method"),
+    ("fine_tune_trl", {"learning_rate": -1.0}, "learning_rate"),
+    ("fine_tune_trl", {"secret": SECRET, "workspace": from_run("text")}, "secret"),
+    ("fine_tune_trl", {"method": "grpo", "reward_functions": ["def broken("]}, "reward_functions[0]"),
+    ("fine_tune_llamafactory", {"arguments": {"hub_token": SECRET}}, "arguments.hub_token"),
+    ("fine_tune_llamafactory", {"queue": "Not A Queue"}, "queue.name"),
+    ("fine_tune_unsloth", {"lora_rank": -4}, "lora_rank"),
+    ("export_model", {"destination": IN_URI}, "destination"),
+    ("export_model", {"destination": "ftp://server/path"}, "destination"),
+    ("export_model", {"adapter": "other"}, "adapter"),
+    ("export_model", {"registry": {"server": "https://user:SECRET-IN-URI@host", "model": "m"}}, "registry.server"),
+    ("train", {"command": ["train", "--hf-token", SECRET]}, "command[2]"),
+    ("train", {"command": ["train", "--password=plain-words"]}, "command[1]"),
+    ("train", {"env": {"TOKEN": SECRET, "OTHER": from_run("text")}}, "env.TOKEN"),
+    ("train", {"env": {"X": lambda values: f"https://user:SECRET-IN-URI@{values['text']}"}}, "env.X"),
+    ("train", {"function": FUNCTION}, "command"),
+    ("train", {"command": [], "function": "no function"}, "function"),
+    ("train", {"num_nodes": -1}, "num_nodes"),
+    ("train", {"managed_by": "somebody"}, "managed_by"),
+    ("train", {"manifest": MANIFEST}, "image"),
+    ("train", {"image": "", "command": [], "manifest": {**MANIFEST, "kind": "Pod"}}, "manifest.kind"),
+    ("evaluate", {"function": ""}, "function"),
+    ("evaluate", {"function": FUNCTION.replace("1.0", repr(SECRET))}, "function"),
+    ("evaluate", {"function_args": {"api_key": SECRET}}, "function_args.api_key"),
+    ("evaluate", {"metric": SECRET}, "metric"),
+    ("evaluate", {"pip_index_urls": ["https://user:SECRET-IN-URI@host/simple"]}, "pip_index_urls[0]"),
+    ("cleanup", {"namespace": SECRET}, "namespace"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "field"), WRONG)
+def test_a_wrong_constant_is_refused_by_the_name_of_its_input(name, arguments, field):
+    with pytest.raises(InvalidSpec) as caught:
+        compile_call(name, arguments)
+    assert field in [problem.field for problem in caught.value.problems]
+    for secret in (SECRET, "SECRET-IN-URI", "plain-words"):
+        assert secret not in str(caught.value)
+
+
+def test_all_problems_of_a_call_are_reported():
+    with pytest.raises(InvalidSpec) as caught:
+        compile_call("initialize_model", {"storage_uri": "", "workspace": "../x", "attempts": 0})
+    assert {"storage_uri", "workspace.claim", "attempts"} == {problem.field for problem in caught.value.problems}
+
+
+RIGHT = [
+    ("initialize_model", {"storage_uri": from_run("text"), "workspace": from_run("output")}),
+    ("initialize_model", {"storage_uri": lambda values: f"s3://{values['text']}/{dsl.PIPELINE_JOB_ID_PLACEHOLDER}"}),
+    ("initialize_model", {"storage_uri": lambda values: f"{values['text']}://bucket/path"}),
+    ("initialize_model", {"workspace": dsl.WORKSPACE_PATH_PLACEHOLDER}),
+    ("initialize_model", {"workspace": "{{workflow.name}}-claim"}),
+    ("initialize_model", {"workspace": "/mnt/claim/below"}),
+    ("initialize_model", {"revision": "v1", "storage_uri": from_run("text")}),
+    ("initialize_model", {"env": {"HF_ENDPOINT": from_run("text"), "TOKEN": {"name": "s", "key": "k"}}}),
+    ("initialize_model", {"env": {"TOKEN": {"name": from_run("text"), "key": "k"}}}),
+    ("initialize_dataset", {"secret": from_run("output"), "namespace": from_run("text")}),
+    ("initialize_dataset", {"attempts": from_run("number"), "on_kill": from_run("text")}),
+    ("initialize_dataset", {"priority_class": "high", "queue": from_run("text")}),
+    ("fine_tune", {"model": from_run("text"), "workspace": from_run("output"), "lora_rank": from_run("number")}),
+    ("fine_tune", {"model": "llama3.3-70b"}),  # needs several GPUs, which the task may request
+    ("fine_tune", {"overrides": lambda values: [f"seed={values['number']}", "dtype=bf16"]}),
+    ("fine_tune", {"config": from_run("mapping"), "epochs": 2}),
+    ("fine_tune", {"config": lambda values: {"seed": values["number"], "num_nodes": 2}}),
+    ("fine_tune", {"model": "line", "config": {"framework": "line", "steps": 3}}),  # its package is in the image
+    ("fine_tune_trl", {"epochs": 2.0, "max_steps": from_run("number")}),
+    ("fine_tune_trl", {"method": from_run("text"), "reward_functions": [DEPENDENT_FUNCTION]}),
+    ("fine_tune_trl", {"method": "grpo", "reward_functions": from_run("words")}),
+    ("fine_tune_trl", {"columns": lambda values: {"prompt": values["text"]}}),
+    ("fine_tune_unsloth", {"load_in_4bit": True, "lora_rank": from_run("number")}),
+    ("fine_tune_unsloth", {"image": from_run("text")}),
+    ("fine_tune_llamafactory", {"tracking": lambda values: {"backend": "mlflow", "tracking_uri": values["text"]}}),
+    ("export_model", {"destination": from_run("text"), "output_path": from_run("output")}),
+    ("export_model", {"endpoint": "https://minio", "region": "eu"}),
+    ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),
+    ("export_model", {"after_jobs": lambda values: [values["output"]]}),
+    ("train", {"command": lambda values: ["train", "--hf-token", values["text"], "next"]}),
+    ("train", {"command": ["train"], "args": lambda values: [f"--steps={values['number']}", values["output"]]}),
+    ("train", {"resources_per_node": lambda values: {"gpu": values["number"]}}),
+    ("train", {"command": [], "function": from_run("text"), "function_args": {"limit": 3}}),
+    ("train", {"image": "", "command": [], "manifest": MANIFEST}),
+    ("train", {"image": "", "command": [], "manifest": from_run("mapping")}),
+    ("train", {"image": "", "command": [], "manifest": MANIFEST, "namespace": from_run("text")}),
+    (
+        "train",
+        {"image": "", "command": [], "manifest": lambda values: {**MANIFEST, "metadata": {"name": values["text"]}}},
+    ),
+    ("evaluate", {"function": from_run("text"), "function_args": from_run("mapping")}),
+    ("evaluate", {"function_args": lambda values: {"limit": values["number"]}, "metric": from_run("text")}),
+    ("evaluate", {"function": FUNCTION.replace("{'share'", "{f'{{share}}'")}),
+    ("cleanup", {"namespace": from_run("text")}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), RIGHT)
+def test_values_of_the_run_compile(name, arguments):
+    assert "components:" in compile_call(name, arguments)
+
+
+def test_loops_and_conditions_compile():
+    @dsl.pipeline
+    def pipeline(rates: list, wanted: bool):
+        with dsl.ParallelFor(rates) as rate, dsl.If(wanted == True):  # noqa: E712
+            trainjob_kfp.fine_tune_trl(method="sft", workspace="claim", learning_rate=rate)
+        with dsl.ParallelFor([{"uri": "hf://acme/a", "at": "one"}]) as item:
+            trainjob_kfp.initialize_model(storage_uri=item.uri, workspace=item.at)
+
+    assert "parameterIterator" in golden.compile_to_yaml(pipeline)
+
+
+def test_a_wrong_constant_in_a_loop_and_a_condition_is_refused():
+    with pytest.raises(InvalidSpec, match="method"):
+
+        @dsl.pipeline
+        def pipeline(rates: list, wanted: bool):
+            with dsl.ParallelFor(rates) as rate, dsl.If(wanted == True):  # noqa: E712
+                trainjob_kfp.fine_tune_trl(method="magic", workspace="claim", learning_rate=rate)
+
+
+def test_a_wrong_type_is_still_an_error_of_kfp():
+    with pytest.raises(Exception, match="workspace"):
+        compile_call("initialize_model", {"workspace": 5})
+
+
+@pytest.mark.parametrize("name", [name for name in REQUIRED if name != "cleanup"])
+def test_the_checked_arguments_are_those_that_the_component_gives_to_its_step(name, monkeypatch):
+    tree = ast.parse(inspect.getsource(getattr(trainjob_kfp, name).python_func))
+    [own] = [
+        {key.value for key in node.args[0].keys}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+    ]
+    given = []
+    monkeypatch.setattr(compile_checks.steps, name, lambda arguments, _: given.append(set(arguments)))
+    monkeypatch.setattr(compile_checks, "to_trainjob", lambda _: None)
+    extra = {"destination": "s3://bucket/path"} if name == "export_model" else {}
+    compile_call(name, extra)
+    assert given == [own]
