@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from trainjob.errors import ClusterError
 from trainjob_local.images import Image
+from trainjob_local.private_files import make_private_folder
 from trainjob_local.settings import ClusterSettings
 
 __all__ = ["LocalCluster"]
@@ -112,12 +113,13 @@ class LocalCluster:
         """Start the cluster, wait until it is ready, and return it.
 
         Raises:
-            ClusterError: the cluster did not start; the message has the last 20 lines of its log.
+            ClusterError: the state folder belongs to another user, or others can write to it; or the cluster did not
+                start, and the message has the last 20 lines of its log.
         """
         if self._process is not None:
             return self
         folder = self._requested_state or Path(tempfile.mkdtemp(prefix="trainjob-local-"))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # pods' Secrets, logs and data will be in it
+        make_private_folder(folder)  # pods' Secrets, logs and data will be in it
         self._settings = ClusterSettings(
             state=folder,
             temporary=self._requested_state is None,

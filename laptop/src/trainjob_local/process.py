@@ -24,7 +24,7 @@ from trainjob_local.controllers.volumes import build_storage_class
 from trainjob_local.images import default_images
 from trainjob_local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob_local.objects import Json
-from trainjob_local.private_files import read_or_create, write_private
+from trainjob_local.private_files import make_private_folder, read_or_create, write_private
 from trainjob_local.registry_api import RegistryApi
 from trainjob_local.running_clusters import register_cluster
 from trainjob_local.runtimes import stock_runtimes
@@ -48,12 +48,16 @@ class RunningCluster:
         registry: the registry of all objects.
 
     Raises:
-        ClusterError: the state folder is in use, or one of its files `port`, `ca.crt` and `ca.key` is not valid.
+        ClusterError: the state folder is in use or other users can write to it, or one of its files `port`, `ca.crt`
+            and `ca.key` is not valid.
     """
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
-        settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(settings.state)
+        volumes = settings.state / "volumes"
+        volumes.mkdir(mode=0o700, exist_ok=True)
+        volumes.chmod(0o700)  # earlier versions created it with the mode of the umask
         self.registry = Registry(settings.state / "objects", history=settings.history)
         defaults.register_defaults(self.registry)
         trainjob_admission.register_webhooks(self.registry)

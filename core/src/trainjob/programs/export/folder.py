@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,16 +109,9 @@ def _is_same(folder: Folder, file: HashedFile) -> bool:
 
 
 def _fill(staging: Path, content: ExportContent, progress: ExportProgress) -> None:
-    """Fill `staging` with exactly the files of the content, and wait until they are on disk.
-
-    Symbolic links in it are removed, because they could point outside it.
-    """
+    """Fill `staging` with exactly the files of the content, and wait until they are on disk."""
     _make_folder(staging)
-    for link in [path for path in staging.rglob("*") if path.is_symlink()]:
-        link.unlink()
-    wanted = {file.path for file in content.all_files}
-    for name in _names(staging) - wanted:
-        (staging / name).unlink()
+    _remove_others(staging, {file.path for file in content.all_files})
     target = Folder(staging)
     for file in content.all_files:
         sent = not _is_same(target, file)
@@ -126,15 +120,25 @@ def _fill(staging: Path, content: ExportContent, progress: ExportProgress) -> No
         with target.open_for_reading(file.path) as copied:
             os.fchmod(copied.fileno(), _FILE_MODE)
         progress.report_file(file.path, file.size, sent=sent)
-    folders = [path for path in staging.rglob("*") if path.is_dir()]
-    for folder in sorted(folders, reverse=True):
-        if any(folder.iterdir()):
-            folder.chmod(_FOLDER_MODE)
-            sync_path(folder)
-        else:
-            folder.rmdir()
-    staging.chmod(_FOLDER_MODE)
-    sync_path(staging)
+    for _, _, _, folder in os.fwalk(staging, topdown=False):
+        os.fchmod(folder, _FOLDER_MODE)
+        os.fsync(folder)
+
+
+def _remove_others(staging: Path, wanted: set[str]) -> None:
+    """Remove all but the wanted regular files, and the folders that are then empty.
+
+    Symbolic links are removed, because they could point outside. fwalk does not follow them, even if another process
+    creates them during the walk.
+    """
+    for path, folders, files, folder in os.fwalk(staging, topdown=False):
+        for name in files + folders:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                with contextlib.suppress(OSError):  # it is not empty
+                    os.rmdir(name, dir_fd=folder)
+            elif not stat.S_ISREG(mode) or (Path(path) / name).relative_to(staging).as_posix() not in wanted:
+                os.unlink(name, dir_fd=folder)
 
 
 def _make_folder(path: Path) -> None:
@@ -144,18 +148,12 @@ def _make_folder(path: Path) -> None:
 
 
 def _copy(file: HashedFile, folder: Folder) -> None:
-    if (folder.path / file.path).is_dir():
-        shutil.rmtree(folder.path / file.path)
     folder.remove(file.path)
     # Do not use a hard link: a later run would write into the exported file.
     with folder.open_for_appending(file.path) as target:
-        for block in file.file.blocks():
+        for block in file.blocks():
             target.write(block)
         sync_file(target)
-    if folder.size(file.path) != file.size:
-        raise ExportError(
-            f"{file.file.source} changed while it was copied", hint="let the fine-tune step end before the export"
-        )
 
 
 def _put_in_place(staging: Path, target: Path, retired: Path) -> None:

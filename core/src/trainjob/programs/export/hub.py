@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainjob.errors import ExportError, TrainJobError
 from trainjob.programs.export.layout import MANIFEST
@@ -13,6 +14,8 @@ from trainjob.programs.export.manifest_file import ExportContent, HashedFile, pa
 from trainjob.programs.export.receipt import ExportProgress
 
 __all__ = ["HubTarget"]
+
+_SMALL = 16 << 20  # bytes; the hub stores files of more than 10 MB as LFS files, which are uploaded before the commit
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,13 @@ class HubTarget:
         self._make_repo(api)
         earlier = self._earlier_files(api)
         existing = set(api.list_repo_files(self.repo, revision=self.revision))
-        additions = [self._upload(api, file, progress) for file in content.all_files]
         stale = {self._in_repo(name) for name in earlier - {file.path for file in content.files}} & existing
         deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
         message = f"Export {self.folder or 'model'}"
-        commit = api.create_commit(self.repo, [*additions, *deletions], commit_message=message, revision=self.revision)
+        with contextlib.ExitStack() as opened:
+            additions = [self._upload(api, file, progress, opened) for file in content.all_files]
+            operations = [*additions, *deletions]
+            commit = api.create_commit(self.repo, operations, commit_message=message, revision=self.revision)
         return str(commit.oid)
 
     def _make_repo(self, api: Any) -> None:
@@ -84,13 +89,19 @@ class HubTarget:
             path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
             return parse_manifest_files(Path(path).read_bytes())
 
-    def _upload(self, api: Any, file: HashedFile, progress: ExportProgress) -> Any:
-        """Upload the bytes of a large file ahead of the commit, and count the file."""
+    def _upload(self, api: Any, file: HashedFile, progress: ExportProgress, opened: contextlib.ExitStack) -> Any:
+        """Upload the bytes of a large file ahead of the commit, and count the file.
+
+        `opened` gets the file if the commit will read it.
+        """
         from huggingface_hub import CommitOperationAdd
 
-        source = str(file.file.source) if file.file.source else file.file.content
-        addition = CommitOperationAdd(self._in_repo(file.path), source)
-        api.preupload_lfs_files(self.repo, [addition], revision=self.revision, free_memory=False)
+        with contextlib.ExitStack() as source:
+            addition = CommitOperationAdd(self._in_repo(file.path), _open_content(file, source))
+            api.preupload_lfs_files(self.repo, [addition], revision=self.revision)
+            file.check_unchanged(addition.upload_info.sha256.hex())
+            if addition.path_or_fileobj:  # preupload_lfs_files clears it after an upload
+                opened.push(source.pop_all())
         # The hub returns the ID of its content for this path. The attributes are private; if they are missing, the file
         # counts as sent.
         known = getattr(addition, "_remote_oid", None)
@@ -112,3 +123,14 @@ class HubTarget:
                 f"{address}: no such repository, or no access to it", hint="check the name and ACCESS_TOKEN"
             )
         return ExportError(f"{address}: {kind}: {text}", hint="the export may be repeated at any time")
+
+
+def _open_content(file: HashedFile, opened: contextlib.ExitStack) -> str | bytes | BinaryIO:
+    """Return what huggingface_hub uploads: the bytes of a small file, or the opened file."""
+    if file.file.source is None or file.size <= _SMALL:
+        return b"".join(file.blocks())
+    source = opened.enter_context(file.file.source.open())
+    # huggingface_hub 1.27 uploads paths with Xet, but not opened files. This path leads to the opened file on Linux,
+    # even if another process replaces the file.
+    path = Path(f"/proc/self/fd/{source.fileno()}")
+    return str(path) if path.exists() else source

@@ -8,11 +8,10 @@ model's value. The folder has the same form for each framework.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,12 @@ from trainjob.programs.export.checkpoint import (
     Checkpoint,
 )
 from trainjob.programs.export.companions import MANIFEST, PENDING_MANIFEST, TOKENIZER_FILES, find_companions
+from trainjob.programs.export.workspace import SourceFile, Workspace
 from trainjob.programs.fetch.names import check_conflicts, check_names
 
-__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "check_sources", "is_trained_on", "plan_files"]
+__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "is_trained_on", "plan_files"]
 
-_HASH_BLOCK = 1 << 20
+_BLOCK = 1 << 20
 # A repository on the Hugging Face hub, or its name alone.
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -43,38 +43,26 @@ class ExportFile:
         path: relative path in the destination, with `/`.
         source: the file to copy.
         content: the bytes, if the file is not a copy.
-        changed_from: the file from which `content` was made; None if there is none.
     """
 
     path: str
-    source: Path | None = None
+    source: SourceFile | None = None
     content: bytes = b""
-    changed_from: Path | None = None
 
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        return self.source.stat().st_size if self.source else len(self.content)
-
-    def blocks(self, size: int = _HASH_BLOCK) -> Iterator[bytes]:
+    def blocks(self, size: int = _BLOCK) -> Iterator[bytes]:
         """Yield the file's bytes in blocks of at most `size` bytes."""
         if self.source is None:
             for start in range(0, len(self.content), size):
                 yield self.content[start : start + size]
             return
-        with self.source.open("rb") as file:
+        with self.source.open() as file:
             while block := file.read(size):
                 yield block
 
-    def sha256(self) -> str:
-        """Read the whole file and return its SHA-256, in hex."""
-        digest = hashlib.sha256()
-        for block in self.blocks():
-            digest.update(block)
-        return digest.hexdigest()
 
-
-def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[ExportFile, ...]:
+def plan_files(
+    checkpoint: Checkpoint, model: Path, base_model: str = "", output: Path | None = None
+) -> tuple[ExportFile, ...]:
     """Return the files of a checkpoint's export, ordered by name.
 
     Args:
@@ -82,12 +70,16 @@ def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tup
         model: folder of the base model, for files that the framework does not copy. It may be missing.
         base_model: origin of the base model; an adapter's configuration names it, because peft loads the base model
             from there. Empty if it is not known.
+        output: folder that the run wrote to; None for the checkpoint's folder. Only files in the workspace, the closest
+            folder that contains this one and `model`, are exported.
 
     Raises:
-        ExportError: a configuration is missing or unreadable, or the name of a file breaks a rule.
+        ExportError: a configuration is missing or unreadable, the name of a file breaks a rule, or a file is a link out
+            of the workspace. Such a link could lead to a token, or to this step's credentials.
     """
+    workspace = Workspace.enclosing(output or checkpoint.folder, model)
     files = find_companions(checkpoint, model)
-    planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model)
+    planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model, workspace)
     ordered = tuple(sorted(planned, key=lambda file: file.path))
     names, origin, advice = [file.path for file in ordered], "the model to export", "rename or remove the file"
     check_names(names, origin, ExportError, MANIFEST, PENDING_MANIFEST, hint=advice)
@@ -106,61 +98,38 @@ def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:
     """
     if checkpoint.kind != "adapter":
         return True
-    config = _json_object(checkpoint.folder / ADAPTER_CONFIG)
+    path = checkpoint.folder / ADAPTER_CONFIG
+    config = _json_object(path, path.read_bytes())
     folder = config.get("base_model_name_or_path")
     if not isinstance(folder, str) or not folder or _names_repository(config):
         return True
     return os.path.realpath(folder) == os.path.realpath(model)
 
 
-def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> None:
-    """Refuse files outside the workspace, to which a symbolic link may point.
-
-    Such a link could lead to a token, or to this step's credentials. Links within the workspace are allowed, because
-    the Hugging Face cache keeps files in this way.
-
-    Args:
-        files: the plan.
-        output: folder that the run wrote to.
-        model: folder of the base model. The workspace is the closest folder that contains both.
-
-    Raises:
-        ExportError: a file is a link out of the workspace; the message names the link and its target.
-    """
-    both = [output.absolute(), model.absolute()]
-    shared = Path(os.path.commonpath(both))
-    allowed = [folder.resolve() for folder in (both if shared == shared.parent else [shared])]
-    for source in (path for file in files if (path := file.source or file.changed_from)):
-        real = source.resolve()
-        if not any(folder in real.parents for folder in allowed):
-            raise ExportError(
-                f"{source} is a link to {real}, outside the workspace", hint="put the file itself into the workspace"
-            )
-
-
-def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str) -> Iterator[ExportFile]:
+def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str, workspace: Workspace) -> Iterator[ExportFile]:
     if "config.json" not in files:
         raise ExportError(f"{checkpoint.folder} has no config.json, and the base model's folder has none either")
     for name, path in files.items():
         if name != "config.json":
-            yield ExportFile(name, path)
-    yield _with_dtype(files["config.json"], checkpoint.dtype)
+            yield ExportFile(name, workspace.find(path))
+    yield _with_dtype(workspace.find(files["config.json"]), checkpoint.dtype)
     if len(checkpoint.weights) == 1:
-        yield ExportFile(MODEL_WEIGHTS, checkpoint.weights[0])
+        yield ExportFile(MODEL_WEIGHTS, workspace.find(checkpoint.weights[0]))
         return
-    yield from (ExportFile(path.name, path) for path in checkpoint.weights)
-    yield ExportFile(WEIGHTS_INDEX, checkpoint.folder / WEIGHTS_INDEX)
+    yield from (ExportFile(path.name, workspace.find(path)) for path in checkpoint.weights)
+    yield ExportFile(WEIGHTS_INDEX, workspace.find(checkpoint.folder / WEIGHTS_INDEX))
 
 
-def _adapter(checkpoint: Checkpoint, files: dict[str, Path], base_model: str) -> Iterator[ExportFile]:
-    path = checkpoint.folder / ADAPTER_CONFIG
-    config = _json_object(path)
+def _adapter(
+    checkpoint: Checkpoint, files: dict[str, Path], base_model: str, workspace: Workspace
+) -> Iterator[ExportFile]:
+    config = _read_json(workspace.find(checkpoint.folder / ADAPTER_CONFIG))
     if not _names_repository(config):
         config["base_model_name_or_path"] = base_model.removeprefix("hf://") or None
-    yield ExportFile(ADAPTER_CONFIG, content=_json_bytes(config), changed_from=path)
-    yield ExportFile(ADAPTER_WEIGHTS, checkpoint.weights[0])
+    yield ExportFile(ADAPTER_CONFIG, content=_json_bytes(config))
+    yield ExportFile(ADAPTER_WEIGHTS, workspace.find(checkpoint.weights[0]))
     for name in TOKENIZER_FILES & files.keys():
-        yield ExportFile(name, files[name])
+        yield ExportFile(name, workspace.find(files[name]))
 
 
 def _names_repository(adapter_config: dict[str, Any]) -> bool:
@@ -169,19 +138,24 @@ def _names_repository(adapter_config: dict[str, Any]) -> bool:
     return isinstance(name, str) and bool(_HUB_NAME.fullmatch(name))
 
 
-def _with_dtype(path: Path, dtype: str) -> ExportFile:
-    config = _json_object(path)
+def _with_dtype(source: SourceFile, dtype: str) -> ExportFile:
+    config = _read_json(source)
     # transformers 5 writes `dtype`, and reads both.
     keys = [key for key in ("dtype", "torch_dtype") if key in config] or ["torch_dtype"]
     if not dtype or all(config.get(key) == dtype for key in keys):
-        return ExportFile("config.json", path)
+        return ExportFile("config.json", source)
     changed = _json_bytes({**config, **dict.fromkeys(keys, dtype)})
-    return ExportFile("config.json", content=changed, changed_from=path)
+    return ExportFile("config.json", content=changed)
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def _read_json(source: SourceFile) -> dict[str, Any]:
+    with source.open() as file:
+        return _json_object(source, file.read())
+
+
+def _json_object(path: Path | SourceFile, content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -5,12 +5,12 @@ It is written last. If it exists, all files that it names exist, too.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError, InvalidSpec, Problem
@@ -24,6 +24,7 @@ FORMAT = "trainjob-export"
 _VERSION = 1
 _OWN_KEYS = ("format", "version", "kind", "checkpoint", "metrics", "files", "totals")
 _HASHING_THREADS = 4
+_BLOCK = 1 << 20
 _OTHER_DESTINATION = "name another destination, or remove this file"
 
 
@@ -39,6 +40,26 @@ class HashedFile:
     def path(self) -> str:
         """Relative path of the file in the destination, with `/`."""
         return self.file.path
+
+    def blocks(self, size: int = _BLOCK) -> Iterator[bytes]:
+        """Yield the bytes in blocks of at most `size` bytes; check their SHA-256 at the end.
+
+        Raises:
+            ExportError: the file has changed since it was hashed; the caller must discard the blocks.
+        """
+        digest = hashlib.sha256()
+        for block in self.file.blocks(size):
+            digest.update(block)
+            yield block
+        self.check_unchanged(digest.hexdigest())
+
+    def check_unchanged(self, sha256: str) -> None:
+        """Raise an ExportError if the bytes that were sent have another SHA-256."""
+        if sha256 != self.sha256:
+            raise ExportError(
+                f"{self.file.source or self.path} changed while it was exported",
+                hint="let the fine-tune step end before the export",
+            )
 
 
 @dataclass(frozen=True)
@@ -117,10 +138,13 @@ def parse_manifest_files(content: bytes) -> frozenset[str]:
 
 
 def _hash_file(file: ExportFile) -> HashedFile:
-    return HashedFile(file, file.size, file.sha256())
+    digest, size = hashlib.sha256(), 0
+    for block in file.blocks():
+        digest.update(block)
+        size += len(block)
+    return HashedFile(file, size, digest.hexdigest())
 
 
 def _newest_time(files: tuple[ExportFile, ...]) -> str:
-    sources: list[Path] = [file.source for file in files if file.source]
-    newest = max((path.stat().st_mtime for path in sources), default=0.0)
+    newest = max((file.source.modified_at() for file in files if file.source), default=0.0)
     return datetime.fromtimestamp(int(newest), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -22,7 +22,7 @@ from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.destinations import Access, Target, create_target
 from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
-from trainjob.programs.export.layout import check_sources, is_trained_on, plan_files
+from trainjob.programs.export.layout import is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
@@ -86,8 +86,7 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     checkpoint, metrics = run.checkpoint, run.metrics
     _check_no_overlap(target, request.model, checkpoint)
     metadata = {**_read_workspace_metadata(request, run), **request.metadata}
-    files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""))
-    check_sources(files, request.output, request.model)
+    files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""), request.output)
     content = build_content(with_card(files, checkpoint, metrics, metadata), checkpoint, metrics, metadata)
     registration = Registration(request.registry_entry, content.manifest.sha256) if request.registry_entry else None
     if registration:
