@@ -46,7 +46,7 @@ test: $(call ENVIRONMENTS,$(LAPTOP) tracking airflow kfp launcher) ## run lint, 
 # Side by side, so that one suite computes while another waits. `+` shows the progress of the longest; the output of the others
 # follows when they end.
 test-core:
-	+$(call IN,core)/pytest -n 3 $(QUICK) $(CORE)
+	+$(call IN,core)/pytest -n 4 $(QUICK) $(CORE)
 
 test-airflow:
 	$(call IN,airflow)/pytest -n 2 $(QUICK) tests/integration/airflow

@@ -96,7 +96,6 @@ CALLS = {
     "get JobSet and pods": lambda cluster: cluster.has_dependents(NAME, "team"),
     "list pods": lambda cluster: cluster.list_pods(NAME, "team"),
     "get pod": lambda cluster: cluster.get_pod("p", "team"),
-    "annotate pod": lambda cluster: cluster.annotate_pod("p", "team", UID, {"a": "b"}),
     "list events": lambda cluster: cluster.list_events("team", "type=Warning"),
     "list objects": lambda cluster: cluster.list_objects(EVENTS, None),
     "list namespaces": lambda cluster: cluster.list_namespaces(),

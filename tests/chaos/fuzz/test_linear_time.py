@@ -20,6 +20,7 @@ from trainjob.programs.export.destinations import Access, create_target
 from trainjob.programs.fetch.bucket import extract_message
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
 from trainjob.spec.credential_checks import check_command, check_variable
+from trainjob.spec.literal_credentials import find_literal
 from trainjob.spec.secrets import SecretReference
 from trainjob.status import derive_verdict, parse_step_result
 
@@ -87,6 +88,11 @@ ROWS = {
     "a variable's token": (lambda text: check_variable("A", text, "A", "r"), "eyJ-", "", 200_000),
     "a variable's key": (lambda text: check_variable("A", text, "A", "r"), "sk-a", "", 200_000),
     "a script": (lambda text: check_command([text], "args"), "--a='x ", "", 60_000),
+    "a script with logins": (find_literal, "docker login ", "", 60_000),
+    "a script with curl": (find_literal, "curl -u ", "", 60_000),
+    "a script with names": (find_literal, "a_key: '", "", 60_000),
+    "a script with variables": (find_literal, "export a=b a_key=$", "", 60_000),
+    "a URL's user": (lambda text: check_command([text], "args"), "https://a", "", 60_000),
     "a system prompt": (_quote_if_needed, "\\", "", 200_000),
     "a system prompt with quotes": (_quote_if_needed, "\\${", "", 100_000),
     "a URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),

@@ -27,4 +27,4 @@ def test_no_line_is_repeated_or_lost_silently(scenario, evidence):
     "scenario", [each for each in SCENARIOS if each.name in QUICK], ids=lambda scenario: scenario.name
 )
 def test_no_line_of_a_few_waits_is_repeated_or_lost_silently(scenario):
-    assert_complete(scenario, run_scripted_waits(scenario, "1", 8))
+    assert_complete(scenario, run_scripted_waits(scenario, "1", 3))

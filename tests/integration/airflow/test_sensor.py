@@ -278,7 +278,7 @@ def test_the_event_decides_how_the_task_ends(arguments, event, raises):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"name": "Job_1"},
+        {"name": "{{ nothing }}"},
         {"namespace": "{{ nothing }}"},
         {"run_key": "train", "name": ""},
     ],

@@ -23,7 +23,7 @@ from tests.support.accounts import create_account, create_token, grant
 from tests.support.component_runs import LAUNCHER, load_containers, run_component
 from tests.support.framework_packages import install_line_framework
 from tests.support.kubernetes_client import Client
-from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob.errors import InvalidSpec
 from trainjob.manifest import labels
 from trainjob.packing import create_zip
 from trainjob.status import Phase, derive_verdict
@@ -112,21 +112,6 @@ def test_only_code_that_runs_in_a_step_is_packed():
     assert not [path for path, text in texts.items() if '"""' in text and ast.get_docstring(ast.parse(text))]
 
 
-def test_kubectl_apply_accepts_the_configmap(client, namespace):
-    """It stores the whole object in an annotation."""
-    configmap = build_code_configmap()
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(configmap)}
-    metadata = {**configmap["metadata"], "name": "applied", "annotations": applied}
-    client.create({**configmap, "metadata": metadata}, namespace)
-    assert len(applied.popitem()[1]) < 256 * 1024
-
-
-def test_code_that_does_not_fit_is_refused_with_its_size(monkeypatch):
-    monkeypatch.setattr(code_configmap, "pack_code", lambda: os.urandom(300_000))
-    with pytest.raises(TrainJobError, match=r"the code has 4\d{5} bytes in base64, and `kubectl apply` accepts 262144"):
-        build_code_configmap()
-
-
 @pytest.mark.slow
 def test_the_same_sources_have_the_same_name(compiled, tmp_path):
     """A component's command is part of the cache key."""
@@ -196,8 +181,8 @@ def test_a_missing_configmap_is_named_with_the_command_that_creates_it(run_in_po
     done, _ = run_in_pod("train", {"image": "busybox"})
     assert done.returncode == 1
     assert f'The step has no code of trainjob: configmaps "{configmap_name()}" not found' in done.stdout
-    command = f"python -m trainjob_kfp.code_configmap | kubectl apply -n {namespace} -f -"
-    assert f"Hint: create ConfigMap {configmap_name()}: {command}" in done.stdout
+    command = f"python -m trainjob_kfp.code_configmap | kubectl apply --server-side -n {namespace} -f -"
+    assert f"Hint: {command}" in done.stdout
 
 
 @pytest.fixture

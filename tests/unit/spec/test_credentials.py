@@ -83,8 +83,28 @@ COMMANDS = {
     "a setting": ["tracker.api_key=s3cret"],
     "a shell's variable": ["sh", "-c", "PGPASSWORD=s3cret psql -c 'select 1'"],
     "a shell's option": ["sh", "-c", "set -e; train --api-key 's3cret' --lr 1"],
+    "a clone with a token": ["git", "clone", "https://s3cret-s3cret-s3cret-1@example.com/x"],
     "a clone": ["git", "clone", "https://me:s3cret@example.com/x"],
     "an exported variable": ["bash", "-c", 'export OPENAI_API_KEY="s3cret"\npython t.py'],
+    "a lower-case variable": ["sh", "-c", "db_password=s3cret python t.py"],
+    "a lower-case variable after another": ["sh", "-c", "set -e; LR=1 env db_password=s3cret python t.py"],
+    "a password for curl": ["curl", "-sSu", "me:s3cret", "https://example.com"],
+    "a script with curl": ["sh", "-c", "cd /tmp && curl --user 'me:s3cret' https://example.com"],
+    "a header": ["curl", "-H", "X-Api-Key: s3cret", "https://example.com"],
+    "a script with a header": ["sh", "-c", "curl -o x --header 'X-Api-Key: s3cret' https://example.com"],
+    "sshpass": ["sshpass", "-p", "s3cret", "ssh", "host"],
+    "a script with sshpass": ["sh", "-c", "sshpass -ps3cret ssh host"],
+    "docker login": ["docker", "login", "-u", "me", "-p", "s3cret", "registry.example"],
+    "a script with a login": ["sh", "-c", "echo; helm registry login -u me --password s3cret registry.example"],
+    "mysql": ["mysql", "-h", "db", "-ps3cret", "tickets"],
+    "python -c": ["python", "-c", "import os; os.environ['HF_TOKEN'] = 's3cret'; train()"],
+    "setdefault": ["python", "-c", "import os\nos.environ.setdefault('HF_TOKEN', 's3cret')"],
+    "a call": ["python", "-c", "login(user='me', api_key='s3cret')"],
+    "JSON": ["train", '{"tracker": {"api_key": "s3cret"}}'],
+    "JSON in a script": ["sh", "-c", 'train "{\\"api_key\\": \\"s3cret\\"}"'],
+    "a .netrc file": ["sh", "-c", "echo machine api.wandb.ai login user password s3cret > ~/.netrc"],
+    "a .netrc file in lines": ["sh", "-c", "printf 'machine h\n  login me\n  password s3cret' > ~/.netrc"],
+    "a login of a registry": ["sh", "-c", """echo '{"auths": {"r.example": {"auth": "s3cret"}}}' > config.json"""],
 }
 LIKELY_COMMANDS = [["--token", "s3cret"], ["--my-token=s3cret"], ["sh", "-c", "train --token s3cret"], ["TOKEN=s3cret"]]
 
@@ -190,6 +210,18 @@ ALLOWED_COMMANDS = [
     ["python", "-c", "API_KEY=os.environ['API_KEY']; print(1)"],
     ["python", "-c", "def f(tokenizer, token=None): return tokenizer(token)"],
     ["torchrun", "--rdzv-endpoint=a:29500", "--nproc-per-node", "8", "train.py"],
+    ["git", "clone", "https://a-colleague-of-mine@bitbucket.org/team/repository.git"],
+    ["curl", "-u", "me:$PASSWORD", "-o", "out", "http://host:80/x"],
+    ["curl", "-H", "Accept: application/json", "-H", "Authorization: Bearer $(TOKEN)", "https://example.com"],
+    ["sh", "-c", 'curl -fsS -H "X-Api-Key: $KEY" https://example.com:8443/a'],
+    ["sh", "-c", "sort -u a:b > c; mysql -P 3306 -h db --protocol=tcp; sshpass -p $PASSWORD ssh host"],
+    ["sh", "-c", "echo $PASSWORD | docker login -u me --password-stdin; docker run -p 80:80 image"],
+    ["sh", "-c", "wandb login --relogin --host=https://wandb.example $WANDB_API_KEY && mkdir -p logs"],
+    ["sh", "-c", "password=$(cat /run/secrets/db) python train.py; token_count=5 python t.py"],
+    ["python", "-c", "f(api_key=key, password=config.password)\nassert os.environ['HF_TOKEN'] == 'x'"],
+    ["python", "-c", "key = 'a'; data['key'] = 'b'; api_key = 'OPENAI_API_KEY'; password = ''"],
+    ["train", '{"model": "m", "tokenizer": {"pad_token": "<pad>"}, "auth": null}'],
+    ["sh", "-c", "echo 'machine learning: log in with a password of your own'"],
 ]
 ALLOWED_ARGUMENTS = [
     {"tokenizer": "gpt2", "max_tokens": 10, "eos_token_id": 2, "pad_token": "<pad>"},
@@ -198,12 +230,16 @@ ALLOWED_ARGUMENTS = [
     {"api_key": "OPENAI_API_KEY", "private_key": "/run/secrets/key.pem"},
     {"use_auth_token": True, "token": False, "num_token": "5"},
     {"stop_token": "end", "special_token": ["a", "b"], "columns": {"input": "text"}},
+    {"secret": {"name": "hf", "key": "token"}, "sort": {"key": "date"}},
 ]
 REFUSED_ARGUMENTS = [
     {"password": "s3cret"},
     {"hf_token": "s3cret"},
     {"tracker": {"api_key": "s3cret"}},
     {"tracker": [{"apiKey": "s3cret"}]},
+    {"cfg": [{"wandb": {"key": "s3cret"}}]},
+    {"db": {"pass": "s3cret"}},
+    {"text": '{"password": "s3cret"}'},
     {"url": "https://me:s3cret@example.com"},
 ]
 
@@ -252,6 +288,7 @@ def test_a_credential_in_a_command_is_refused(words):
     assert_refused(lambda: container(command=("run", *words)), "s3cret")
     assert_refused(lambda: container(args=words), "s3cret")
     assert_refused(lambda: TrainJobManifest(manifest=manifest(args=words)), "s3cret")
+    assert "s3cret" not in str(redact({"command": ["run", *words]}))
 
 
 @pytest.mark.parametrize("words", LIKELY_COMMANDS)
@@ -264,6 +301,7 @@ def test_a_value_that_may_be_a_credential_causes_a_warning(words):
 @pytest.mark.parametrize("arguments", REFUSED_ARGUMENTS)
 def test_a_credential_in_a_function_s_arguments_is_refused(arguments):
     assert_refused(lambda: CustomTrainer(func=print, func_args=arguments), "s3cret")
+    assert "s3cret" not in str(redact(arguments))
 
 
 def test_a_token_among_a_function_s_arguments_causes_a_warning():

@@ -4,10 +4,13 @@ Argo stores a step's command about ten times in the run's Workflow, which may ha
 the command has only a short program, which loads the code from this ConfigMap. One ConfigMap in the namespace of the
 runs serves all pipelines that were compiled with the same code:
 
-    python -m trainjob_kfp.code_configmap | kubectl apply -n NAMESPACE -f -
+    python -m trainjob_kfp.code_configmap | kubectl apply --server-side -n NAMESPACE -f -
 
 Its name ends with the SHA-256 of the code, which a step compares with the code. So ConfigMaps of several versions can
 exist at the same time, and a pipeline runs only the code that it was compiled with. The ConfigMap is immutable.
+
+The apply is server-side, because the other kind also stores the whole object in an annotation, and annotations may have
+256 KiB (Kubernetes 1.36, apimachinery/pkg/api/validation/objectmeta.go). A ConfigMap itself may have 1 MiB.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from trainjob.errors import TrainJobError
 from trainjob.minify import minify
 from trainjob.packing import create_zip
 from trainjob_kfp import code_loading
@@ -36,10 +38,6 @@ if TYPE_CHECKING:
 
 KEY = "code.zip.xz"
 """Key of the code in the ConfigMap: a zip file of Python modules, compressed with xz."""
-
-# `kubectl apply` also stores the whole object in an annotation, and annotations may have 256 KiB (Kubernetes 1.36,
-# apimachinery/pkg/api/validation/objectmeta.go). A ConfigMap itself may have 1 MiB.
-_MAX_BYTES = 256 * 1024
 
 _INDENTATION = re.compile(r"(?m)(?:^|(?<= {4})) {4}")
 
@@ -59,14 +57,8 @@ _LEFT_OUT = (
 
 
 def build_code_configmap() -> dict[str, Any]:
-    """Return the ConfigMap with the code of these versions of `trainjob` and `trainjob_kfp`.
-
-    Raises:
-        TrainJobError: the code is too large for a ConfigMap that `kubectl apply` creates.
-    """
+    """Return the ConfigMap with the code of these versions of `trainjob` and `trainjob_kfp`."""
     text = base64.b64encode(lzma.compress(pack_code())).decode()
-    if len(text) > _MAX_BYTES:
-        raise TrainJobError(f"the code has {len(text)} bytes in base64, and `kubectl apply` accepts {_MAX_BYTES}")
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

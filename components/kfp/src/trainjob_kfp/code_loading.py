@@ -53,7 +53,7 @@ def load_code(name: str) -> None:
     if not name.endswith(hashlib.sha256(code).hexdigest()):
         raise SystemExit(
             f"The step has no code of trainjob: {found.get('message', 'changed')}\n"
-            f"Hint: create ConfigMap {name}: python -m trainjob_kfp.code_configmap | kubectl apply -n {namespace} -f -"
+            f"Hint: python -m trainjob_kfp.code_configmap | kubectl apply --server-side -n {namespace} -f -"
         )
     archive = Path(tempfile.mkdtemp(), "trainjob.zip")
     archive.write_bytes(code)

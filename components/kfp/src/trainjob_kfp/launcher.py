@@ -233,10 +233,10 @@ class _StepRun:
 
     def _follow(self, reference: JobReference) -> Outcome:
         context = self.context
-        positions = load_positions(context.own_cluster, context.pod, context.key, reference)
+        positions = load_positions(context.cluster, context.own_cluster, context.pod, reference)
         with (
             self.guard.guard_wait(),
-            PositionStore(context.own_cluster, context.pod, positions) as store,
+            PositionStore(context.cluster, context.pod, reference, positions) as store,
             LogWriter().open(print_line, positions.record) as log,
         ):
             store.set_log(log)

@@ -1,7 +1,7 @@
-"""Positions up to which a launcher has printed the log of its TrainJob, in an annotation of its pod.
+"""Positions up to which a launcher has printed the log of its TrainJob, in an annotation of the TrainJob.
 
-The launcher that adopts the TrainJob, in another try of the same task, continues the log there. If the earlier pod is
-gone, the log with these lines is gone with it, and the new launcher prints the whole log.
+The launcher that adopts the TrainJob, in another try of the same task, continues the log there. If the earlier
+launcher's pod is gone, the log with these lines is gone with it, and the new launcher prints the whole log.
 """
 
 from __future__ import annotations
@@ -16,73 +16,81 @@ from types import TracebackType
 from typing import Any
 
 from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, LogPositions
-from trainjob.errors import TrainJobError
-from trainjob.lifecycle import JobReference, RunKey
+from trainjob.errors import Conflict, NotFound, TrainJobError
+from trainjob.lifecycle import JobReference
 from trainjob.lifecycle.queues import get_with_timeout
-from trainjob_kfp.identity import WORKFLOW_LABEL, run_key_of_pod
+from trainjob.status.nested_fields import get_str
 from trainjob_kfp.standard_output import print_line
 
 ANNOTATION = "trainjob.dev/log-positions"
+"""Annotation of a TrainJob: the positions as JSON, with name and uid of the pod that printed the log."""
 _CHANGED, _END = "changed", "end"
 _SECONDS_AT_END, _SECONDS_AT_SIGNAL = 5.0, 0.4  # after a signal, Argo ends the container within a second
 
 
 def load_positions(
-    own_cluster: Cluster, pod: Mapping[str, Any] | None, key: RunKey, reference: JobReference
+    cluster: Cluster, own_cluster: Cluster, pod: Mapping[str, Any] | None, reference: JobReference
 ) -> LogPositions:
     """Return the positions that an earlier launcher of this TrainJob has stored.
 
     Args:
+        cluster: client of the cluster that runs the TrainJob.
         own_cluster: client of the cluster that runs the launcher's pod.
         pod: the launcher's pod; None outside of a cluster.
-        key: run key of the task.
         reference: the TrainJob.
     """
     values = None
     if pod is not None and reference.adopted:
-        meta = pod["metadata"]
         try:
-            pods = own_cluster.list_labelled_pods(
-                meta["namespace"], f"{WORKFLOW_LABEL}={meta['labels'][WORKFLOW_LABEL]}"
-            )
-            values = _find_newest(pods, key, reference)
+            values = _read_positions(cluster, reference)
+            if values and not _has_pod(own_cluster, pod["metadata"]["namespace"], values["pod"]):
+                values = None
         except TrainJobError as error:
             print_line(f"the log starts again, because the earlier launcher's pod cannot be read: {error}")
+            values = None
     positions = LogPositions.from_dict(values, reference.uid, time.time())
     if positions.is_stored:
         print_line(f"TrainJob {reference}: the pod of an earlier launcher has its log until here")
     return positions
 
 
-def _find_newest(pods: list[dict[str, Any]], key: RunKey, reference: JobReference) -> Any:
-    """Return the positions in the newest pod of this task that has some, or None."""
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True):
-        text = (pod["metadata"].get("annotations") or {}).get(ANNOTATION)
-        try:
-            values = json.loads(text) if text and run_key_of_pod(pod) == key else None
-        except (ValueError, RecursionError, TrainJobError):
-            continue
-        if isinstance(values, dict) and values.get("log") == reference.uid:
-            return values
-    return None
+def _read_positions(cluster: Cluster, reference: JobReference) -> dict[str, Any] | None:
+    """Return what is stored at the TrainJob, or None if that is nothing of use."""
+    job = cluster.get_trainjob(reference.name, reference.namespace) or {}
+    try:
+        values = json.loads(get_str(job, "metadata", "annotations", ANNOTATION))
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) and isinstance(values.get("pod"), dict) else None
+
+
+def _has_pod(own_cluster: Cluster, namespace: str, identity: Mapping[str, Any]) -> bool:
+    """Return whether a pod of this name and uid still exists."""
+    name = identity.get("name")
+    pod = own_cluster.get_pod(name, namespace) if isinstance(name, str) and name else None
+    return pod is not None and pod["metadata"]["uid"] == identity.get("uid")
 
 
 class PositionStore:
-    """A context manager that stores positions in the annotation of the launcher's pod.
+    """A context manager that stores positions in an annotation of the TrainJob.
 
     A thread stores them at the first line, then every 30 s if lines were printed, and at the end. Enter it before the
     log is opened, so that the log is closed when the context ends.
     """
 
-    def __init__(self, own_cluster: Cluster, pod: Mapping[str, Any] | None, positions: LogPositions) -> None:
+    def __init__(
+        self, cluster: Cluster, pod: Mapping[str, Any] | None, reference: JobReference, positions: LogPositions
+    ) -> None:
         """Create the store.
 
         Args:
-            own_cluster: client of the cluster that runs the launcher's pod.
+            cluster: client of the cluster that runs the TrainJob.
             pod: the launcher's pod; None outside of a cluster, where nothing is stored.
+            reference: the TrainJob.
             positions: the positions to store.
         """
-        self._cluster, self._pod, self._positions = own_cluster, pod, positions
+        self._cluster, self._reference, self._positions = cluster, reference, positions
+        self._pod = {name: pod["metadata"][name] for name in ("name", "uid")} if pod else None
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._log: LogChannel | None = None
         self._has_begun = self._has_changed = self._has_failed = False
@@ -92,7 +100,7 @@ class PositionStore:
         """Start the thread."""
         if self._pod is not None:
             self._positions.on_change = lambda: self._inbox.put(_CHANGED)
-            threading.Thread(target=self._run, args=(self._pod,), name="log-positions", daemon=True).start()
+            threading.Thread(target=self._run, name="log-positions", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -115,23 +123,23 @@ class PositionStore:
             self._inbox.put(_END)
             self._is_done.wait(seconds)
 
-    def _run(self, pod: Mapping[str, Any]) -> None:
+    def _run(self) -> None:
         with contextlib.suppress(_Ended):
             values = self._positions.to_dict(is_exact=False)
             self._wait_for_change()
-            self._store(pod, values)  # without the new lines, because they may not have arrived in the log yet
+            self._store(values)  # without the new lines, because they may not have arrived in the log yet
             while True:
                 self._pause(STORE_SECONDS - SETTLE_SECONDS)
                 self._has_changed = False
                 values = self._positions.to_dict(is_exact=False)
                 self._pause(SETTLE_SECONDS)
-                self._store(pod, values)
+                self._store(values)
                 self._wait_for_change()
         if self._has_begun:
             if self._log is not None:
                 self._log.close()
                 self._log.wait_until_written(_SECONDS_AT_SIGNAL)
-            self._store(pod, self._positions.to_dict(is_exact=True))
+            self._store(self._positions.to_dict(is_exact=True))
         self._is_done.set()
 
     def _wait_for_change(self) -> None:
@@ -155,11 +163,13 @@ class PositionStore:
             raise _Ended
         self._has_begun = self._has_changed = True
 
-    def _store(self, pod: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        meta = pod["metadata"]
+    def _store(self, values: Mapping[str, Any]) -> None:
+        job = self._reference
+        text = json.dumps({"pod": self._pod, **values}, separators=(",", ":"))
         try:
-            text = json.dumps(values, separators=(",", ":"))
-            self._cluster.annotate_pod(meta["name"], meta["namespace"], meta["uid"], {ANNOTATION: text})
+            self._cluster.patch_trainjob(job.name, job.namespace, job.uid, annotations={ANNOTATION: text})
+        except (NotFound, Conflict):
+            return  # the TrainJob was deleted, so no launcher can continue its log
         except TrainJobError as error:
             if not self._has_failed:
                 self._has_failed = True

@@ -310,21 +310,6 @@ class Cluster:
         """Return the pod, or None if it does not exist."""
         return self._get(_PODS, name, namespace)
 
-    def list_labelled_pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
-        """Return the pods of a namespace that match a label selector."""
-        return self.list_objects(_PODS, namespace, selector)
-
-    def annotate_pod(self, name: str, namespace: str, uid: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of exactly this pod; the request is not retried.
-
-        Raises:
-            Conflict: the name belongs to another pod by now.
-            ClusterError: the pod could not be changed.
-        """
-        doing = f"patch pods in namespace {namespace}"
-        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        self._http.request("PATCH", _PODS.object_path(namespace, name), doing=doing, body=body, check=_PODS.check)
-
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Return the core events of a namespace that match a field selector.
 

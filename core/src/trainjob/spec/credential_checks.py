@@ -15,6 +15,7 @@ from trainjob.spec.base import REDACTED, invalid_field, iterate_texts
 from trainjob.spec.credential_rules import (
     contains_credentials,
     denotes_secret,
+    denotes_within,
     find_token,
     has_secret_parameter,
     has_url_with_password,
@@ -22,6 +23,7 @@ from trainjob.spec.credential_rules import (
     is_variable_name,
     may_denote_secret,
 )
+from trainjob.spec.literal_credentials import SEPARATOR, find_literal
 
 SECRETS_PAGE = "https://github.com/trainjob/trainjob/blob/main/docs/explanation/security.md#secrets-passed-as-values"
 _ADVICE = (
@@ -40,13 +42,13 @@ _IN_SCRIPT = re.compile(
 
 
 def check_text(text: str, field: str) -> None:
-    """Refuse a text that contains a token of a known format, or a URL with a credential.
+    """Refuse a text that contains a credential: its format or its place shows it.
 
     Raises:
         InvalidSpec: the text contains one.
     """
     has_url = has_url_with_password(text) or has_secret_parameter(text)
-    if kind := find_token(text) or ("a URL with a credential" if has_url else ""):
+    if kind := find_token(text) or ("a URL with a credential" if has_url else find_literal(text)):
         raise invalid_field(field, REDACTED, f"it contains {kind}: {_ADVICE}")
 
 
@@ -79,6 +81,8 @@ def check_command(words: Sequence[str], field: str) -> None:
                 raise invalid_field(place, REDACTED, f"{name} must not have a literal value: {_ADVICE_FOR_COMMAND}")
             if (name.startswith("-") or name.isupper()) and _may_denote_secret(name):
                 _warn(f"{name} in a command", _ADVICE_FOR_COMMAND)
+    if kind := find_literal(SEPARATOR.join(words)):
+        raise invalid_field(field, REDACTED, f"it contains {kind}: {_ADVICE_FOR_COMMAND}")
 
 
 def check_values(value: Any, field: str = "") -> None:
@@ -95,7 +99,7 @@ def check_values(value: Any, field: str = "") -> None:
         check_text(text, path)
         if not name or not is_literal(text) or is_variable_name(text):
             continue
-        if denotes_secret(name):
+        if denotes_within(_find_parent(path), name):
             raise invalid_field(path, REDACTED, f"the name denotes a secret: {_ADVICE}")
         if _may_denote_secret(name):
             _warn(f"the value {name!r}", _ADVICE)
@@ -140,7 +144,7 @@ def check_variable(name: str, value: str, field: str, suggested_reference: str) 
     # A shell's $NAME is not expanded here, so a value that begins with $ may be a password.
     has_secret_name = may_denote_secret(name) and (is_literal(value) or _DOLLAR.match(value))
     is_url = contains_credentials(value) or has_secret_parameter(value)
-    if has_secret_name or is_url or find_token(value):
+    if has_secret_name or is_url or find_token(value) or find_literal(value):
         rule = f"a credential must be a reference, such as {suggested_reference}; see {SECRETS_PAGE}"
         raise invalid_field(field, REDACTED, rule)
 
@@ -152,6 +156,11 @@ def is_credential(name: str, value: str) -> bool:
     except InvalidSpec:
         return True
     return False
+
+
+def _find_parent(path: str) -> str:
+    """Return the name around the one at this path: `wandb` for `x.wandb[0].key`."""
+    return re.sub(r"\[\d+\]", "", path).rpartition(".")[0].rpartition(".")[2]
 
 
 def _options(word: str, next_words: Sequence[str]) -> Iterator[tuple[str, str]]:

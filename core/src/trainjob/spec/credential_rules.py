@@ -50,8 +50,11 @@ _FORMATS = {
 _MIN_TOKEN_LENGTH = 20  # characters of the shortest format
 # A user with a password, or over HTTP anything before the @. A user without a password, as in git@HOST, is allowed.
 _CREDENTIALS_IN_URL = re.compile(r"://[^/\s@:]*:[^/\s@]+@|https?://[^/\s@]+@")
-# For commands: a user with a password that is no reference, such as $TOKEN; not the digest of an image.
-_URL_WITH_PASSWORD = re.compile(r"://[^/\s@:?#]*:(?![$<{*])[^/\s@?#]+@(?!sha256:)")
+# For commands: a user with a password that is no reference, such as $TOKEN, or a token as the user; not the digest of
+# an image.
+_URL_WITH_PASSWORD = re.compile(
+    r"://[^/\s@:?#]*:(?![$<{*])[^/\s@?#]+@(?!sha256:)|https?://(?=[^/\s@:\d]{0,99}\d)[\w.~%-]{20,200}@"
+)
 
 _QUERY_PARAMETER = re.compile(r"[?&]([\w.-]{1,60})=([^&#\s\"']+)")
 
@@ -126,7 +129,7 @@ def contains_credentials(url: str) -> bool:
 
 
 def has_url_with_password(text: str) -> bool:
-    """Return whether a text contains a URL with a user's literal password."""
+    """Return whether a text contains a URL with a user's literal password, or with a token."""
     return bool(_URL_WITH_PASSWORD.search(text))
 
 
@@ -145,6 +148,14 @@ def denotes_secret(name: str) -> bool:
     before = others[-1] if others else ""
     phrase = "_".join(words)
     return last.endswith(_SECRET_ENDINGS) or before in _WORDS_BEFORE.get(last, ()) or phrase.endswith(_SECRET_PHRASES)
+
+
+def denotes_within(parent: str, name: str) -> bool:
+    """Return whether a name denotes a secret, alone or within `parent`: `key` of `wandb`.
+
+    `key` of `secret` does not: it names a key of a Kubernetes Secret.
+    """
+    return denotes_secret(name) or (_split(parent)[-1:] != ["secret"] and denotes_secret(f"{parent}_{name}"))
 
 
 def may_denote_secret(name: str) -> bool:

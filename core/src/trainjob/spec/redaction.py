@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.credentials import redact_credentials
 from trainjob.spec.base import REDACTED
 from trainjob.spec.credential_checks import is_credential as is_refused
-from trainjob.spec.credential_rules import redact_tokens
+from trainjob.spec.credential_rules import denotes_within, redact_tokens
+from trainjob.spec.literal_credentials import SEPARATOR, redact_literals
 
 _MAX_EXCERPT_LENGTH = 80
 _SECRET_NAME = re.compile(
@@ -27,17 +28,23 @@ _KNOWN_TOKEN = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # contains the whole document again
 
 
-def redact(value: Any) -> Any:
+def redact(value: Any, name: str = "") -> Any:
     """Return a copy in which `***` replaces every value that may be a credential.
 
-    The value's name or the value itself shows this.
+    The value's name, its place or the value itself shows this.
+
+    Args:
+        value: texts, lists and mappings.
+        name: name of the value, which the names within it complete: `key` of `wandb` is a secret.
     """
     if isinstance(value, Mapping):
-        return {key: _redact_item(value, key, inner) for key, inner in value.items()}
+        return {key: _redact_item(value, key, inner, name) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [
-            REDACTED if number and isinstance(inner, str) and _is_secret_option(value[number - 1]) else redact(inner)
-            for number, inner in enumerate(value)
+            REDACTED
+            if number and isinstance(inner, str) and _is_secret_option(value[number - 1])
+            else redact(inner, name)
+            for number, inner in enumerate(_redact_words(value))
         ]
     return _redact_text(value) if isinstance(value, str) else value
 
@@ -63,14 +70,22 @@ def is_credential(name: str, value: str) -> bool:
     return is_refused(name, value) or bool(_KNOWN_TOKEN.search(value))
 
 
-def _redact_item(mapping: Mapping[Any, Any], key: Any, value: Any) -> Any:
+def _redact_item(mapping: Mapping[Any, Any], key: Any, value: Any, parent: str) -> Any:
     if key == _LAST_APPLIED:
         return REDACTED
-    if not isinstance(value, str):
-        return redact(value)
     name = str(mapping["name"] if key == "value" and isinstance(mapping.get("name"), str) else key)
+    if not isinstance(value, str):
+        return redact(value, name)
     is_secret = _SECRET_NAME.search(name) and not _REFERENCE_NAME.fullmatch(name)
-    return REDACTED if value and (is_secret or is_credential(name, value)) else _redact_text(value)
+    is_refused = is_credential(name, value) or denotes_within(parent, name)
+    return REDACTED if value and (is_secret or is_refused) else _redact_text(value)
+
+
+def _redact_words(words: Sequence[Any]) -> Sequence[Any]:
+    """Return the words of a command without the credentials that the words before them show."""
+    if not all(isinstance(word, str) and SEPARATOR not in word for word in words):
+        return words
+    return redact_literals(SEPARATOR.join(words)).split(SEPARATOR)
 
 
 def _is_secret_option(word: Any) -> bool:
@@ -91,4 +106,4 @@ def _redact_text(text: str) -> str:
             parts += [text[position : found.end()], REDACTED]
             position = value.end()
     rest = "".join([*parts, text[position:]])
-    return redact_credentials(redact_tokens(_KNOWN_TOKEN.sub(REDACTED, rest)))
+    return redact_credentials(redact_literals(redact_tokens(_KNOWN_TOKEN.sub(REDACTED, rest))))

@@ -25,6 +25,7 @@ from trainjob_airflow.metrics import (
     report_skipped_lines,
     report_submission,
 )
+from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
@@ -200,6 +201,7 @@ class StepOperator(BaseOperator):
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        check_cluster_arguments(self)
         self.get_logs, self.log_containers = get_logs, check_log_containers(log_containers)
         self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable

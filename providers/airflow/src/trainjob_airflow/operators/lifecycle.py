@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class _NamedTrainJobOperator(BaseOperator):
         super().__init__(**task_arguments)
         self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        check_cluster_arguments(self, ("name", "namespace"))
 
     def _cluster(self) -> Cluster:
         cluster = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.run_key import get_task_instance
 from trainjob_airflow.task_errors import convert_permanent_errors
 from trainjob_airflow.termination import ENDED_STATES
@@ -71,6 +72,7 @@ class TrainJobSweepOperator(BaseOperator):
         self.unexported, self.report_only = unexported, dry_run
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        check_cluster_arguments(self)
 
     @convert_permanent_errors()
     def execute(self, context: Context) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Workspace:
         self.keep = keep
         self.size, self.name, self.access_mode, self.storage_class = size, name, access_mode, storage_class
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        check_cluster_arguments(self)
         self._scope: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Workspace:

@@ -12,6 +12,7 @@ from airflow.sdk.bases.sensor import PokeReturnValue
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, Problem, TrainJobError, WaitTimeout
 from trainjob_airflow.deferral import deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.run_key import check_run_key_fields, create_job_selector
 from trainjob_airflow.task_errors import error_from_event
 from trainjob_airflow.version_compat import (
@@ -89,6 +90,7 @@ class TrainJobSensor(BaseSensorOperator):
         self.name, self.run_key, self.namespace = name, run_key, namespace
         self.kubernetes_conn_id, self.deferrable = kubernetes_conn_id, deferrable
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        check_cluster_arguments(self, ("name", "namespace"))
         if start_from_trigger and deferrable:
             self._configure_start_from_trigger()
 
