@@ -9,7 +9,7 @@ from tests.chaos.logs.scenarios import SCENARIOS
 from tests.chaos.logs.scripted_waits import run_scripted_waits
 
 WAITS = 80  # of most scenarios
-QUICK = ("none", "stream reset", "stream ends early, within a line or not", "several faults at once")
+QUICK = ("none", "stream reset", "stream ends early, within a line or not")
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,16 +14,10 @@ from typing import Any
 import pytest
 
 
-def both_modes(quick: str = "") -> pytest.MarkDecorator:
-    """Return the argument `deferrable` with both modes, marked slow but for one.
-
-    Args:
-        quick: the mode that `make test` runs, too: `deferrable`, `on the worker`, or empty for none.
-    """
+def both_modes() -> pytest.MarkDecorator:
+    """Return the argument `deferrable` with both modes, marked slow."""
     modes = {"deferrable": "1", "on the worker": "0"}
-    values = [
-        pytest.param(value, id=name, marks=[pytest.mark.slow] if name != quick else []) for name, value in modes.items()
-    ]
+    values = [pytest.param(value, id=name, marks=pytest.mark.slow) for name, value in modes.items()]
     return pytest.mark.parametrize("deferrable", values)
 
 

@@ -59,6 +59,7 @@ def test_a_worker_without_the_package_fails_the_task_without_retry(airflow, clus
     assert not cluster.list_trainjobs("default", f"{labels.WORKFLOW}=other_framework")
 
 
+@pytest.mark.slow
 def test_a_worker_with_the_package_trains_and_a_retry_resumes(
     airflow, tmp_path, killing_environment, line_framework_folder
 ):

@@ -56,7 +56,7 @@ def count_interruptions(cluster, selector):
 # -- whole runs with dag.test() ---------------------------------------------------------------------------------------
 
 
-@both_modes(quick="deferrable")
+@both_modes()
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_path, deferrable):
     with evictions(cluster, DAG_SELECTOR, 2, then=(tmp_path / "go").touch) as interrupted:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+import pytest
 import yaml
 
 import trainjob_airflow
@@ -28,6 +29,7 @@ def read_rendered(dag):
     return found
 
 
+@pytest.mark.slow
 @needs_overwritten_fields
 def test_mapped_tasks_have_the_trainjob_as_it_was_sent(airflow, cluster):
     done = airflow("dags", "test", "sweeping")

@@ -13,6 +13,7 @@ URL = "http://mlflow.example/#/experiments/1/runs"
 LINK = "_link_TrackedRunLink"
 
 
+@pytest.mark.slow
 def test_the_address_of_the_tracked_run_is_a_link_and_in_the_xcoms(airflow):
     output, tasks, _ = run_dag(airflow, "logged")
     states = {name: state for name, (state, _) in tasks.items()}

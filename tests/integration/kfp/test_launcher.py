@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.support.interruptions import end_running_pod, evict, evictions
+from tests.support.odd_credentials import ODD_ENDS, write_odd_kubeconfig
 from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
@@ -109,6 +110,15 @@ def test_a_missing_cluster_ends_with_exit_code_1():
     assert done.returncode == 1
     assert "The cluster could not be used for this step:" in done.stderr
     assert "/no/such/kubeconfig" in done.stderr
+
+
+@pytest.mark.parametrize("end", ODD_ENDS.values(), ids=ODD_ENDS)
+def test_no_launcher_shows_the_token_of_its_kubeconfig(laptop, tmp_path, end):
+    token = write_odd_kubeconfig(laptop.kubeconfig, tmp_path / "kubeconfig", end)
+    done = run_launcher({"KUBECONFIG": str(tmp_path / "kubeconfig")})
+    assert token not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if end.strip() else 0)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler
 
 import pytest
-import yaml
 
 from tests.support.loopback_server import LoopbackServer
+from tests.support.odd_credentials import ODD_ENDS, SECRET, HeaderEcho, write_odd_kubeconfig
 
-SECRET = "hf_SECRETsecretSECRET1234"
-ODD_ENDS = {"line end": "\n", "Windows line end": "\r\n", "blank": " ", "control character": "\x01", "euro": "€"}
 CHECKPOINT = ["--output", "missing", "--destination"]
 PROGRAMS = {
     "fetch": ("trainjob.programs.fetch", ["--kind", "model", "--folder", "out"]),
@@ -22,23 +19,9 @@ PROGRAMS = {
 }
 
 
-class Unauthorized(BaseHTTPRequestHandler):
-    """A hub that does not accept the token, and repeats the header in its answer."""
-
-    def do_GET(self):
-        self.send_response(401)
-        self.end_headers()
-        self.wfile.write(str(self.headers).encode())
-
-    do_HEAD = do_POST = do_GET  # noqa: N815 - the names that http.server calls
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture(scope="module")
 def hub():
-    server = LoopbackServer(Unauthorized)
+    server = LoopbackServer(HeaderEcho)
     yield server.url
     server.stop()
 
@@ -61,11 +44,8 @@ def test_no_program_prints_a_credential(hub, tmp_path, program, end):
 
 @pytest.mark.parametrize("end", ODD_ENDS.values(), ids=ODD_ENDS)
 def test_the_token_of_a_kubeconfig_is_not_printed(laptop, tmp_path, end):
-    kubeconfig = yaml.safe_load(laptop.kubeconfig.read_text())
-    token = kubeconfig["users"][0]["user"]["token"]
-    kubeconfig["users"][0]["user"]["token"] = token + end
     path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
+    token = write_odd_kubeconfig(laptop.kubeconfig, path, end)
     command = [sys.executable, "-m", "trainjob", "--kubeconfig", str(path), "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert token not in done.stdout + done.stderr
