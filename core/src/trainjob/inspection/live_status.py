@@ -7,6 +7,7 @@ by a waiter.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
+from trainjob.client import Backoff, Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
 from trainjob.errors import NotFound
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.inspection.summary import Summary, summarize
@@ -30,6 +31,7 @@ _READ_ONLY_LIMITS = Limits(max_restarts=None)
 # Longest wait of a thread. A signal that arrives just before the wait starts does not end it (CPython,
 # Python/thread_pthread.h).
 _MAX_BLOCKING_SECONDS = 1.0
+_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # its informer has retried for a minute
 
 
 @dataclass(frozen=True)
@@ -131,19 +133,28 @@ class _WatchState:
         self._jobs: dict[str, _WatchedJob] = {}  # by name
         self._pods: dict[str, dict[str, ObjectEvent]] = {}  # by TrainJob name and uid; earlier ones, too
         self._unfinished_names = set(names)
-        self._event_handlers: list[EventHandler] = []
+        self._keys: list[str | None] = [*names] or [None]
+        self._job_handlers: list[EventHandler] = []
+        self._pod_handlers: list[EventHandler] = []
+        self._pod_watch_backoff = _POD_WATCH_BACKOFF()
+        self._next_pod_watch = math.inf  # time at which a failed watch of the pods begins again
 
     def open(self) -> None:
         jobs = self._cluster.trainjob_informer(self._namespace, selector="")
-        pods = self._cluster.pod_informer(self._namespace)
-        keys: list[str | None] = [*self._names] or [None]
-        for key in keys:
+        for key in self._keys:
             on_missing = partial(self._inbox.put, ("missing", key or "", ObjectEvent()))
-            self._event_handlers.append(jobs.add_event_handler(key, partial(self._enqueue, "job"), on_missing))
-            self._event_handlers.append(pods.add_event_handler(key, partial(self._enqueue, "pod")))
+            self._job_handlers.append(jobs.add_event_handler(key, partial(self._enqueue, "job"), on_missing))
+        self._watch_pods()
+
+    def _watch_pods(self) -> None:
+        self._next_pod_watch = math.inf
+        for event_handler in self._pod_handlers:
+            event_handler.close()
+        pods = self._cluster.pod_informer(self._namespace)
+        self._pod_handlers = [pods.add_event_handler(key, partial(self._enqueue, "pod")) for key in self._keys]
 
     def close(self) -> None:
-        for event_handler in self._event_handlers:
+        for event_handler in (*self._job_handlers, *self._pod_handlers):
             event_handler.close()
         for job in self._jobs.values():
             job.logs.stop()
@@ -155,6 +166,8 @@ class _WatchState:
 
     def process_next_event(self) -> Iterator[LiveStatus]:
         """Wait for the next event, and yield the status of its TrainJob if it has changed."""
+        if self._next_pod_watch <= self._clock():
+            self._watch_pods()
         try:
             kind, name, event = get_with_timeout(self._inbox, self._seconds_until_next_check())
         except queue.Empty:
@@ -253,7 +266,9 @@ class _WatchState:
             known.logs.stop()
 
     def _on_pod(self, name: str, event: ObjectEvent) -> None:
-        """Handle an event of a pod; an error of the pod informer does not end the watch."""
+        """Handle an event of a pod; a failed watch of pods begins again later."""
+        if event.error and self._next_pod_watch == math.inf:  # each name has a handler, which gets the error
+            self._next_pod_watch = self._clock() + self._pod_watch_backoff.next(event.error)
         if event.object is None:
             return
         uid = get_str(event.object, "metadata", "uid")
