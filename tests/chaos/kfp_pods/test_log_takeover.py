@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.kfp_pods import LATENCIES
 from tests.support.polling import wait_until
+from trainjob.manifest import labels
 from trainjob_kfp.log_positions import ANNOTATION
 
 COUNT = "n=0; while [ ! -e {end} ]; do n=$((n+1)); echo line $n; sleep 0.05; done; echo last $n"
@@ -21,9 +22,9 @@ def read_numbers(text):
     return [int(number) for number in re.findall(r" \[node-0\] line (\d+)$", text, re.MULTILINE)]
 
 
-def has_stored_a_line(cluster, pod):
-    annotation = cluster.get_pod(pod.name, "default")["metadata"]["annotations"].get(ANNOTATION, "")
-    return '"logs":{"' in annotation
+def has_stored_a_line(cluster, run):
+    jobs = cluster.list_trainjobs("default", f"{labels.RUN}={run.id}")
+    return any('"logs":{"' in job["metadata"]["annotations"].get(ANNOTATION, "") for job in jobs)
 
 
 def hand_over(pods, cluster, kubeconfig, folder, signal_number):
@@ -33,7 +34,7 @@ def hand_over(pods, cluster, kubeconfig, folder, signal_number):
     first = pods.start(run, kubeconfig, **job)
     process = first.wait_for_process()
     if signal_number == signal.SIGKILL:
-        wait_until(lambda: has_stored_a_line(cluster, first), 120)
+        wait_until(lambda: has_stored_a_line(cluster, run), 120)
     else:
         wait_until(lambda: len(read_numbers(pods.read_log(first))) > 20, 60)
     os.kill(process, signal_number)
