@@ -37,8 +37,7 @@ class PipelineRun:
     def executor_output(self, node: str) -> dict[str, Any]:
         """Return the executor output of this node for KFP."""
         uid = self.list_launcher_pods()[node]["metadata"]["uid"]
-        volume = self.control_plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.SCRATCH_VOLUME
-        found: dict[str, Any] = json.loads((volume / "executor_output.json").read_text())
+        found: dict[str, Any] = json.loads((shared_folder(self.control_plane) / f"{uid}.json").read_text())
         return found
 
     def get_workflow(self) -> dict[str, Any]:
@@ -168,7 +167,7 @@ def create_account_and_claim(client: Client, control_plane: ControlPlane) -> Non
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "shared"},
+        "metadata": {"name": kfp_workflow.OUTPUTS_CLAIM},
         "spec": {**_CLAIM_SPEC, "volumeName": "shared", "resources": {"requests": {"storage": "1Gi"}}},
     }
     answer = client.request("POST", "/api/v1/persistentvolumes", volume)

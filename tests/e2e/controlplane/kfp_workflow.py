@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = ROOT / ".venv" / "kfp"
 """The environment that replaces the component's image."""
 
-SCRATCH_VOLUME = "minio-scratch"
-"""The volume for the executor's output, which exists as long as the pod."""
+OUTPUTS_CLAIM = "shared"
+"""The claim for the executors' outputs; see `tests/support/kfp_launcher.py`."""
 
 WORKFLOW_DEFAULTS = """
 spec:
@@ -246,11 +246,15 @@ def _container_executor() -> dict[str, Any]:
 def _container_implementation() -> dict[str, Any]:
     scratch = {f"{name}-scratch": f"/{folder}" for name, folder in _SCRATCH.items()}
     mounts = [{"name": name, "mountPath": path} for name, path in {"kfp-launcher": "/kfp-launcher", **scratch}.items()]
+    outputs = {"name": "outputs", "mountPath": "/outputs"}
     return {
         "name": "system-container-impl",
         "inputs": {"parameters": [{"name": "pod-spec-patch"}]},
         "podSpecPatch": "{{inputs.parameters.pod-spec-patch}}",
-        "volumes": [{"name": mount["name"], "emptyDir": {}} for mount in mounts],
+        "volumes": [
+            *({"name": mount["name"], "emptyDir": {}} for mount in mounts),
+            {"name": outputs["name"], "persistentVolumeClaim": {"claimName": OUTPUTS_CLAIM}},
+        ],
         "initContainers": [
             {
                 "name": "kfp-launcher",
@@ -263,7 +267,7 @@ def _container_implementation() -> dict[str, Any]:
         "container": {
             "image": "gcr.io/ml-pipeline/should-be-overridden-during-runtime",
             "command": ["should-be-overridden-during-runtime"],
-            "volumeMounts": mounts,
+            "volumeMounts": [*mounts, outputs],
             "envFrom": [{"configMapRef": {"name": "metadata-grpc-configmap", "optional": True}}],
             "env": [
                 {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
@@ -284,5 +288,6 @@ def _implementation(task: Task) -> dict[str, Any]:
     The driver patches the container into the pod's spec. The variable PATH is that of the component's image.
     """
     path = {"name": "PATH", "value": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}"}
-    container = {"image": "ghcr.io/trainjob/kfp-trainjob", **task.call.container, "env": [path]}
+    outputs = {"name": "KFP_OUTPUTS", "value": "/outputs"}
+    container = {"image": "ghcr.io/trainjob/kfp-trainjob", **task.call.container, "env": [path, outputs]}
     return {"name": f"implementations-{task.name}", "value": json.dumps(container)}
