@@ -21,8 +21,8 @@ class TeamOperator(TrainJobOperator):
 @dag(schedule=None, catchup=False)
 def team():
     connection = "{{ dag_run.conf['connection'] }}"
-    TeamOperator(task_id="deferred", trainer=TRAINER, kubernetes_conn_id=connection)
-    TeamOperator(task_id="on_worker", trainer=TRAINER, kubernetes_conn_id=connection, deferrable=False)
+    TeamOperator(task_id="deferred", trainer=TRAINER, kubernetes_conn_id=connection, retries=0)
+    TeamOperator(task_id="on_worker", trainer=TRAINER, kubernetes_conn_id=connection, deferrable=False, retries=0)
 
 
 team()
