@@ -34,7 +34,7 @@ def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique,
 
 
 @pytest.mark.usefixtures("line_framework")
-@pytest.mark.parametrize(("resume", "first_step"), [(True, 150), (False, 50)])
+@pytest.mark.parametrize(("resume", "first_step"), [(True, 150), pytest.param(False, 50, marks=pytest.mark.slow)])
 def test_the_next_attempt_resumes_unless_the_step_forbids_it(
     cluster, unique, tmp_path, killing_environment, resume, first_step
 ):

@@ -93,6 +93,7 @@ def test_packages_are_installed_from_the_given_indexes(image_environment, tmp_pa
     assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in paths_two
 
 
+@pytest.mark.slow
 def test_a_missing_package_fails_with_the_error_of_pip(image_environment, tmp_path):
     create_wheel(tmp_path, "first_package", "1.0")
     with serve_index(tmp_path) as (one, _):

@@ -54,6 +54,7 @@ def failure_of(server_or_proxy, line):
     return line.removeprefix(start)
 
 
+@pytest.mark.slow
 def test_a_run_has_parameters_tags_metrics_and_an_end(mlflow, unique):
     ended = run_tracked(mlflow_run(mlflow.url, unique), python(STEPS))
     assert (ended.code, ended.errors) == (0, "")
