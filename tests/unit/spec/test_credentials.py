@@ -22,6 +22,7 @@ from trainjob import (
 from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.manifest import build_trainjob
 from trainjob.spec.credential_checks import check_command, check_document, check_text, check_values
+from trainjob.spec.literal_credentials import redact_literals
 from trainjob.spec.redaction import redact
 
 # Tokens are put together here, so that scanners of source code do not report this file.
@@ -289,6 +290,10 @@ def test_a_credential_in_a_command_is_refused(words):
     assert_refused(lambda: container(args=words), "s3cret")
     assert_refused(lambda: TrainJobManifest(manifest=manifest(args=words)), "s3cret")
     assert "s3cret" not in str(redact({"command": ["run", *words]}))
+
+
+def test_overlapping_credentials_are_redacted_to_their_ends():
+    assert redact_literals("curl -H 'X-Api-Key: x;db_password=a tail'") == "curl -H 'X-Api-Key: ***'"
 
 
 @pytest.mark.parametrize("words", LIKELY_COMMANDS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 
 from trainjob.spec.base import REDACTED
 from trainjob.spec.credential_rules import denotes_secret, is_literal, is_variable_name
@@ -55,26 +54,28 @@ _PLACES = {
 
 def find_literal(text: str) -> str:
     """Return the kind of a credential that its place in a text shows; empty without one."""
-    return next((kind for kind, _ in _find(text)), "")
+    if not _HINT.search(text):
+        return ""
+    return next((kind for kind, pattern in _patterns() if any(map(_is_credential, pattern.finditer(text)))), "")
 
 
 def redact_literals(text: str) -> str:
     """Return a text with `***` in place of the credentials that their places show."""
-    for start, end in sorted({found.span("value") for _, found in _find(text)}, reverse=True):
-        text = f"{text[:start]}{REDACTED}{text[end:]}"
+    if _HINT.search(text):
+        for _, pattern in _patterns():  # one after the other, because the values of two rules may overlap
+            text = pattern.sub(_redact_match, text)
     return text
 
 
-def _find(text: str) -> Iterator[tuple[str, re.Match[str]]]:
-    if not _HINT.search(text):
-        return
-    for kind, pattern in _patterns():
-        for found in pattern.finditer(text):
-            name = found.groupdict().get("name")
-            value = found["value"]
-            is_named = name is None or (denotes_secret(name) and not is_variable_name(value))
-            if is_named and is_literal(value) and "$" not in value:
-                yield kind, found
+def _redact_match(found: re.Match[str]) -> str:
+    before, after = found.string[found.start() : found.start("value")], found.string[found.end("value") : found.end()]
+    return f"{before}{REDACTED}{after}" if _is_credential(found) else found[0]
+
+
+def _is_credential(found: re.Match[str]) -> bool:
+    name, value = found.groupdict().get("name"), found["value"]
+    is_named = name is None or (denotes_secret(name) and not is_variable_name(value))
+    return is_named and is_literal(value) and "$" not in value
 
 
 @functools.cache
