@@ -12,7 +12,7 @@ from trainjob.status import Phase
 
 
 def test_a_watch_of_pods_that_fails_comes_back(cluster, laptop, unique, trainjob_faults, monkeypatch, tmp_path):
-    monkeypatch.setattr(live_status, "_POD_WATCH_BACKOFF", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
+    monkeypatch.setattr(live_status, "pod_watch_backoff", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
     monkeypatch.setattr(live_status, "refresh_diagnosis", lambda *_: None)  # it lists the pods of a pending TrainJob
     go, seen = tmp_path / "go", []
     reference = submit(cluster, shell(f"until test -e {go}; do sleep 0.05; done"), make_run_key(unique))

@@ -55,7 +55,7 @@ def test_a_watch_of_pods_that_fails_is_reported_once_and_comes_back(
     laptop, unique, trainjob_faults, monkeypatch, tmp_path
 ):
     """The Role of a waiter may be edited; logs, restarts and reasons depend on the pods."""
-    monkeypatch.setattr(wait_session, "_POD_WATCH_BACKOFF", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
+    monkeypatch.setattr(wait_session, "pod_watch_backoff", lambda: Backoff(initial_delay=0.01, max_delay=0.01))
     go, lines = tmp_path / "go", []
 
     def on_log(line):

@@ -42,12 +42,11 @@ def load_positions(
     values = None
     if pod is not None and reference.adopted:
         try:
-            values = _read_positions(cluster, reference)
-            if values and not _has_pod(own_cluster, pod["metadata"]["namespace"], values["pod"]):
-                values = None
+            stored = _read_positions(cluster, reference)
+            if stored and _has_pod(own_cluster, pod["metadata"]["namespace"], stored["pod"]):
+                values = stored
         except TrainJobError as error:
             print_line(f"the log starts again, because the earlier launcher's pod cannot be read: {error}")
-            values = None
     positions = LogPositions.from_dict(values, reference.uid, time.time())
     if positions.is_stored:
         print_line(f"TrainJob {reference}: the pod of an earlier launcher has its log until here")

@@ -48,6 +48,14 @@ class Backoff:
         self._failures = 0
 
 
+def pod_watch_backoff() -> Backoff:
+    """Return the delays before a failed watch of pods begins again.
+
+    Its informer has retried for a minute by then.
+    """
+    return Backoff(initial_delay=60.0, max_delay=300.0)
+
+
 @dataclass(frozen=True)
 class InformerTimings:
     """Time limits and pauses of an informer, in seconds.

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from trainjob.client import Backoff, Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
+from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
+from trainjob.client.backoff import pod_watch_backoff
 from trainjob.errors import NotFound
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.inspection.summary import Summary, summarize
@@ -31,7 +32,6 @@ _READ_ONLY_LIMITS = Limits(max_restarts=None)
 # Longest wait of a thread. A signal that arrives just before the wait starts does not end it (CPython,
 # Python/thread_pthread.h).
 _MAX_BLOCKING_SECONDS = 1.0
-_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # its informer has retried for a minute
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class _WatchState:
         self._keys: list[str | None] = [*names] or [None]
         self._job_handlers: list[EventHandler] = []
         self._pod_handlers: list[EventHandler] = []
-        self._pod_watch_backoff = _POD_WATCH_BACKOFF()
+        self._pod_watch_backoff = pod_watch_backoff()
         self._next_pod_watch = math.inf  # time at which a failed watch of the pods begins again
 
     def open(self) -> None:

@@ -7,11 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 
 from trainjob.client import (
-    Backoff,
     Cluster,
     EventHandler,
     LogFollower,
@@ -23,6 +21,7 @@ from trainjob.client import (
     list_warning_lines,
     read_failure_log_tail,
 )
+from trainjob.client.backoff import pod_watch_backoff
 from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
@@ -54,7 +53,6 @@ from trainjob.status.verdict import check_end, had_pods
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
 _NO_EVENT = ObjectEvent()
-_POD_WATCH_BACKOFF = partial(Backoff, initial_delay=60.0, max_delay=300.0)  # its informer has retried for a minute
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
@@ -101,7 +99,7 @@ class WaitSession:
         self._event_handlers: list[EventHandler] = []
         self._created_at, self._closed, self._follows_unlabelled_job = "", False, False
         self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
-        self._pod_watch_backoff, self._is_pod_watch_reported = _POD_WATCH_BACKOFF(), False
+        self._pod_watch_backoff, self._is_pod_watch_reported = pod_watch_backoff(), False
         self._diagnosis_schedule = DiagnosisSchedule()
         self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
