@@ -120,6 +120,8 @@ def test_a_job_without_labels_that_is_deleted_ends_the_wait(cluster, key):
 
 def serve_incomplete_lists(cluster, proxy, reference):
     """Serve 410 to watches, and empty lists until a GET by name has checked that."""
+    # The list may report the TrainJob before the watch is open, and only an open watch can be ended.
+    wait_until(lambda: any(JOBS in stream.url for stream in list(proxy.streams)))
     get = f"GET {JOBS}/{reference.name}"
     before, job = proxy.request_counts[get], cluster.get_trainjob(reference.name, "default")
     empty = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "items": []}
