@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 from trainjob.credentials import redact_credentials
 
 __all__ = [
+    "DIVERGED",
     "INSTALLATION_FAILED",
     "NO_CREDENTIALS",
     "AdmissionRefused",
@@ -38,6 +39,7 @@ __all__ = [
     "CredentialPluginFailed",
     "CredentialPluginRefused",
     "DeadlineExceeded",
+    "Diverged",
     "ExitCode",
     "Expired",
     "ExportError",
@@ -67,6 +69,8 @@ __all__ = [
 ]
 
 
+DIVERGED = "the training diverged"
+"""Start of the message of a `Diverged`, by which it is recognized in the log of a pod."""
 INSTALLATION_FAILED = "packages could not be installed"
 """Start of the message of an `InstallationFailed`, by which it is recognized in the log of a pod."""
 NO_CREDENTIALS = "the pod has no credentials of the Secret"
@@ -439,6 +443,16 @@ class InstallationFailed(JobFailed):
     """
 
     retryable = True
+
+
+class Diverged(JobFailed):
+    """Loss and gradients of a training are not finite numbers any more, so its weights are useless.
+
+    Cause: The learning rate is too high, the gradients are not limited, or rows of the dataset are damaged.
+
+    Remedy: Lower the `learning_rate`, set `max_grad_norm`, or correct the rows. The message has the last step with a
+    finite loss.
+    """
 
 
 class OutOfMemory(JobFailed):

@@ -19,6 +19,7 @@ from trainjob import (
 from trainjob.frameworks.llamafactory.argument_names import FIELD_ARGUMENTS, LORA_ARGUMENTS
 from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS, get_arguments, get_templates
 from trainjob.frameworks.llamafactory.pod.run_arguments import parse_run_arguments
+from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS
 from trainjob.manifest import spec_hash
 from trainjob.manifest.steps import to_trainjob
 
@@ -58,6 +59,7 @@ def test_fields_and_arguments_become_arguments_of_llamafactory():
     ) == {
         "finetuning_type": "lora",
         "save_total_limit": 2,
+        "logging_nan_inf_filter": False,
         "template": "llama3",
         "num_train_epochs": 1.5,
         "per_device_train_batch_size": 4,
@@ -73,7 +75,7 @@ def test_fields_and_arguments_become_arguments_of_llamafactory():
         "warmup_steps": 10,
         "run_name": "$$$$(HOME)",  # Kubernetes expands $$ to $
     }
-    assert arguments_of() == {"finetuning_type": "full", "save_total_limit": 2}
+    assert arguments_of() == {"finetuning_type": "full", **DEFAULT_ARGUMENTS}
     assert arguments_of(peft_config={"load_in_4bit": True})["quantization_bit"] == 4
     assert arguments_of(peft_config={"load_in_8bit": True})["quantization_bit"] == 8
 

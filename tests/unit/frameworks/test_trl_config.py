@@ -65,6 +65,7 @@ def test_fields_and_arguments_become_words_of_the_script():
         },
     ) == [
         "--save_total_limit=2",
+        "--logging_nan_inf_filter=false",
         "--num_train_epochs=1.5",
         "--per_device_train_batch_size=4",
         "--learning_rate=0.0001",

@@ -16,6 +16,7 @@ from trainjob import (
     UnslothConfig,
     UnslothLoraConfig,
 )
+from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS
 from trainjob.frameworks.unsloth.argument_names import ADVICE, FIELD_ARGUMENTS
 from trainjob.frameworks.unsloth.argument_table import (
     UNSLOTH_VERSIONS,
@@ -96,6 +97,7 @@ def test_fields_become_arguments_of_the_model_of_lora_and_of_the_trainer():
     }
     assert run.arguments == {
         "save_total_limit": 2,
+        "logging_nan_inf_filter": False,
         "num_train_epochs": 1.5,
         "per_device_train_batch_size": 4,
         "learning_rate": 1e-4,
@@ -119,7 +121,7 @@ def test_without_lora_all_weights_are_trained_in_16_bits():
         "use_gradient_checkpointing": False,
     }
     assert run.lora_arguments is None
-    assert run.arguments == {"save_total_limit": 2, "gradient_checkpointing": False}
+    assert run.arguments == {**DEFAULT_ARGUMENTS, "gradient_checkpointing": False}
     assert run.merge is False
 
 
@@ -157,7 +159,7 @@ def test_the_program_parses_what_the_core_builds():
         "/workspace/output/dpo",
     ]
     assert (run.columns, run.unsloth_version) == ({"chosen": "good"}, "2026.10.9")
-    assert run.arguments == {"eval_strategy": "epoch", "save_total_limit": 2, "run_name": "$$(HOME)"}
+    assert run.arguments == {**DEFAULT_ARGUMENTS, "eval_strategy": "epoch", "run_name": "$$(HOME)"}
     assert json.loads(json.dumps(run.parameters)) == {**run.model_arguments, **run.arguments}
 
 

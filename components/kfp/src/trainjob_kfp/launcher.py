@@ -219,6 +219,7 @@ class _StepRun:
                 failures=earlier.failures if earlier else 0,
                 before_create=self._note_creation,
                 owner=self.owner.reference,
+                on_notice=print_line,
             )
         informer = self.context.cluster.trainjob_informer(reference.namespace)
         self.terminator.set_reference(reference, lambda: informer.find(reference.name, reference.uid))

@@ -132,6 +132,7 @@ class _JobFollower:
                 renewal=self._request.renewal,
                 interruptions=interruptions,
                 before_create=before_create,
+                on_notice=lambda notice: terminal.error_console().print(escape(notice)),
             )
 
     def _print_signal_notice(self) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainjob.frameworks.transformers_config import TransformersConfig
 from trainjob.spec import FineTune
 from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
-# A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
-# exists while another is being saved.
-KEPT_CHECKPOINTS = 2
+DEFAULT_ARGUMENTS: Mapping[str, Any] = {
+    # A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
+    # exists while another is being saved.
+    "save_total_limit": 2,
+    # Otherwise the log has the loss 0 for NaN (transformers 5.23, trainer.py).
+    "logging_nan_inf_filter": False,
+}
+"""Arguments of transformers' Trainer with another default than its own."""
 
 
 def build_file_options(step: FineTune, config: TransformersConfig, run: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from typing_extensions import Self
@@ -54,6 +54,8 @@ class TransformersConfig(FrameworkConfig):
     """Base class of the configuration of a framework on transformers' Trainer.
 
     Attributes:
+        lora_learning_rates: learning rates for LoRA by method, if they are not the framework's default.
+        method: method of the training.
         epochs: passes over the dataset; may be a fraction.
         max_steps: optimizer steps; if given, `epochs` does not count.
         batch_size: samples that a process computes at once.
@@ -68,11 +70,15 @@ class TransformersConfig(FrameworkConfig):
         eval_steps: optimizer steps between two evaluations.
         save_strategy: when to save a checkpoint.
         save_steps: optimizer steps between two checkpoints.
+        peft_config: configuration of LoRA; None trains all weights.
         deepspeed: DeepSpeed's configuration.
         columns: names of the dataset's columns by the method's names.
         arguments: any other argument of the framework by its name.
     """
 
+    lora_learning_rates: ClassVar[Mapping[str, float]] = {}
+
+    method: str
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_steps: int | None = Field(default=None, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
@@ -87,9 +93,23 @@ class TransformersConfig(FrameworkConfig):
     eval_steps: int | None = Field(default=None, ge=1)
     save_strategy: Literal["no", "steps", "epoch"] | None = None
     save_steps: int | None = Field(default=None, ge=1)
+    peft_config: PeftLoraConfig | None = None
     deepspeed: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] | None = None
     columns: Mapping[str, str] = Field(default_factory=dict)
     arguments: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+
+    @property
+    def default_learning_rate(self) -> float | None:
+        """Learning rate of a request without one; None means the framework's default."""
+        return self.lora_learning_rates.get(self.method) if self.peft_config else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about defaults that differ from the framework's, for the log of a submission."""
+        if self.learning_rate is not None or self.default_learning_rate is None:
+            return ()
+        rule = "the usual one for LoRA, because config.learning_rate is not given"
+        return (f"the learning rate is {self.default_learning_rate:g}, {rule}",)
 
     @property
     def saves_checkpoints(self) -> bool:
@@ -110,6 +130,11 @@ class TransformersConfig(FrameworkConfig):
     @classmethod
     def _validate_eval_dataset_path(cls, path: str | None) -> str | None:
         return validate_relative_path(path)
+
+
+def omit_unset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of LoRA without those that are not set: None, and False of a flag."""
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def validate_relative_path(path: str | None) -> str | None:

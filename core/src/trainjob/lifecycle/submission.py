@@ -49,7 +49,7 @@ from trainjob.lifecycle.plan import Plan, plan_submission
 from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
-from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.spec import FineTune, Step, TrainJob, TrainJobManifest
 from trainjob.status import derive_verdict
 from trainjob.status.nested_fields import contains, get_mapping, get_str
 
@@ -116,8 +116,9 @@ def submit(
         adopt_undelivered: whether to adopt a TrainJob that has succeeded and is not marked as delivered
             ([mark_delivered][]), also after a change of `renewal`, or of fields that do not change its result
             ([trainjob.manifest.training_hash][]).
-        on_notice: called with a log line that says why such a TrainJob is adopted, and with one for each TrainJob that
-            has the label of the run key but was not created for it, such as a copy.
+        on_notice: called with a log line that says why such a TrainJob is adopted, with one for each TrainJob that has
+            the label of the run key but was not created for it, such as a copy, and with one for each default of a
+            created training that differs from its framework's.
 
     Returns:
         Reference to the adopted or created TrainJob.
@@ -175,6 +176,7 @@ def submit(
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 created = restore_metadata(cluster, _create(cluster, job, manifest, send), manifest["metadata"])
+                notices.report_defaults(request, created)
                 return replace(reference_to(created, adopted=False), cluster=cluster.identity)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
@@ -316,6 +318,11 @@ class _Notices:
     def report(self, text: str) -> None:
         if text and self._on_notice:
             self._on_notice(text)
+
+    def report_defaults(self, request: Step | TrainJob, created: Mapping[str, Any]) -> None:
+        """Report the defaults of a training that differ from its framework's."""
+        for note in request.config.notes if isinstance(request, FineTune) else ():
+            self.report(f"TrainJob {'/'.join(reversed(_name_of(created)))}: {note}")
 
     def report_other(self, job: Mapping[str, Any]) -> None:
         """Report a TrainJob with the label of the run key that was not created for it."""

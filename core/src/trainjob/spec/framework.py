@@ -48,6 +48,11 @@ class FrameworkConfig(Spec):
     resources_per_node: Resources | None = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about defaults that differ from the framework's, for the log of a submission."""
+        return ()
+
+    @property
     def processes_per_node(self) -> int:
         """Number of training processes on each node: as given, else one for each GPU, else one."""
         return self.num_proc_per_node or max(1, count_gpus(self.resources_per_node))

@@ -19,6 +19,7 @@ from enum import Enum
 from trainjob.errors import (
     CommandFailed,
     DeadlineExceeded,
+    Diverged,
     ImageUnavailable,
     InstallationFailed,
     Interrupted,
@@ -49,6 +50,8 @@ class Category(str, Enum):
     """A dataset or model initializer ended with an error, before the training."""
     INSTALLATION = "Installation"
     """The packages of the training could not be installed in its pod."""
+    DIVERGED = "Diverged"
+    """Loss and gradients of the training were not finite numbers."""
     PROGRAM = "Program"
     """The image contains no `trainjob`, or that of another version."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -146,6 +149,9 @@ RULES: Mapping[Category, Rule] = {
         True,
         "read pip's lines above; give an image that contains the packages, an index that the pods reach, or wheels",
         InstallationFailed,
+    ),
+    Category.DIVERGED: Rule(
+        False, "lower the learning rate, set max_grad_norm, or correct the rows of the dataset", Diverged
     ),
     Category.PROGRAM: Rule(
         False,

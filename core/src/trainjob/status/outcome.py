@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import INSTALLATION_FAILED, NO_CREDENTIALS, IncompatibleVersion
+from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, IncompatibleVersion
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
@@ -20,6 +20,13 @@ from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
 _TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
+# Parts of the last lines of this project's programs, with the category that each means. The training's own line is the
+# end of a traceback, which torchrun repeats after its own error.
+_PROGRAM_FAILURES = {
+    f": failed: {INSTALLATION_FAILED}": Category.INSTALLATION,
+    f": failed: {NO_CREDENTIALS}": Category.CONFIGURATION,
+    f"Diverged: {DIVERGED}": Category.DIVERGED,
+}
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
 _NO_PROGRAM = re.compile(
     r"Error while finding module specification for 'trainjob\.|: No module named trainjob\.|: failed: image: trainjob "
@@ -287,11 +294,10 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
-    if any(f": failed: {INSTALLATION_FAILED}" in line for line in log_tail):
-        step_category = Category.INSTALLATION
-    elif any(f": failed: {NO_CREDENTIALS}" in line for line in log_tail):
-        step_category = Category.CONFIGURATION
-    elif any(_NO_PROGRAM.search(line) for line in log_tail):
+    for message, category in _PROGRAM_FAILURES.items():
+        if any(message in line for line in log_tail):
+            step_category = category
+    if any(_NO_PROGRAM.search(line) for line in log_tail):
         step_category = Category.PROGRAM
     return find_category(first.reason, first.message) or known or step_category
 

@@ -37,6 +37,8 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_8bit": "quantization_bit",
 }
 """The same for the fields of `LLaMAFactoryLoraConfig`."""
+LORA_LEARNING_RATES: Mapping[str, float] = {"pt": 1e-4, "sft": 1e-4}
+"""Learning rates for LoRA by method, as in its examples/train_lora (llamafactory 0.9.5)."""
 PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"bf16": {"bf16": True}, "fp16": {"fp16": True}}
 """Arguments for each value of `precision`."""
 

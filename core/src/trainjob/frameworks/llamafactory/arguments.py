@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from trainjob.frameworks.llamafactory.config import LLaMAFactoryConfig
-from trainjob.frameworks.program_options import KEPT_CHECKPOINTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
 from trainjob.spec import FineTune
 
 
@@ -19,7 +19,7 @@ def build_program_arguments(step: FineTune, config: LLaMAFactoryConfig, run: str
         config: the step's configuration.
         run: identifier of the run, the same in all its attempts; empty disables resuming.
     """
-    values = {"save_total_limit": KEPT_CHECKPOINTS, **config.to_arguments()}
+    values = {**DEFAULT_ARGUMENTS, **config.to_arguments()}
     options = {
         **build_file_options(step, config, run),
         **build_column_option(config),

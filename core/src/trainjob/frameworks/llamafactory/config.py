@@ -14,6 +14,7 @@ from trainjob.frameworks.llamafactory.argument_names import (
     ADVICE,
     FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
+    LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
 )
 from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS, get_arguments, get_templates
@@ -92,7 +93,8 @@ class LLaMAFactoryConfig(TransformersConfig):
         max_steps: optimizer steps; if given, `epochs` does not count.
         batch_size: samples that a process computes at once.
         gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA, None means 1e-4 for `pt` and `sft`, as
+            in LLaMA-Factory's own examples.
         lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
         max_length: length in tokens to which a sample is cut.
         packing: whether several samples share a sequence; `pt` and `sft` only.
@@ -112,6 +114,7 @@ class LLaMAFactoryConfig(TransformersConfig):
     """
 
     framework: ClassVar[str] = "llamafactory"
+    lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
 
     method: Literal["pt", "sft", "dpo", "kto"]
     template: str | None = None
@@ -122,6 +125,7 @@ class LLaMAFactoryConfig(TransformersConfig):
     def to_arguments(self) -> dict[str, Any]:
         """Return LLaMA-Factory's arguments by name, without those that depend on the step."""
         given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
+        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         return {
             "finetuning_type": "lora" if self.peft_config else "full",
             **{name: value for name, value in given.items() if value is not None},

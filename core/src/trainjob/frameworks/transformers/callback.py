@@ -1,4 +1,4 @@
-"""Callback of transformers' Trainer: progress in the log, complete checkpoints, and a save after SIGTERM."""
+"""Callback of transformers' Trainer: progress in the log, complete checkpoints, a save after SIGTERM, divergence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from trainjob.errors import DIVERGED, Diverged
 from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 
 __all__ = ["CheckpointCallback"]
 
+# A training in fp16 leaves out a step whose gradients overflow, often several at its start.
+_MAX_NON_FINITE_LOGS = 3
 _TERMINATED = 128 + signal.SIGTERM  # the exit code that a shell reports for a process that SIGTERM ended
 
 
@@ -43,6 +46,9 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         self._world: Any = None
         self._metrics: dict[str, float] = {}
         self._step, self._epoch = 0, 0.0
+        self._non_finite_logs = 0
+        self._values: dict[str, float] = {}  # of the last line with a loss
+        self._last_finite = "no step had a finite loss"
 
     def summary(self) -> dict[str, Any]:
         """Return the last step, epoch and metrics, as JSON values."""
@@ -68,9 +74,15 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Add the position to the line that transformers prints, and remember the metrics."""
+        """Add the position to the line that transformers prints, and check the metrics.
+
+        Raises:
+            Diverged: loss and gradients of several lines were not finite, in all processes of the training.
+        """
         if logs is None:
             return
+        if "loss" in logs:
+            self._check_divergence(state.global_step, logs)
         self._step, self._epoch = state.global_step, round(state.epoch or 0.0, 4)
         self._metrics |= _select_numbers(logs)
         logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
@@ -98,6 +110,33 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
             if state.is_world_process_zero:
                 print(f"SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
             raise SystemExit(_TERMINATED)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
+        """Check that the last step left finite weights.
+
+        Raises:
+            Diverged: the last logged loss or gradient is not finite.
+        """
+        has_overflow = not args.fp16 and not math.isfinite(self._values.get("grad_norm", 0.0))
+        if self._non_finite_logs or has_overflow:
+            self._raise_diverged(state.global_step)
+
+    def _check_divergence(self, step: int, logs: Mapping[str, Any]) -> None:
+        # The loss alone is not enough: transformers subtracts NaN from NaN after each line, so one such loss makes all
+        # later ones NaN (transformers 5.23, trainer.py, _maybe_log_save_evaluate).
+        self._values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
+        if any(math.isfinite(logs[name]) for name in ("loss", "grad_norm") if name in logs):
+            self._non_finite_logs = 0
+            if math.isfinite(logs["loss"]):
+                self._last_finite = f"the last finite loss is {logs['loss']:.4g} at step {step}"
+            return
+        self._non_finite_logs += 1
+        if self._non_finite_logs >= _MAX_NON_FINITE_LOGS:
+            self._raise_diverged(step)
+
+    def _raise_diverged(self, step: int) -> NoReturn:
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in self._values.items())
+        raise Diverged(f"{DIVERGED}: {shown} at step {step}; {self._last_finite}")
 
     def _prepare_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         """Remove the mark of a checkpoint that will be overwritten.

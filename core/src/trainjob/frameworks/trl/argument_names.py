@@ -39,6 +39,14 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_8bit": "load_in_8bit",
 }
 """The same for the fields of `TRLLoraConfig`."""
+LORA_LEARNING_RATES: Mapping[str, float] = {
+    "sft": 2e-4,
+    **dict.fromkeys(("dpo", "kto", "grpo", "rloo", "distillation"), 1e-5),
+}
+"""Learning rates for LoRA: ten times TRL's defaults, as its documentation advises (trl 1.16, peft_integration.md).
+
+TRL's own default for `reward` is already one for LoRA.
+"""
 PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "bf16": {"bf16": True},
     "fp16": {"bf16": False, "fp16": True},

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainjob.frameworks.program_options import KEPT_CHECKPOINTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
 from trainjob.frameworks.trl.config import TRLConfig
 from trainjob.function_source import extract_source
 from trainjob.spec import FineTune
@@ -43,7 +43,7 @@ def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list
         words.append("--merge")
     for function in config.reward_functions:
         words += ["--reward", function if isinstance(function, str) else _pack_function(function)]
-    values = {"save_total_limit": KEPT_CHECKPOINTS, **config.to_arguments()}
+    values = {**DEFAULT_ARGUMENTS, **config.to_arguments()}
     return [*words, config.method, *_to_arguments(values)]
 
 

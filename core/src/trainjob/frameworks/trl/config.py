@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, field_serializer, field_validator, model_validator
@@ -16,9 +16,16 @@ from trainjob.frameworks.transformers_config import (
     TransformersConfig,
     find_conflicts,
     find_quantization_on_cpu,
+    omit_unset,
     validate_relative_path,
 )
-from trainjob.frameworks.trl.argument_names import ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, PRECISION_ARGUMENTS
+from trainjob.frameworks.trl.argument_names import (
+    ADVICE,
+    FIELD_ARGUMENTS,
+    LORA_ARGUMENTS,
+    LORA_LEARNING_RATES,
+    PRECISION_ARGUMENTS,
+)
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS, find_problems
 from trainjob.function_source import extract_source, read_source
 from trainjob.spec.base import invalid_field
@@ -61,7 +68,18 @@ class TRLLoraConfig(PeftLoraConfig):
     def to_arguments(self) -> dict[str, Any]:
         """Return TRL's arguments by name."""
         given = {ours: getattr(self, field) for field, ours in LORA_ARGUMENTS.items()}
-        return {"use_peft": True, **{name: value for name, value in given.items() if value not in (None, False)}}
+        if self.target_modules and len(self.target_modules) == 1:
+            given["lora_target_modules"] = [_to_pattern(self.target_modules[0])]
+        return {"use_peft": True, **omit_unset(given)}
+
+
+def _to_pattern(name: str) -> str:
+    """Return the regular expression for a layer's name, or another text unchanged.
+
+    TRL passes a list with one name to peft as a text (trl 1.16, trainer/model_config.py). peft searches a text as a
+    regular expression for the whole name (peft 0.21.2, tuners/tuners_utils.py).
+    """
+    return rf"(.*\.)?{re.escape(name)}" if re.fullmatch(r"[\w.]+", name) else name
 
 
 class TRLConfig(TransformersConfig):
@@ -77,7 +95,8 @@ class TRLConfig(TransformersConfig):
         max_steps: optimizer steps; if given, `epochs` does not count.
         batch_size: samples that a process computes at once.
         gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA, None means ten times TRL's default,
+            which is for all weights: 2e-4 for `sft`, 1e-5 for the other methods. For `reward`, it means TRL's 1e-4.
         lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
         max_length: length in tokens to which a sample is cut.
         packing: whether several samples share a sequence; SFT only.
@@ -109,6 +128,7 @@ class TRLConfig(TransformersConfig):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     framework: ClassVar[str] = "trl"
+    lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
 
     method: Method
     precision: Literal["bf16", "fp16", "fp32"] | None = None
@@ -126,6 +146,7 @@ class TRLConfig(TransformersConfig):
     def to_arguments(self) -> dict[str, Any]:
         """Return TRL's arguments by name, without those that depend on the step."""
         given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
+        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         precision = PRECISION_ARGUMENTS[self.precision] if self.precision else {}
         return {
             **{name: value for name, value in given.items() if value is not None},
@@ -171,6 +192,8 @@ class TRLConfig(TransformersConfig):
     @field_validator("pip_index_url")
     @classmethod
     def _validate_index(cls, url: str | None) -> str | None:
+        if url == "":
+            raise invalid_field("", url, "it must be a URL, such as https://pypi.org/simple; omit it for pip's default")
         if url and contains_credentials(url):
             reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
             raise invalid_field("", "***", f"it must not contain a user name or password; give it as {reference}")

@@ -35,6 +35,8 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_8bit": "load_in_8bit",
 }
 """The same for the fields of `UnslothLoraConfig`; the last two are arguments of `from_pretrained`."""
+LORA_LEARNING_RATES: Mapping[str, float] = {"sft": 2e-4}
+"""Learning rates for LoRA by method, as in Unsloth's notebooks of 2026; others have the trainer's default."""
 PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "bf16": {"bf16": True, "fp16": False},
     "fp16": {"bf16": False, "fp16": True},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trainjob.frameworks.program_options import KEPT_CHECKPOINTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
 from trainjob.frameworks.unsloth.config import UnslothConfig
 from trainjob.spec import FineTune
 
@@ -27,7 +27,7 @@ def build_program_arguments(step: FineTune, config: UnslothConfig, run: str) -> 
         "--unsloth-version": config.unsloth_version,
         "--model-arguments": json.dumps(config.to_model_arguments(), sort_keys=True),
         "--lora-arguments": "" if lora is None else json.dumps(lora, sort_keys=True),
-        "--arguments": json.dumps({"save_total_limit": KEPT_CHECKPOINTS, **config.to_arguments()}, sort_keys=True),
+        "--arguments": json.dumps({**DEFAULT_ARGUMENTS, **config.to_arguments()}, sort_keys=True),
     }
     merge = ["--merge"] if config.peft_config and config.peft_config.merge else []
     return [*to_words(options), *merge, config.method]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -11,13 +11,19 @@ from typing_extensions import Self
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.argument_checks import find_problems
 from trainjob.frameworks.step_arguments import find_managed_arguments
-from trainjob.frameworks.transformers_config import PeftLoraConfig, TransformersConfig, find_conflicts
+from trainjob.frameworks.transformers_config import (
+    PeftLoraConfig,
+    TransformersConfig,
+    find_conflicts,
+    omit_unset,
+)
 from trainjob.frameworks.unsloth.argument_names import (
     ADVICE,
     DDP_ADVICE,
     DTYPES,
     FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
+    LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
 )
 from trainjob.frameworks.unsloth.argument_table import (
@@ -59,7 +65,7 @@ class UnslothLoraConfig(PeftLoraConfig):
         given = {name: getattr(self, field) for field, name in LORA_ARGUMENTS.items() if not field.startswith("load_")}
         if self.target_modules == ("all-linear",):
             given["target_modules"] = "all-linear"
-        return {name: value for name, value in given.items() if value not in (None, False)}
+        return omit_unset(given)
 
 
 class UnslothConfig(TransformersConfig):
@@ -75,7 +81,8 @@ class UnslothConfig(TransformersConfig):
         max_steps: optimizer steps; if given, `epochs` does not count.
         batch_size: samples that a process computes at once.
         gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA and `sft`, None means 2e-4, as in
+            Unsloth's own notebooks.
         lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
         max_length: length in tokens to which a sample is cut, Unsloth's `max_seq_length`.
         packing: whether several samples share a sequence; SFT only.
@@ -97,6 +104,7 @@ class UnslothConfig(TransformersConfig):
     """
 
     framework: ClassVar[str] = "unsloth"
+    lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
 
     method: Literal["sft", "dpo", "kto"]
     precision: Literal["bf16", "fp16"] | None = None
@@ -107,6 +115,7 @@ class UnslothConfig(TransformersConfig):
     def to_arguments(self) -> dict[str, Any]:
         """Return the arguments of TRL's trainer by name, without those that depend on the step."""
         given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
+        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         checkpointing = self.gradient_checkpointing
         return {
             **{name: value for name, value in given.items() if value is not None},

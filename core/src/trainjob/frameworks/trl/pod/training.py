@@ -16,6 +16,7 @@ from typing import Any
 import datasets
 import torch
 import transformers
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
@@ -23,6 +24,7 @@ from trainjob.frameworks.fine_tuning.finishing import finish
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
+from trainjob.frameworks.trl.pod.lora_arguments import choose_lora_arguments
 from trainjob.frameworks.trl.pod.program import reward_names
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -80,6 +82,8 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
         words.append(f"--teacher_model_name_or_path={run.teacher}")
     if run.rewards:
         words += ["--reward_funcs", *reward_names(run.rewards)]
+    if _has(words, "use_peft"):
+        words += _choose_lora_arguments(run)
     if checkpoint:
         words.append(f"--resume_from_checkpoint={checkpoint}")
     if not torch.accelerator.is_available():
@@ -89,6 +93,15 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
     if os.environ.get("KUBEFLOW_TRAINER_SERVER_URL") and not _has(words, "report_to"):
         words += ["--report_to", "kubeflow"]  # the Trainer's own progress (gate TrainJobStatus, Trainer 2.2)
     return words
+
+
+def _choose_lora_arguments(run: RunArguments) -> list[str]:
+    config = json.loads((run.model / "config.json").read_bytes())
+    given = _parse_parameters(run.trl_arguments)
+    chosen = list(choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING))
+    if chosen and int(os.environ.get("RANK", "0")) == 0:
+        print(f"trl: with this model, {' '.join(chosen)} is the default", flush=True)
+    return chosen
 
 
 def describe(run: RunArguments) -> dict[str, Any]:
