@@ -67,7 +67,7 @@ def check_kills(
     workspace: Path,
     environment: Mapping[str, str],
     config: FrameworkConfig,
-    kills: Mapping[str, int],
+    kills: Mapping[str, int | None],
 ) -> None:
     """Kill a training at each given file, and compare its next attempt's weights.
 
@@ -76,8 +76,9 @@ def check_kills(
         workspace: folder of the workspace.
         environment: the fixture `killing_environment`.
         config: configuration of the training.
-        kills: file at which a training is killed -> step from which the next attempt resumes; 0 means from the
-            beginning. OUTPUT is replaced by the name of the output folder.
+        kills: file at which a training is killed -> step from which the next attempt resumes. 0 means from the
+            beginning, and None that the model is trained and the attempt only merges. OUTPUT is replaced by the name of
+            the output folder.
     """
     outputs, killed = workspace / "output", Path(environment["KILLED"])
     outcome, lines = run_training("unbroken", config)
@@ -91,6 +92,7 @@ def check_kills(
         outcome, lines = run_training(name, config, env=variables)
         outcome.raise_for_failure()
         assert resumed_steps(lines) == ([step] if step else []), kill_at
+        assert any(line.startswith("the model is trained already") for line in lines) == (step is None), kill_at
         assert_same_weights(outputs / "unbroken", outputs / name)
         killed.unlink()
 

@@ -15,7 +15,7 @@ engine should retry the step:
 | [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
 | [WaitTimeout][] | a limit on waiting was reached; the job may still run | 4 | yes |
-| [ExportError][], [FetchError][] | a transfer failed; raised in the pod | 1 | - |
+| [ExportError][], [FetchError][], [MergeError][] | a transfer or a merge failed; raised in the pod | 1 | - |
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ __all__ = [
     "InvalidSpec",
     "JobDeleted",
     "JobFailed",
+    "MergeError",
     "MetadataChanged",
     "NeverStarted",
     "NoClusterConfigured",
@@ -446,7 +447,9 @@ class InstallationFailed(JobFailed):
 
 
 class Diverged(JobFailed):
-    """Loss and gradients of a training are not finite numbers any more, so its weights are useless.
+    """Loss and gradients of a training are not finite numbers any more.
+
+    Its weights are useless, so no model is saved.
 
     Cause: The learning rate is too high, the gradients are not limited, or rows of the dataset are damaged.
 
@@ -553,4 +556,16 @@ class FetchError(TrainJobError):
 
     Remedy: Check the address, the Secret and, for a gated model, that its license was accepted. The step may be
     repeated at any time.
+    """
+
+
+class MergeError(TrainJobError):
+    """The adapter of a LoRA training could not be merged into its base model.
+
+    The training is complete, and its adapter is on disk.
+
+    Cause: The merged model computes other values than base model and adapter, or there was not enough memory. The
+    program in the pod raises the error; a caller gets a `CommandFailed` with its message.
+
+    Remedy: Run the step again, which only merges, or export the adapter alone with `adapter="keep"`.
     """

@@ -27,7 +27,7 @@ KILLS = {
     "checkpoint-8/trainjob_complete.new": 4,
     "OUTPUT/config.json": 12,
 }
-LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": 12}
+LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": None}
 LORA = LLaMAFactoryLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
 
 

@@ -34,7 +34,7 @@ KILLS = {
     "checkpoint-12/generation_config.json": 8,
     "OUTPUT/config.json": 12,
 }
-LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": 12}
+LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": None}
 LORA = TRLLoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "v_proj"))
 
 

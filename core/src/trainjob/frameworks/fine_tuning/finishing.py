@@ -1,20 +1,23 @@
-"""End of a complete training: the merged model, and the record."""
+"""End of a complete training: the record, and then the merged model."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.fine_tuning.merging import save_merged_model
-from trainjob.frameworks.fine_tuning.run_files import read_record, sync_files, write_record
+from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning.merging import merge_adapter
+from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, sync_files, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
-__all__ = ["finish"]
+__all__ = ["finish", "record_training"]
 
 
-def finish(run: TrainingRun, framework: str, summary: Mapping[str, Any]) -> None:
-    """Save the merged model if there is an adapter, and record that the run is complete.
+def record_training(run: TrainingRun, framework: str, summary: Mapping[str, Any]) -> None:
+    """Record that the run is complete, whatever happens to the merge after it.
 
     Args:
         run: the request.
@@ -25,9 +28,63 @@ def finish(run: TrainingRun, framework: str, summary: Mapping[str, Any]) -> None
         OSError: a folder cannot be read or written.
     """
     has_adapter = (run.output / "adapter_config.json").is_file()
-    if has_adapter and run.merge:
-        folder = save_merged_model(run.model, run.output, run.method)
-        print(f"{framework}: {folder} contains the merged model", flush=True)
+    if not has_adapter:
+        _restore_cache_setting(run)
     sync_files(run.output)
-    write_record(run.output, {**read_record(run.output), "complete": True, "adapter": has_adapter, **summary})
+    record = {**read_record(run.output), "complete": True, "adapter": has_adapter, **summary}
+    if has_adapter and run.merge:
+        record[UNMERGED] = "the merge did not end"
+    write_record(run.output, record)
     print(f"{framework}: the training is complete: {json.dumps(dict(summary))}", flush=True)
+
+
+def finish(run: TrainingRun, framework: str) -> None:
+    """Save the merged model if the request wants one that does not exist yet.
+
+    It may be repeated: the trained adapter is on disk.
+
+    Args:
+        run: the request.
+        framework: name of the framework, for the log.
+
+    Raises:
+        MergeError: the adapter cannot be merged.
+        OSError: a folder cannot be read or written.
+    """
+    record = read_record(run.output)
+    if UNMERGED not in record:
+        return
+    try:
+        merged = merge_adapter(run)
+    except Exception as error:  # of peft, transformers or torch
+        reason = error.message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+        write_record(run.output, {**record, UNMERGED: reason})
+        hint = 'export it with adapter="keep", or run this step again, which only merges'
+        raise MergeError(f"the adapter is trained and saved, but not merged: {reason}", hint=hint) from error
+    sync_files(run.output / "merged")
+    del record[UNMERGED]
+    write_record(run.output, record)
+    print(f"{framework}: {merged}", flush=True)
+
+
+def _restore_cache_setting(run: TrainingRun) -> None:
+    """Set `use_cache` of the trained model to the base model's value.
+
+    Gradient checkpointing sets it to false (transformers 5.23, trainer.py). A server of the model would then compute
+    without a cache.
+    """
+    base, trained = (_read_config(folder) for folder in (run.model, run.output))
+    if trained.get("use_cache") is not False or base.get("use_cache") is False:
+        return
+    del trained["use_cache"]
+    if "use_cache" in base:
+        trained["use_cache"] = base["use_cache"]
+    text = json.dumps(trained, indent=2, ensure_ascii=False) + "\n"
+    (run.output / "config.json").write_text(text, encoding="utf-8")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / "config.json").read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -9,10 +9,13 @@ from typing import Any
 
 from trainjob.frameworks.transformers import checkpoints
 
-__all__ = ["RECORD_FILE", "find_checkpoint_of_run", "read_record", "sync_files", "write_record"]
+__all__ = ["RECORD_FILE", "UNMERGED", "find_checkpoint_of_run", "read_record", "sync_files", "write_record"]
 
 RECORD_FILE = "trainjob_run.json"
 """File in the output folder that describes the run that last wrote to this folder; the export reads it."""
+
+UNMERGED = "unmerged"
+"""Entry of the record: why a complete run has no merged model, although its request wants one."""
 
 
 def find_checkpoint_of_run(output: Path, owner: str) -> Path | None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
+from trainjob.frameworks.fine_tuning.run_files import UNMERGED, find_checkpoint_of_run, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.run_inputs import compute_run_digest
 from trainjob.frameworks.transformers.checkpoints import remove_marks
@@ -30,11 +30,13 @@ class Start:
         owner: digest of the run and its inputs.
         checkpoint: folder to resume from; empty to start from the beginning.
         nonce: random text of this attempt, which the record in the output folder contains.
+        is_trained: whether an earlier attempt has trained the model, and only its adapter is not merged yet.
     """
 
     owner: str
     checkpoint: str
     nonce: str
+    is_trained: bool = False
 
 
 def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
@@ -55,12 +57,17 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
 def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     """Return the checkpoint to resume from, and record this attempt."""
     owner = compute_run_digest(run.run, run.inputs)
+    nonce = secrets.token_hex(8)
+    record = read_record(run.output)
+    if run.run and record.get("owner") == owner and UNMERGED in record:
+        write_record(run.output, {**record, "attempt": nonce})
+        print(f"the model is trained already; merging the adapter in {run.output}", flush=True)
+        return Start(owner, "", nonce, is_trained=True)
     checkpoint = find_checkpoint_of_run(run.output, owner) if run.run else None
     if checkpoint is None:
         remove_marks(run.output)
     else:
         report_resumption(checkpoint)
-    nonce = secrets.token_hex(8)
     origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
     named = {**description, "method": run.method, "model": run.model_name, **origin}
     write_record(run.output, {**named, "owner": owner, "attempt": nonce, "complete": False})

@@ -37,6 +37,16 @@ class TrainingRun:
     method: str
 
     @property
+    def uses_lora(self) -> bool:
+        """Whether the training is with LoRA; each framework's request knows it."""
+        raise NotImplementedError
+
+    @property
+    def trusts_remote_code(self) -> bool:
+        """Whether code in the model's folder may run; each framework's request knows it."""
+        raise NotImplementedError
+
+    @property
     def inputs(self) -> tuple[Path, ...]:
         """Folders and files that the run reads."""
         return tuple(path for path in (self.model, self.dataset, self.eval_dataset) if path)

@@ -35,6 +35,7 @@ class TransformersRecord:
         framework_version: version of the framework.
         model: the user's name of the model; may be empty.
         adapter: whether the run trained an adapter (LoRA).
+        unmerged: why the merged model that the request wants is missing; empty if it is not.
         step: number of steps trained; 0 if the run is not complete.
         epoch: number of epochs trained, which may be a fraction.
         parameters: the framework's arguments by name, without paths in the pod.
@@ -47,6 +48,7 @@ class TransformersRecord:
     framework_version: str = ""
     model: str = ""
     adapter: bool = False
+    unmerged: str = ""
     step: int = 0
     epoch: float = 0.0
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +112,7 @@ def _parse(found: Mapping[str, Any]) -> TransformersRecord:
         framework_version=_expect(found.get("framework_version", ""), str),
         model=_expect(found.get("model", ""), str),
         adapter=_expect(found["adapter"], bool) if complete else False,
+        unmerged=_expect(found.get("unmerged", ""), str),
         step=_expect(found["step"], int) if complete else 0,
         epoch=_expect(found["epoch"], int, float) if complete else 0.0,
         parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),

@@ -41,7 +41,7 @@ def find_checkpoint(output: Path, record: TransformersRecord, adapter: str = "me
             no merged model.
 
     Raises:
-        ExportError: the run did not finish or has no adapter, or a file of it is missing or cut short.
+        ExportError: the run did not finish, has no adapter, or did not merge it, or a file is missing or cut short.
     """
     if not record.complete:
         raise ExportError(
@@ -56,6 +56,11 @@ def find_checkpoint(output: Path, record: TransformersRecord, adapter: str = "me
             )
         return _build(output, "model", _find_model(output), record)
     weights = find_adapter(output, _SAVED_PARTLY)
+    if adapter == "merge" and record.unmerged:
+        raise ExportError(
+            f"the adapter in {output} is trained, but not merged: {record.unmerged}",
+            hint='run the fine-tune step again, which only merges, or export the adapter alone with adapter="keep"',
+        )
     if adapter == "merge" and _has_merged_model(output):
         merged = output / MERGED_FOLDER
         return _build(merged, "model", _find_model(merged), record)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model, check_package, has_chat_template
 from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns, read_columns
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
@@ -48,6 +49,7 @@ def prepare(words: Sequence[str]) -> list[str]:
     run = parse_run_arguments(words)
     check_model(run.model, "model_path")
     check_version_of_image(run)
+    check_architecture(run)
     for path in filter(None, (run.dataset, run.eval_dataset)):
         check_dataset(run, path)
     set_environment(Path(tempfile.mkdtemp(prefix="llamafactory-")))

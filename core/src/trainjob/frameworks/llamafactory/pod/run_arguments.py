@@ -25,6 +25,16 @@ class RunArguments(TrainingRun):
     llamafactory_version: str
     arguments: dict[str, Any]
 
+    @property
+    def uses_lora(self) -> bool:
+        """Whether the training is with LoRA."""
+        return self.arguments.get("finetuning_type") == "lora"
+
+    @property
+    def trusts_remote_code(self) -> bool:
+        """Whether code in the model's folder may run."""
+        return self.arguments.get("trust_remote_code") is True
+
 
 def parse_run_arguments(arguments: Sequence[str] | None = None) -> RunArguments:
     """Return the request from the program's arguments, by default those of this process."""

@@ -18,7 +18,7 @@ from llamafactory.train.tuner import run_exp
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.finishing import finish
+from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.llamafactory.pod.conversations import convert_row
@@ -47,17 +47,22 @@ def main() -> None:
 
 
 def train(run: RunArguments, start: Start) -> None:
-    """Run LLaMA-Factory, then record the final model.
+    """Run LLaMA-Factory, record the final model, and merge its adapter.
 
     Raises:
         InvalidSpec: the request needs a GPU.
+        MergeError: the adapter cannot be merged.
     """
-    callback = CheckpointCallback(start.owner if run.run else "")
-    register_dataset_converter(_FORMAT, _create_converter(run.method))
-    loader.load_dataset = lambda path, **_: load_rows(run)[path]
-    run_exp(build_arguments(run, start.checkpoint), [callback])
-    if int(os.environ.get("RANK", "0")) == 0:
-        finish(run, "llamafactory", callback.summary())
+    rank = int(os.environ.get("RANK", "0"))
+    if not start.is_trained:
+        callback = CheckpointCallback(start.owner if run.run else "")
+        register_dataset_converter(_FORMAT, _create_converter(run.method))
+        loader.load_dataset = lambda path, **_: load_rows(run)[path]
+        run_exp(build_arguments(run, start.checkpoint), [callback])
+        if rank == 0:
+            record_training(run, "llamafactory", callback.summary())
+    if rank == 0:
+        finish(run, "llamafactory")
 
 
 def build_arguments(run: RunArguments, checkpoint: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model
 from trainjob.frameworks.fine_tuning.dataset_files import Choices
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
@@ -53,6 +54,7 @@ def prepare(words: Sequence[str]) -> list[str]:
     scratch = Path(tempfile.mkdtemp(prefix="trl-"))
     set_environment(scratch)
     installed = provide_trl(run, scratch / "packages")
+    check_architecture(run)
     check_datasets(run)  # after the installation, because an image without TRL may lack pyarrow
     (scratch / "modules").mkdir()
     write_reward_modules(run.rewards, scratch / "modules")

@@ -33,6 +33,16 @@ class RunArguments(TrainingRun):
     trl_arguments: tuple[str, ...]
 
     @property
+    def uses_lora(self) -> bool:
+        """Whether the training is with LoRA."""
+        return "--use_peft=true" in self.trl_arguments
+
+    @property
+    def trusts_remote_code(self) -> bool:
+        """Whether code in the model's folder may run."""
+        return "--trust_remote_code=true" in self.trl_arguments
+
+    @property
     def inputs(self) -> tuple[Path, ...]:
         """Folders and files that the run reads."""
         return (*super().inputs, *([self.teacher] if self.teacher else []))

@@ -20,7 +20,7 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.finishing import finish
+from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
@@ -43,22 +43,27 @@ def main() -> None:
 
 
 def train(run: RunArguments, start: Start) -> None:
-    """Run TRL's script, then record the final model.
+    """Run TRL's script, record the final model, and merge its adapter.
 
     Raises:
         InvalidSpec: the request needs a GPU.
+        MergeError: the adapter cannot be merged.
     """
-    callback = CheckpointCallback(start.owner if run.run else "")
-    transformers.trainer.DEFAULT_CALLBACKS.append(callback)
-    script = importlib.import_module(f"trl.scripts.{run.method}")
-    datasets.load_dataset = lambda *_, **__: load_rows(run)  # the scripts import the name when they need it
-    parsed = script.make_parser().parse_args_and_config(build_script_arguments(run, start.checkpoint))
-    script.main(*parsed)
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
-    if int(os.environ.get("RANK", "0")) == 0:
-        finish(run, "trl", callback.summary())
+    rank = int(os.environ.get("RANK", "0"))
+    if not start.is_trained:
+        callback = CheckpointCallback(start.owner if run.run else "")
+        transformers.trainer.DEFAULT_CALLBACKS.append(callback)
+        script = importlib.import_module(f"trl.scripts.{run.method}")
+        datasets.load_dataset = lambda *_, **__: load_rows(run)  # the scripts import the name when they need it
+        parsed = script.make_parser().parse_args_and_config(build_script_arguments(run, start.checkpoint))
+        script.main(*parsed)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
+        if rank == 0:
+            record_training(run, "trl", callback.summary())
+    if rank == 0:
+        finish(run, "trl")
 
 
 def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model, check_package, get_version
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
@@ -43,6 +44,7 @@ def prepare(words: Sequence[str]) -> list[str]:
     check_gpu()
     rule = f"it must contain Unsloth {run.unsloth_version}"
     check_package("unsloth", "Unsloth", run.unsloth_version, rule, _REPORTED)
+    check_architecture(run)
     check_dataset(run)
     scratch = Path(tempfile.mkdtemp(prefix="unsloth-"))
     set_environment(scratch)

@@ -30,6 +30,16 @@ class RunArguments(TrainingRun):
     arguments: dict[str, Any]
 
     @property
+    def uses_lora(self) -> bool:
+        """Whether the training is with LoRA."""
+        return self.lora_arguments is not None
+
+    @property
+    def trusts_remote_code(self) -> bool:
+        """Whether code in the model's folder may run."""
+        return self.model_arguments.get("trust_remote_code") is True
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """All arguments by name, for the record of the run; the trainer's have precedence."""
         return {**self.model_arguments, **(self.lora_arguments or {}), **self.arguments}

@@ -12,12 +12,13 @@ from unsloth import FastLanguageModel
 # isort: split
 import os
 from importlib import metadata
+from typing import Any
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import trl
-from trainjob.frameworks.fine_tuning.finishing import finish
+from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
@@ -51,11 +52,23 @@ def main() -> None:
 
 
 def train(run: RunArguments, start: Start) -> None:
-    """Run TRL's trainer on the model that Unsloth loads, then record the final model.
+    """Train the model that Unsloth loads, record the final model, and merge its adapter.
 
     Raises:
         InvalidSpec: the image's TRL lacks an argument.
+        MergeError: the adapter cannot be merged.
     """
+    rank = int(os.environ.get("RANK", "0"))
+    if not start.is_trained:
+        summary = _train(run, start)
+        if rank == 0:
+            record_training(run, "unsloth", summary)
+    if rank == 0:
+        finish(run, "unsloth")
+
+
+def _train(run: RunArguments, start: Start) -> dict[str, Any]:
+    """Run the trainer, and return its last step, epoch and metrics."""
     callback = CheckpointCallback(start.owner if run.run else "")
     config_name, trainer_name = _TRAINERS[run.method]
     config_class = getattr(trl, config_name)
@@ -82,8 +95,7 @@ def train(run: RunArguments, start: Start) -> None:
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    if int(os.environ.get("RANK", "0")) == 0:
-        finish(run, "unsloth", callback.summary())
+    return callback.summary()
 
 
 if __name__ == "__main__":

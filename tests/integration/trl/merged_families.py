@@ -1,0 +1,183 @@
+"""Merges of adapters into tiny models of many families, run with the libraries of the environment `trl`.
+
+python merged_families.py TOKENIZER FOLDER     print for each case: name, largest difference of logits, or the error
+"""
+# The environment in which types are checked has none of these libraries.
+# mypy: disable-error-code="import-not-found, import-untyped"
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
+from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning import merging
+from trainjob.frameworks.trl.pod.lora_arguments import choose_lora_arguments
+from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
+
+_SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_LATENT_ATTENTION = {
+    "head_dim": 4,
+    "kv_lora_rank": 8,
+    "q_lora_rank": 8,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 8,
+    "num_key_value_heads": 4,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama tied": ("Llama", {"tie_word_embeddings": True}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3 tied": ("Qwen3", {"tie_word_embeddings": True}),
+    "gemma2 tied": ("Gemma2", {"tie_word_embeddings": True}),
+    "gemma3 text tied": ("Gemma3Text", {"tie_word_embeddings": True}),
+    "phi3": ("Phi3", {}),
+    "olmo2": ("Olmo2", {}),
+    "smollm3 tied": ("SmolLM3", {"tie_word_embeddings": True}),
+    "granite": ("Granite", {}),
+    "mistral": ("Mistral", {}),
+    "gpt2 tied": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}),
+    "gpt-neox": ("GPTNeoX", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3 experts": ("Qwen3Moe", {"num_experts": 4, **_EXPERTS}),
+    "deepseek": ("DeepseekV3", {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, **_EXPERTS, **_LATENT_ATTENTION}),
+}
+"""Family: the prefix of its configuration's class, and the values that differ from `_SMALL`."""
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "embeddings": {"target_modules": ["q_proj", "embed_tokens"]},
+    "head": {"target_modules": ["q_proj", "lm_head"]},
+    "embeddings and head": {"target_modules": ["q_proj", "embed_tokens", "lm_head"]},
+    "saved head": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+    "saved embeddings": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
+    "rank-stabilized": {"target_modules": ["q_proj"], "use_rslora": True},
+    "DoRA": {"target_modules": ["q_proj"], "use_dora": True},
+    "trained tokens": {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [1, 2, 3]}},
+}
+"""Adapters of the tied families."""
+_CODE = """from transformers import LlamaConfig, LlamaForCausalLM
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+_TOKENS = torch.arange(5, 25)[None]
+
+
+def build_model(family: str, vocabulary: int) -> Any:
+    prefix, values = FAMILIES[family]
+    config = getattr(transformers, f"{prefix}Config")(**{**_SMALL, **values, "vocab_size": vocabulary})
+    name = "Gemma3ForCausalLM" if prefix == "Gemma3Text" else f"{prefix}ForCausalLM"
+    for suffix in ("", "LMHeadModel"):
+        if kind := getattr(transformers, f"{prefix}{suffix}" if suffix else name, None):
+            return kind(config)
+    raise LookupError(name)
+
+
+def build_own_model(folder: Path, vocabulary: int) -> None:
+    """Save a model whose code is in its folder."""
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**_SMALL, vocab_size=vocabulary)).save_pretrained(folder)
+    (folder / "modeling_own.py").write_text(_CODE)
+    config = json.loads((folder / "config.json").read_text())
+    classes = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+    config |= {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": classes}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def make_run(folder: Path, *, trust: bool) -> RunArguments:
+    paths = ("--model", f"{folder}/base", "--dataset", "-", "--output", f"{folder}/output", "--trl-version", "1.16.0")
+    return parse_run_arguments([*paths, "--merge", "sft", "--use_peft=true", *(["--trust_remote_code=true"] * trust)])
+
+
+def train_adapter(run: RunArguments, tokenizer: Any, **options: Any) -> Any:
+    """Save an adapter with random weights, and return the logits of base model and adapter."""
+    torch.manual_seed(0)
+    model = merging._load_model(run, run.model)
+    peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, **options))
+    for _, weight in peft_model.named_parameters():
+        if weight.requires_grad:
+            weight.data.add_(torch.randn_like(weight) * 0.05)
+    peft_model.save_pretrained(run.output)
+    tokenizer.save_pretrained(run.output)
+    return _compute(peft_model)
+
+
+def _compute(model: Any) -> Any:
+    with torch.no_grad():
+        return model.eval()(input_ids=_TOKENS).logits.float()
+
+
+def merge(run: RunArguments, tokenizer: Any, **options: Any) -> dict[str, Any]:
+    """Return the largest difference of the logits, and that between base model and adapter."""
+    expected = train_adapter(run, tokenizer, **options)
+    base = _compute(merging._load_model(run, run.model))
+    merging.merge_adapter(run)
+    found = _compute(merging._load_model(run, run.output / "merged"))
+    files = sorted(path.name for path in (run.output / "merged").iterdir())
+    effect = (base - expected).abs().max().item() if base.shape == expected.shape else None
+    return {"difference": (found - expected).abs().max().item(), "effect": effect, "files": files}
+
+
+def run_case(folder: Path, tokenizer: Any, family: str, adapter: str, dtype: str) -> dict[str, Any]:
+    run = make_run(folder, trust=family == "own code")
+    if family == "own code":
+        build_own_model(run.model, len(tokenizer))
+    else:
+        build_model(family, len(tokenizer)).to(getattr(torch, dtype)).save_pretrained(run.model)
+    tokenizer.save_pretrained(run.model)
+    config = json.loads((run.model / "config.json").read_text())
+    chosen = list(choose_lora_arguments(config, {}, ()))
+    given = ADAPTERS.get(adapter) or {"target_modules": "all-linear"}
+    dropout = 0.0 if "--lora_dropout=0.0" in chosen else 0.05
+    return merge(run, tokenizer, lora_dropout=dropout, **given)
+
+
+def merge_wrongly(folder: Path, tokenizer: Any) -> dict[str, Any]:
+    """Merge an adapter of tied embeddings without separating them."""
+    merging._has_lora_of = lambda *_: False
+    try:
+        return run_case(folder, tokenizer, "llama tied", "embeddings", "float32")
+    finally:
+        assert not (folder / "output" / "merged").exists()
+
+
+def main(tokenizer_folder: str, root: str) -> None:
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+    cases = [(family, "all linear", "float32") for family in (*FAMILIES, "own code")]
+    cases += [(family, "all linear", "bfloat16") for family in ("llama tied", "qwen3 tied")]
+    cases += [(family, name, "float32") for family in ("llama tied", "gemma2 tied") for name in ADAPTERS]
+    for number, case in enumerate(cases):
+        try:
+            result = run_case(Path(root) / str(number), tokenizer, *case)
+        except Exception as error:  # noqa: BLE001 - each is a result
+            result = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"case": ", ".join(case), **result}), flush=True)
+    try:
+        merge_wrongly(Path(root) / "wrong", tokenizer)
+    except MergeError as refusal:
+        print(json.dumps({"case": "wrong", "error": str(refusal)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

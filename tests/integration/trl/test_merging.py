@@ -1,0 +1,47 @@
+"""A merged model computes what its base model and adapter compute, in every family and with every kind of adapter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.training_fixtures import ROOT
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
+
+PROGRAM = Path(__file__).with_name("merged_families.py")
+CASES = 35
+TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02}  # of logits up to 3.5
+
+
+@pytest.fixture(scope="module")
+def results(hub, tmp_path_factory):
+    """Return what the program printed for each case, by name."""
+    tokenizer, folder = hub / "models" / "demo" / "tiny-llama", tmp_path_factory.mktemp("families")
+    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, folder]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
+    printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = map(json.loads, printed.splitlines())
+    return {result.pop("case"): result for result in found}
+
+
+def test_every_merge_keeps_the_logits(results):
+    merged = {case: result for case, result in results.items() if case != "wrong"}
+    assert len(merged) == CASES
+    assert {case: result["error"] for case, result in merged.items() if "error" in result} == {}
+    for case, result in merged.items():
+        assert result["difference"] <= TOLERANCES[case.rpartition(", ")[2]], case
+        assert result["effect"] is None or result["effect"] > 100 * result["difference"], case
+
+
+def test_the_merged_folder_of_a_model_with_own_code_has_the_code(results):
+    assert "modeling_own.py" in results["own code, all linear, float32"]["files"]
+
+
+def test_a_merge_that_changes_the_logits_is_an_error_and_replaces_nothing(results):
+    """The program asserts that there is no folder with a merged model."""
+    assert "the logits of the merged model differ by" in results["wrong"]["error"]

@@ -1,0 +1,77 @@
+"""Models that a method cannot train, or whose adapter cannot be merged, are refused from their config.json."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+
+from trainjob import InvalidSpec
+from trainjob.frameworks.fine_tuning.architecture import check_architecture
+from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
+
+LORA = ("--use_peft=true",)
+GPTQ = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "gptq", "bits": 4}}
+MXFP4 = {"architectures": ["GptOssForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}}
+T5 = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
+VISION = {"architectures": ["LlavaForConditionalGeneration"], "vision_config": {}}
+# Configuration, method, merge, TRL's arguments.
+ACCEPTED = {
+    "Llama": ({"architectures": ["LlamaForCausalLM"]}, "sft", True, LORA),
+    "GPT-2": ({"architectures": ["GPT2LMHeadModel"]}, "dpo", False, ()),
+    "own code": ({"architectures": ["OwnModel"], "auto_map": {"AutoModelForCausalLM": "a.B"}}, "sft", True, LORA),
+    "without architectures": ({"model_type": "llama"}, "sft", False, ()),
+    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "reward", False, ()),
+    "quantized without a merge": (GPTQ, "sft", False, LORA),
+    "loaded in 16 bits": (MXFP4, "sft", True, LORA),
+}
+REFUSED = {
+    "T5": (T5, "sft", "model_path", "encoder"),
+    "BERT": ({"architectures": ["BertForMaskedLM"]}, "sft", "model_path", "a BertForMaskedLM"),
+    "embeddings": ({"architectures": ["MistralModel"]}, "dpo", "model_path", "dpo trains models that generate text"),
+    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "sft", "model_path", "generate text"),
+    "GPTQ with a merge": (GPTQ, "sft", "config.peft_config.merge", 'merge=False and export with adapter="keep"'),
+}
+
+
+def check(folder, config, method="sft", *, merge=False, arguments=()):
+    folder.joinpath("config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    paths = ("--model", str(folder), "--dataset", "d", "--output", "o", "--trl-version", "1.16.0")
+    check_architecture(parse_run_arguments([*paths, *(["--merge"] * merge), method, *arguments]))
+
+
+@pytest.mark.parametrize(("config", "method", "merge", "arguments"), ACCEPTED.values(), ids=ACCEPTED)
+def test_a_model_that_can_be_trained_is_accepted(tmp_path, config, method, merge, arguments):
+    check(tmp_path, config, method, merge=merge, arguments=arguments)
+
+
+@pytest.mark.parametrize(("config", "method", "field", "text"), REFUSED.values(), ids=REFUSED)
+def test_another_model_is_refused(tmp_path, config, method, field, text):
+    with pytest.raises(InvalidSpec) as refused:
+        check(tmp_path, config, method, merge=True, arguments=LORA)
+    [problem] = refused.value.problems
+    assert problem.field == field
+    assert text in str(problem)
+
+
+def test_all_weights_of_a_quantized_model_are_not_trained(tmp_path):
+    with pytest.raises(InvalidSpec, match="quantized weights cannot be trained: give peft_config"):
+        check(tmp_path, GPTQ)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_a_damaged_configuration_is_refused(tmp_path, content):
+    with pytest.raises(InvalidSpec, match="not a JSON object"):
+        check(tmp_path, content)
+
+
+@pytest.mark.parametrize("missing", ["PIL", "torchvision", None])
+def test_a_multimodal_model_needs_two_packages(tmp_path, monkeypatch, missing):
+    found = importlib.util.find_spec("json")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else found)
+    if missing is None:
+        check(tmp_path, VISION)
+        return
+    with pytest.raises(InvalidSpec, match=f"its processor needs {'pillow' if missing == 'PIL' else missing}: "):
+        check(tmp_path, VISION)
