@@ -23,7 +23,7 @@ from trainjob_local.environments.errors import EnvironmentInUse, EnvironmentNotC
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _WIDTH = 120
-_NOT_IN_TABLE = (errors.FetchError, errors.ExportError, EnvironmentNotCreated, EnvironmentInUse, DemoError)
+_NOT_IN_TABLE = (errors.FetchError, errors.ExportError, errors.MergeError, EnvironmentNotCreated, EnvironmentInUse, DemoError)
 _GROUPS = {
     "Requests": (errors.InvalidSpec, errors.OwnershipConflict),
     "The cluster": tuple(
@@ -37,7 +37,7 @@ _GROUPS = {
         if inspect.isclass(each := getattr(errors, name)) and issubclass(each, JobFailed)
     ),
     "Waiting": (errors.WaitTimeout, errors.IncompatibleVersion),
-    "Programs in the pods": (errors.FetchError, errors.ExportError),
+    "Programs in the pods": (errors.FetchError, errors.MergeError, errors.ExportError),
     "The laptop cluster and the demo": (EnvironmentNotCreated, EnvironmentInUse, DemoError),
 }
 _INTRODUCTION = """# Errors

@@ -91,3 +91,13 @@ def test_an_adapter_without_a_hugging_face_form_is_not_kept(tmp_path: Path) -> N
     (tmp_path / "epoch_0/adapter_model.safetensors").unlink()
     with pytest.raises(ExportError, match=r"without adapter_model\.safetensors"):
         find_checkpoint(tmp_path, "keep")
+
+
+def test_a_merge_that_did_not_end_is_not_exported_as_an_adapter_without_a_word(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    make_trl_run(tmp_path / "output", adapter=True, unmerged="MemoryError: ")
+    paths = (tmp_path / "output", tmp_path / "model", str(tmp_path / "export"))
+    with pytest.raises(ExportError, match=r"trained, but not merged: MemoryError") as raised:
+        export_model(Export(*paths))
+    assert 'adapter="keep"' in raised.value.hint
+    assert export_model(Export(*paths, adapter="keep")).kind == "adapter"

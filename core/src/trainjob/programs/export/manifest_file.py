@@ -15,6 +15,7 @@ from typing import Any
 
 from trainjob.errors import ExportError, InvalidSpec, Problem
 from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.finite_check import FiniteCheck
 from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile
 from trainjob.programs.fetch.names import check_names
 
@@ -78,7 +79,7 @@ class ExportContent:
 def build_content(
     files: tuple[ExportFile, ...], checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> ExportContent:
-    """Hash the files, and return them with their manifest.
+    """Hash the files, check their weights, and return them with their manifest.
 
     Args:
         files: the plan of [trainjob.programs.export.layout][].
@@ -90,6 +91,7 @@ def build_content(
 
     Raises:
         InvalidSpec: `metadata` has one of the manifest's own keys.
+        ExportError: a weight is NaN or infinite.
     """
     taken = sorted(set(metadata) & set(_OWN_KEYS))
     if taken:
@@ -139,9 +141,12 @@ def parse_manifest_files(content: bytes) -> frozenset[str]:
 
 def _hash_file(file: ExportFile) -> HashedFile:
     digest, size = hashlib.sha256(), 0
+    check = FiniteCheck(str(file.source or file.path)) if file.path.endswith(".safetensors") else None
     for block in file.blocks():
         digest.update(block)
         size += len(block)
+        if check:
+            check.update(block)
     return HashedFile(file, size, digest.hexdigest())
 
 

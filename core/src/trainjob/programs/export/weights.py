@@ -14,9 +14,10 @@ from typing import Any
 
 from trainjob.errors import ExportError
 
-__all__ = ["bytes_by_dtype", "torch_dtype"]
+__all__ = ["LENGTH_BYTES", "bytes_by_dtype", "parse_tensors", "torch_dtype"]
 
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
+"""Bytes of the header's length, at the beginning of a file."""
 _HEADER_LIMIT = 100_000_000  # the limit of the safetensors library itself
 _TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -31,7 +32,7 @@ def bytes_by_dtype(path: Path) -> Counter[str]:
     sizes: Counter[str] = Counter()
     end = 0
     header, data_begins = _header(path)
-    for dtype, first, last in _tensors(header, path):
+    for _, dtype, first, last in parse_tensors(header, str(path)):
         sizes[dtype] += last - first
         end = max(end, last)
     found, expected = path.stat().st_size, data_begins + end
@@ -57,30 +58,38 @@ def torch_dtype(paths: Iterable[Path]) -> str:
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
         raw = file.read(min(length, _HEADER_LIMIT))
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise _unreadable(path)
-    return header, _LENGTH_BYTES + length
+        raise _unreadable(str(path))
+    return header, LENGTH_BYTES + length
 
 
-def _tensors(header: dict[str, Any], path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield the dtype, the first byte and the end of each tensor."""
+def parse_tensors(header: dict[str, Any], file: str) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the name, the dtype, the first byte and the end of each tensor in a header.
+
+    Args:
+        header: the parsed header.
+        file: name of the file for messages.
+
+    Raises:
+        ExportError: the header is not that of a safetensors file.
+    """
     for name, tensor in header.items():
         if name == "__metadata__":
             continue
         fields = tensor if isinstance(tensor, dict) else {}
         dtype, offsets = fields.get("dtype"), fields.get("data_offsets")
         if not (isinstance(dtype, str) and isinstance(offsets, list) and [type(at) for at in offsets] == [int, int]):
-            raise _unreadable(path)
-        yield dtype, *offsets
+            raise _unreadable(file)
+        yield name, dtype, *offsets
 
 
-def _unreadable(path: Path) -> ExportError:
+def _unreadable(file: str) -> ExportError:
     return ExportError(
-        f"{path} is not a readable safetensors file", hint="the run was killed while it saved; train again"
+        f"{file} is not a readable safetensors file", hint="the run was killed while it saved; train again"
     )

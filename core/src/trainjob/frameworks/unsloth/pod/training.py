@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def train(run: RunArguments, start: Start) -> None:
-    """Train the model that Unsloth loads, record the final model, and merge its adapter.
+    """Run the training, record the final model, and merge its adapter.
 
     Raises:
         InvalidSpec: the image's TRL lacks an argument.
