@@ -23,7 +23,14 @@ from trainjob_local.environments.errors import EnvironmentInUse, EnvironmentNotC
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _WIDTH = 120
-_NOT_IN_TABLE = (errors.FetchError, errors.ExportError, errors.MergeError, EnvironmentNotCreated, EnvironmentInUse, DemoError)
+_NOT_IN_TABLE = (
+    errors.FetchError,
+    errors.MergeError,
+    errors.ExportError,
+    EnvironmentNotCreated,
+    EnvironmentInUse,
+    DemoError,
+)
 _GROUPS = {
     "Requests": (errors.InvalidSpec, errors.OwnershipConflict),
     "The cluster": tuple(

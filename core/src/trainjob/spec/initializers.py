@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -14,6 +15,13 @@ DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Files with weights in other formats than safetensors (kubeflow SDK 0.5)."""
 
 
+# Rules of huggingface_hub 2.4, utils/_validators.py, validate_repo_id.
+_REPOSITORY = re.compile(r"(?!.*(--|\.\.))(\w[\w.-]*(?<![.-])/)?\w[\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
+_WITH_REVISION = re.compile(
+    r"(?P<repository>hf://[^/@]+/[^/@]+)@(?P<revision>refs/(?:convert|pr)/[^/@]+|[^/@]+)(?P<path>(?:/.*)?)"
+)
+
+
 def validate_dataset_uri(uri: str) -> str:
     """Return a dataset's URI if it is valid; a path in the repository may follow.
 
@@ -23,7 +31,7 @@ def validate_dataset_uri(uri: str) -> str:
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
         raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME or hf://ORGANIZATION/NAME/PATH")
-    return uri
+    return _validate_repository(uri)
 
 
 def validate_model_uri(uri: str) -> str:
@@ -35,7 +43,25 @@ def validate_model_uri(uri: str) -> str:
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
         raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, without a path")
+    return _validate_repository(uri)
+
+
+def _validate_repository(uri: str) -> str:
+    """Return a URI if the Hub accepts the name of its repository."""
+    names = uri.removeprefix("hf://").split("/")[:2]
+    if uri.startswith("hf://") and not (_REPOSITORY.fullmatch("/".join(names)) and len("/".join(names)) <= 96):
+        rule = "names have letters, digits, '-', '_' and '.', at most 96 characters, and no '--' or '..'"
+        raise invalid_field("", uri, rule)
     return uri
+
+
+def split_revision(uri: str) -> tuple[str, str]:
+    """Return a URI without the revision in it, and the revision; empty if it has none.
+
+    The form `hf://ORGANIZATION/NAME@REVISION/PATH` is that of `HfFileSystem` (huggingface_hub 2.4, hf_file_system.py).
+    """
+    found = _WITH_REVISION.fullmatch(uri)
+    return (f"{found['repository']}{found['path']}", found["revision"]) if found else (uri, "")
 
 
 class _TrainerInitializer(CredentialFreeSpec):

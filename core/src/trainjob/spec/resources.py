@@ -15,6 +15,11 @@ from trainjob.spec.security_context import PodSecurityContextField, SecurityCont
 _QUANTITY = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(m|[kMGTPE]i?|[eE][-+]?[0-9]{1,2})?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SHORT_NAME = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-.+", re.IGNORECASE)
+_SHORT_NAMES = {
+    **{name: name for name in ("cpu", "memory", "ephemeral-storage")},
+    "storage": "ephemeral-storage",
+    "gpu": "nvidia.com/gpu",
+}
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -64,14 +69,11 @@ Resources = Annotated[Mapping[str, str], BeforeValidator(_validate_resources)]
 def resolve_resource_name(name: str) -> str:
     """Return the Kubernetes name of a resource, also for a short name of the SDK.
 
-    Source: kubeflow SDK 0.5, get_resources_per_node.
+    Upper and lower case count as the same in a short name only (kubeflow SDK 0.5, get_resources_per_node). Other names
+    are unchanged, because Kubernetes distinguishes them, as in `hugepages-2Mi`.
     """
     plain = name.lower()
-    if not _SHORT_NAME.fullmatch(plain):
-        return name
-    if plain.startswith("mig-"):
-        return f"nvidia.com/{plain}"
-    return {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}.get(plain, plain)
+    return f"nvidia.com/{plain}" if plain.startswith("mig-") else _SHORT_NAMES.get(plain, name)
 
 
 def count_gpus(resources: Mapping[str, str] | None) -> int:

@@ -143,6 +143,19 @@ def _validate_variable(name: str, value: Any) -> Any:
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_validate_env)]
 
+_NO_AZURE = "Azure Blob Storage is not supported: copy the files to an S3 or Google bucket, the Hub, or the workspace"
+_OTHER_ADDRESSES = {
+    r"s3[an]://.*": "write it as s3://BUCKET/PATH",
+    r"gcs://.*": "write it as gs://BUCKET/PATH",
+    r"https?://(www\.)?(huggingface\.co|hf\.co)": "write it as hf://ORGANIZATION/NAME",
+    r"(abfss?|adl|az|wasbs?)://.*|https?://.*\.(blob|dfs)\.core\.windows\.net": _NO_AZURE,
+    r"oci://.*": "an image registry is not supported: copy the files to a bucket, the Hub, or the workspace",
+    r"hdfs://.*": "HDFS is not supported: copy the files to a bucket, the Hub, or the workspace",
+    r"(ms|modelscope)://.*": "ModelScope is not supported: copy the files to a bucket, the Hub, or the workspace",
+    r"pvc://.*": "for files in a PersistentVolumeClaim, give it as the workspace of the steps",
+}
+"""What to write instead of known addresses, by a pattern of scheme and host."""
+
 
 class CredentialFreeSpec(Spec):
     """A request that uses a store, and accepts credentials only as `secret`."""
@@ -174,7 +187,10 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
             it is malformed.
     """
     scheme, separator, rest = uri.partition("://")
-    if "@" in (rest or uri).partition("/")[0]:
+    host = (rest or uri).partition("/")[0]
+    if scheme not in schemes and (advice := _find_advice(scheme, host)):
+        raise invalid_field(field, REDACTED if "@" in host else uri, advice)
+    if "@" in host:
         raise invalid_field(field, REDACTED, f"it must not contain a user name or password; {_REFERENCE_ADVICE}")
     allowed = " or ".join(f"{name}://…" for name in schemes)
     if not separator:
@@ -187,6 +203,14 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     if ".." in rest.split("/") or not uri.isprintable() or not _is_parseable(uri):
         raise invalid_field(field, uri, "it must not contain '..' or control characters, and brackets only around IPv6")
     return uri
+
+
+def _find_advice(scheme: str, host: str) -> str:
+    """Return what to write instead of a known kind of address; empty for an unknown one."""
+    for pattern, advice in _OTHER_ADDRESSES.items():
+        if re.fullmatch(pattern, f"{scheme}://{host}"):
+            return advice
+    return ""
 
 
 def _validate_endpoint(url: Any) -> Any:

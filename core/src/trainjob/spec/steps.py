@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
@@ -13,9 +14,9 @@ from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
 from trainjob.spec.initializers import (
-    DEFAULT_MODEL_IGNORE_PATTERNS,
     DatasetInitializer,
     ModelInitializer,
+    split_revision,
     validate_dataset_uri,
     validate_model_uri,
 )
@@ -41,10 +42,11 @@ class _InitializeStep(BaseStep):
     """Base class of the steps that fetch files from a store into the workspace.
 
     Attributes:
-        storage_uri: URI of the source.
+        storage_uri: URI of the source; a revision may follow the repository: `hf://organization/name@v1.0`.
         workspace: claim into which the files are written.
         revision: branch, tag or commit of a repository on the Hub; None means the newest commit of `main`.
-        ignore_patterns: patterns of files that are not fetched.
+        ignore_patterns: patterns of files that are not fetched. None leaves out a model's weights in other formats than
+            safetensors, if it has safetensors.
         endpoint: URL of the object store, if it is not AWS or Google, or URL of the Hub.
         region: region of an S3 bucket.
         role_arn: AWS role to assume.
@@ -61,6 +63,17 @@ class _InitializeStep(BaseStep):
     role_arn: str | None = None
     image: str | None = None
     resources: Resources | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_revision(cls, data: Any) -> Any:
+        uri = data.get("storage_uri") if isinstance(data, Mapping) else None
+        if not isinstance(uri, str):
+            return data
+        uri, revision = split_revision(uri)
+        if revision and data.get("revision") not in (None, revision):
+            raise invalid_field("revision", data["revision"], f"the address has the revision {revision}: give one")
+        return {**data, "storage_uri": uri, "revision": revision} if revision else data
 
     @field_validator("storage_uri")
     @classmethod
@@ -103,8 +116,6 @@ class InitializeModel(_InitializeStep):
 
     The source is `hf://organization/name`, `s3://bucket/path` or `gs://bucket/path`.
     """
-
-    ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
 
     @field_validator("storage_uri")
     @classmethod

@@ -16,7 +16,7 @@ PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
 
 DATASET = ("README.md", "data/train.parquet", "heldout/test.parquet")
 MODEL = ("README.md", "config.json", "model.safetensors", "original/tokenizer.model", "pytorch_model.bin")
-EXPECTED_MODEL_FILES = ["config.json", "model.safetensors", "original/tokenizer.model"]
+EXPECTED_MODEL_FILES = ["README.md", "config.json", "model.safetensors", "original/tokenizer.model"]
 
 StartFetch = Callable[..., "subprocess.Popen[str]"]
 RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]

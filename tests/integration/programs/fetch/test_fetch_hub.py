@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.programs.fetch.conftest import EXPECTED_MODEL_FILES
 from tests.integration.programs.fetch.fetch_results import failure_message, is_complete, read_contents, read_receipt
 from tests.support.polling import wait_until
 from trainjob_local.demo.hub import HubHandler
@@ -32,10 +33,10 @@ def test_a_dataset_is_the_whole_repository(tmp_path, run_fetch, hub, uri):
     )
 
 
-def test_a_model_is_configuration_tokenizer_and_safetensors(tmp_path, run_fetch, hub, model):
+def test_a_model_is_everything_but_weights_in_other_formats(tmp_path, run_fetch, hub, model):
     found = read_receipt(run_fetch("model", MODEL, ENDPOINT=hub.url))
-    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
-    assert (found["uri"], found["fetched"], len(found["revision"])) == (MODEL, 3, 40)
+    assert sorted(read_contents(model)) == EXPECTED_MODEL_FILES
+    assert (found["uri"], found["fetched"], len(found["revision"])) == (MODEL, 4, 40)
     assert found["bytes"] == sum(map(len, read_contents(model).values()))
 
 
@@ -48,11 +49,12 @@ def test_ignored_files_are_not_fetched(tmp_path, run_fetch, hub):
 
 
 def test_the_log_reports_the_progress(run_fetch, hub):
-    first, *files, last = run_fetch("model", MODEL, HF_ENDPOINT=hub.url).stdout.splitlines()
-    assert re.fullmatch(r"fetch: 3 files, \d+ B, from hf://demo/tiny at [0-9a-f]{40}", first)
+    left_out, first, *files, last = run_fetch("model", MODEL, HF_ENDPOINT=hub.url).stdout.splitlines()
+    assert left_out == "fetch: 1 files are left out: pytorch_model.bin"
+    assert re.fullmatch(r"fetch: 4 files, \d+ B, from hf://demo/tiny at [0-9a-f]{40}", first)
     # A slow fetch also prints a line every ten seconds.
-    counted = [re.match(r"fetch: (\d)/3 ", line) for line in files]
-    assert [match[1] for match in counted if match] == ["1", "2", "3"]
+    counted = [re.match(r"fetch: (\d)/4 ", line) for line in files]
+    assert [match[1] for match in counted if match] == ["1", "2", "3", "4"]
     assert files[-1].endswith("(100 %)")
     assert last.startswith("fetch: done {")
 
@@ -75,7 +77,7 @@ def test_only_changed_files_are_fetched_and_stale_ones_are_removed(tmp_path, run
     hub.handler_class.requests.clear()
     assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
     assert hub.list_sent_files() == ["model.safetensors"]
-    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "notes.txt"]
+    assert sorted(read_contents(model)) == ["README.md", "config.json", "model.safetensors", "notes.txt"]
     assert (model / "model.safetensors").read_text() == "trained a little more"
 
 
@@ -90,7 +92,7 @@ def test_a_revision_is_pinned(tmp_path, run_fetch, hub, model):
 
 def test_equal_files_of_another_program_are_kept(tmp_path, run_fetch, hub, model):
     (model / "original").mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "original/tokenizer.model"):
+    for name in EXPECTED_MODEL_FILES:
         (model / name).write_bytes((tmp_path / "hub" / "models/demo/tiny" / name).read_bytes())
     (model / "config.json").write_bytes((model / "config.json").read_bytes().upper())
     assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
@@ -157,7 +159,7 @@ def test_a_killed_download_of_a_large_file_is_continued(
 def test_a_private_repository_requires_its_token(run_fetch, hub, model, token):
     done = run_fetch("model", "hf://demo/private", HF_ENDPOINT=hub.url, ACCESS_TOKEN=token)
     if token == "hf_right":
-        assert read_receipt(done)["fetched"] == 3
+        assert read_receipt(done)["fetched"] == len(EXPECTED_MODEL_FILES)
     else:
         assert "hf_wrong" not in failure_message(done) + done.stdout
         assert not model.exists()

@@ -153,7 +153,7 @@ def test_a_fetch_killed_at_any_request_is_completed_by_the_next(start_fetch, fet
     [
         (SOURCE, False, ": "),
         ("nowhere/v1", True, ": no such bucket"),
-        ("models/none", True, " has no object to fetch; it has none"),
+        ("models/none", True, " has no file to fetch; it has none"),
     ],
 )
 def test_a_refusal_is_reported_in_one_sentence_without_secrets(fetch_dataset, store, prefix, known, message):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.integration.programs.fetch.conftest import EXPECTED_MODEL_FILES
 from tests.integration.programs.fetch.fetch_results import failure_message, read_all_paths, read_contents, read_receipt
 from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
@@ -69,7 +70,7 @@ def test_a_name_outside_the_folder_in_a_hubs_listing_is_refused(tmp_path, run_fe
 def test_a_name_outside_the_folder_in_a_stores_listing_is_refused(tmp_path, run_fetch, folder, server, name):
     before = read_all_paths(tmp_path)
     with server() as store:
-        for key in (name, "a.txt"):
+        for key in (name, "a.txt", "model.safetensors"):
             store.objects[f"models/v1/{key}"] = StoredObject(b"evil", {})
         message = failure_message(
             run_fetch("model", f"{store.scheme}://models/v1", ENDPOINT=store.url, **store.environment)
@@ -121,7 +122,7 @@ def test_a_linked_file_is_replaced(tmp_path, run_fetch, hub, same):
     outside.write_text(content if same else content.upper())
     model.mkdir(parents=True)
     (model / "config.json").symlink_to(outside)
-    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == len(EXPECTED_MODEL_FILES)
     assert outside.read_text() == (content if same else content.upper())
     assert (model / "config.json").read_text() == content
     assert not (model / "config.json").is_symlink()
@@ -142,7 +143,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path, run_fetch, hub):
     (tmp_path / "volume").mkdir()
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "model").symlink_to(tmp_path / "volume")
-    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == len(EXPECTED_MODEL_FILES)
     assert "config.json" in read_contents(tmp_path / "volume")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.programs.fetch.conftest import EXPECTED_MODEL_FILES
 from tests.integration.programs.fetch.fetch_results import read_all_paths, read_contents, read_receipt
 from tests.support.object_server import StoredObject
 from tests.support.s3_server import S3Server
@@ -48,7 +49,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_complete_folder_is_not_changed(run_fetch, hub, model):
     write_earlier_fetch(model, RECORD, "config.json", "model.safetensors", "original/tokenizer.model")
     before = read_all_paths(model)
-    done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
+    done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url, IGNORE_PATTERNS="*.md,*.bin")
     assert read_receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
     assert "fetch: all files are in the folder already" in done.stdout
     assert hub.list_sent_files() == []
@@ -59,9 +60,9 @@ def test_an_incomplete_folder_keeps_its_files(run_fetch, hub, model):
     """One file is recorded, one was fetched but not yet recorded before the kill, and one is missing."""
     head, first, *_ = RECORD.splitlines(keepends=True)
     write_earlier_fetch(model, head + first + first[:20], "config.json", "original/tokenizer.model")
-    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
-    assert hub.list_sent_files() == ["model.safetensors"]
-    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 2
+    assert hub.list_sent_files() == ["README.md", "model.safetensors"]
+    assert sorted(read_contents(model)) == EXPECTED_MODEL_FILES
 
 
 def test_a_partial_object_is_continued(tmp_path, run_fetch):

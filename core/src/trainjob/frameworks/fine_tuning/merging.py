@@ -30,7 +30,7 @@ _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 
 
 def merge_adapter(run: TrainingRun) -> str:
-    """Merge the adapter in the output folder into a copy of the base model in the folder `merged` below it.
+    """Save a copy of the base model, with the adapter merged, in the folder `merged`.
 
     The base model is loaded again in its own data type, because a quantized or sharded one cannot be merged.
 

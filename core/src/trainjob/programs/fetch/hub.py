@@ -1,15 +1,13 @@
 """Fetches from the Hugging Face hub, at one commit.
 
-It fetches the same files as the initializers of Trainer 2.3 (`pkg/initializers/{dataset,model}/huggingface.py`). For a
-dataset, these are all files of the repository, even if its address names a folder. For a model, these are the files
-that match `*.json`, `*.safetensors`, `*.model` or `*.txt`.
+A dataset is the whole repository, even if its address names a folder, as in the initializers of Trainer 2.3
+(`pkg/initializers/dataset/huggingface.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -20,7 +18,6 @@ __all__ = ["HubSource"]
 
 # huggingface_hub 1.27 refuses more than 50 GB in one response (constants.MAX_HTTP_DOWNLOAD_SIZE).
 _MAX_RANGE_BYTES = 8 << 30
-_MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,6 @@ class HubSource:
         kind: `dataset` or `model`.
         repository: `org/name`.
         revision: a branch, a tag or a commit; empty means the newest commit of `main`.
-        ignore_patterns: files not to fetch, as shell patterns.
         endpoint: address of the hub; empty means HF_ENDPOINT, or the public hub.
         token: access token; empty means the token that huggingface_hub finds.
     """
@@ -39,30 +35,15 @@ class HubSource:
     kind: str
     repository: str
     revision: str
-    ignore_patterns: Sequence[str]
     endpoint: str = ""
     token: str = field(default="", repr=False)
 
     def list_files(self) -> Listing:
-        """Return the requested files of the repository, at the current commit of its revision.
-
-        Raises:
-            FetchError: no file of the repository is requested.
-        """
-        from huggingface_hub.utils import filter_repo_objects
-
+        """Return the files of the repository, at the current commit of its revision."""
         info = self._api.repo_info(self.repository, repo_type=self.kind, revision=self.revision or None)
         tree = self._api.list_repo_tree(self.repository, recursive=True, revision=info.sha, repo_type=self.kind)
-        entries = {entry.path: entry for entry in tree if hasattr(entry, "size")}
-        wanted = filter_repo_objects(
-            entries,
-            allow_patterns=_MODEL_PATTERNS if self.kind == "model" else None,
-            ignore_patterns=list(self.ignore_patterns) or None,
-        )
-        files = tuple(_store_file(entries[path]) for path in sorted(wanted))
-        if not files:
-            raise FetchError(f"{self} has no file to fetch; it has {', '.join(sorted(entries)[:10]) or 'none'}")
-        return Listing(files, str(info.sha))
+        files = (_store_file(entry) for entry in tree if hasattr(entry, "size"))
+        return Listing(tuple(sorted(files, key=lambda file: file.path)), str(info.sha))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
         """Append the bytes of a file that `target` does not have yet.

@@ -8,9 +8,7 @@ Reference, 2006-03-01, Object). It is therefore only used to distinguish one con
 
 from __future__ import annotations
 
-import fnmatch
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -31,30 +29,20 @@ class ObjectSource:
 
     Attributes:
         bucket, prefix: location of the objects.
-        ignore_patterns: objects not to fetch, as shell patterns of paths below the prefix.
     """
 
     bucket: Bucket
     prefix: str
-    ignore_patterns: Sequence[str]
 
     def list_files(self) -> Listing:
-        """Return the requested objects below the prefix.
-
-        Raises:
-            FetchError: no object below the prefix is requested.
-        """
+        """Return the objects below the prefix."""
         entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
-        found = {
-            key: entry for key, entry in entries.items() if self._is_below_prefix(key) and not entry.metadata.is_dir
-        }
-        files = [self._store_file(key, entry) for key, entry in found.items()]
-        wanted = [
-            file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore_patterns)
+        files = [
+            self._store_file(key, entry)
+            for key, entry in entries.items()
+            if self._is_below_prefix(key) and not entry.metadata.is_dir
         ]
-        if not wanted:
-            raise FetchError(f"{self} has no object to fetch; it has {', '.join(sorted(found)[:10]) or 'none'}")
-        return Listing(tuple(sorted(wanted, key=lambda file: file.path)))
+        return Listing(tuple(sorted(files, key=lambda file: file.path)))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
         """Append the bytes of an object that `target` does not have yet."""

@@ -29,6 +29,7 @@ from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
+from trainjob.programs.fetch.selection import choose_files, describe_choice
 from trainjob.version import check_version
 
 __all__ = ["CREDENTIALS_HELP", "Fetch", "fetch", "main"]
@@ -49,7 +50,7 @@ class Fetch:
         folder: the target folder.
         uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
         revision: a branch, a tag or a commit of a repository; empty means the newest commit.
-        ignore_patterns: files not to fetch, as shell patterns.
+        ignore_patterns: files not to fetch; see [trainjob.programs.fetch.selection.choose_files][].
         environment: endpoint, region, role and credentials, in the variables of the Trainer's initializers.
     """
 
@@ -74,13 +75,13 @@ def create_source(request: Fetch) -> Source:
         if len(parts) == 2 and all(parts):
             token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
             endpoint = env.get("ENDPOINT", "")
-            return HubSource(request.kind, "/".join(parts), request.revision, request.ignore_patterns, endpoint, token)
+            return HubSource(request.kind, "/".join(parts), request.revision, endpoint, token)
     name, _, prefix = location.partition("/")
     if scheme in SCHEMES and name:
         bucket = create_bucket(scheme, name, env, env.get("ENDPOINT", ""), env.get("REGION", ""))
         if scheme == "s3" and (role := env.get("ROLE_ARN")):
             bucket = replace(bucket, options={**bucket.options, "role_arn": role})
-        return ObjectSource(bucket, prefix.rstrip("/"), request.ignore_patterns)
+        return ObjectSource(bucket, prefix.rstrip("/"))
     rule = "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"
     raise InvalidSpec(Problem("STORAGE_URI", repr(request.uri), rule))
 
@@ -97,12 +98,17 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
 
     Raises:
         InvalidSpec: the address has no known form.
-        FetchError: the store refuses, cannot be reached, or sends other content than it lists; or the folder is full.
+        FetchError: the store refuses, cannot be reached, or sends other content than it lists; there is no file to
+            fetch, or a model has no weights; or the folder is full.
     """
     source = create_source(request)
     try:
-        listing = source.list_files()
-        paths, advice = [file.path for file in listing.files], "exclude it with ignore_patterns"
+        found = source.list_files()
+        paths = choose_files(request.kind, [file.path for file in found.files], request.ignore_patterns, str(source))
+        for line in describe_choice(paths, (file.path for file in found.files)):
+            report(f"fetch: {line}")
+        listing = replace(found, files=tuple(file for file in found.files if file.path in set(paths)))
+        advice = "exclude it with ignore_patterns"
         check_names(paths, str(source), FetchError, RECORD_FOLDER, hint=advice)
         check_conflicts(paths, str(source), FetchError, hint=advice)
         fetched = _FetchRun(source, listing, request, report).run()

@@ -54,7 +54,7 @@ def initialize_model(
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         secret: Name of the Kubernetes Secret with the credentials for `storage_uri`.
         revision: Branch, tag or commit of a repository on the Hub; by default the newest commit.
-        ignore_patterns: Glob patterns of the files that are not fetched; by default checkpoints of other frameworks.
+        ignore_patterns: Glob patterns of the files that are not fetched; by default weights in other formats.
         endpoint: URL of an object store other than AWS or Google, or of the Hub.
         region: Region of an S3 bucket.
         role_arn: ARN of the AWS role to assume.
