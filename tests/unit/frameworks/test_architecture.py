@@ -75,3 +75,25 @@ def test_a_multimodal_model_needs_two_packages(tmp_path, monkeypatch, missing):
         return
     with pytest.raises(InvalidSpec, match=f"its processor needs {'pillow' if missing == 'PIL' else missing}: "):
         check(tmp_path, VISION)
+
+
+TOKENS = {
+    "tokenizer.json": {"added_tokens": [{"id": 3, "content": "<pad>"}, {"id": 400, "content": "<new>"}]},
+    "added_tokens.json": {"<pad>": 3, "<new>": 400},
+}
+
+
+@pytest.mark.parametrize("sizes", [{"vocab_size": 400}, {"text_config": {"vocab_size": 400}}])
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_without_an_embedding_is_refused(tmp_path, name, sizes):
+    (tmp_path / name).write_text(json.dumps(TOKENS[name]))
+    with pytest.raises(InvalidSpec, match=r"no embedding for, such as '<new>': .* with its 400 tokens"):
+        check(tmp_path, sizes)
+    for larger in (401, 512):  # vocabularies are often padded
+        check(tmp_path, {"vocab_size": larger})
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"added_tokens": 1}', '{"added_tokens": [{}]}'])
+def test_a_tokenizer_that_cannot_be_read_is_left_to_the_training(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    check(tmp_path, {"vocab_size": 4})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import importlib.util
 import json
 
 import pytest
 
 from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
-from trainjob.frameworks.fine_tuning.dataset_files import check_columns, read_columns
+from trainjob.frameworks.fine_tuning.row_checks import check_rows_of
 from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
 from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark, remove_marks
 from trainjob.frameworks.trl.pod.program import (
@@ -89,92 +87,43 @@ COLUMNS = {
 }
 
 
+def row_of(names):
+    return {name: True if name == "label" else "a text" for name in names}
+
+
 @pytest.mark.parametrize("method", COLUMNS)
 def test_the_columns_that_a_method_needs_are_enough(method, tmp_path):
     for names in COLUMNS[method]:
-        path = write_jsonl(tmp_path / "rows.jsonl", dict.fromkeys(names, "a text"))
-        assert check_columns(path, method, {}, list_column_choices(method)) is False
+        values = row_of(names)
+        if "messages" in names:
+            values["messages"] = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        path = write_jsonl(tmp_path / "rows.jsonl", values)
+        found = check_rows_of(path, method, {}, list_column_choices(method))
+        assert (found.columns, found.has_conversations) == (set(names), "messages" in names)
 
 
 @pytest.mark.parametrize("method", COLUMNS)
 def test_missing_columns_are_refused_with_those_found_and_needed(method, tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": "a"})
     with pytest.raises(InvalidSpec, match="a dataset with question, answer") as raised:
-        check_columns(path, method, {}, list_column_choices(method))
+        check_rows_of(path, method, {}, list_column_choices(method))
     assert f"{method} needs " in str(raised.value)
     assert all(name in str(raised.value) for name in min(COLUMNS[method], key=len) - {"text", "id"})
 
 
 def test_columns_are_renamed_before_the_check(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", {"question": "q", "answer": [{"role": "assistant", "content": "a"}]})
-    assert (
-        check_columns(path, "sft", {"prompt": "question", "completion": "answer"}, list_column_choices("sft")) is True
-    )
+    answer = [{"role": "assistant", "content": "a"}]
+    path = write_jsonl(tmp_path / "rows.jsonl", {"question": [{"role": "user", "content": "q"}], "answer": answer})
+    choices = list_column_choices("sft")
+    found = check_rows_of(path, "sft", {"prompt": "question", "completion": "answer"}, choices)
+    assert (found.columns, found.has_conversations) == ({"prompt", "completion"}, True)
     with pytest.raises(InvalidSpec, match=r"config\.columns: 'answers' .* has the columns question, answer"):
-        check_columns(path, "sft", {"prompt": "question", "completion": "answers"}, list_column_choices("sft"))
+        check_rows_of(path, "sft", {"prompt": "question", "completion": "answers"}, choices)
 
 
 def test_the_text_column_may_have_another_name(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", {"document": "t"})
-    assert check_columns(path, "sft", {}, list_column_choices("sft", "document")) is False
-
-
-def test_files_of_each_format(tmp_path):
-    expected = {"prompt": False, "messages": True}
-    row = {"prompt": "p", "messages": [{"role": "user", "content": "c"}]}
-    assert read_columns(write_jsonl(tmp_path / "a" / "rows.jsonl", row)) == expected
-    (tmp_path / "array.json").write_text(json.dumps([row, row], indent=1))
-    assert read_columns(tmp_path / "array.json") == expected
-    with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
-        file.write(json.dumps(row))
-    assert read_columns(tmp_path / "rows.jsonl.gz") == expected
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["prompt", "a, b"], ["1", "2"]])
-    assert read_columns(tmp_path / "rows.csv") == {"prompt": False, "a, b": False}
-
-
-def test_a_folder_is_read_by_its_training_file(tmp_path):
-    write_jsonl(tmp_path / "data" / "test-0.jsonl", {"held": 1})
-    write_jsonl(tmp_path / "data" / "train-0.jsonl", {"prompt": 1})
-    write_jsonl(tmp_path / "data" / ".cache" / "train.jsonl", {"hidden": 1})
-    assert read_columns(tmp_path / "data") == {"prompt": False}
-
-
-def test_a_saved_dataset_is_read_by_its_features(tmp_path):
-    message = [{"role": {"dtype": "string", "_type": "Value"}}]
-    for folder in (tmp_path, tmp_path / "splits" / "train"):
-        folder.mkdir(parents=True, exist_ok=True)
-        features = {"prompt": {"dtype": "string", "_type": "Value"}, "messages": message}
-        (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-        (folder / "state.json").write_text("{}")
-    (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["test", "train"]}')
-    expected = {"prompt": False, "messages": True}
-    assert read_columns(tmp_path) == read_columns(tmp_path / "splits") == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "rule"),
-    [
-        ("missing.jsonl", None, "it does not exist; "),
-        ("rows.txt", "text", "its name must end with .parquet, .jsonl"),
-        ("rows.jsonl", "{", "its columns cannot be read: JSONDecodeError"),
-        ("rows.jsonl", "", "its columns cannot be read: "),
-        ("rows.jsonl", "[1]", "its columns cannot be read: AttributeError"),
-        ("rows.csv", "", "its columns cannot be read: StopIteration"),
-    ],
-)
-def test_a_dataset_that_cannot_be_read_is_refused(name, content, rule, tmp_path):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(InvalidSpec) as raised:
-        read_columns(tmp_path / name)
-    assert rule in str(raised.value)
-
-
-def test_an_empty_folder_is_refused_with_its_content(tmp_path):
-    (tmp_path / "README.md").touch()
-    with pytest.raises(InvalidSpec, match=r"it has no file whose name ends with .*; it contains README\.md"):
-        read_columns(tmp_path)
+    assert not check_rows_of(path, "sft", {}, list_column_choices("sft", "document")).has_conversations
 
 
 def run_in(folder, *words):

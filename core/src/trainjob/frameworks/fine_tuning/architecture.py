@@ -1,7 +1,8 @@
-"""Checks of a model's architecture and quantization, read from its `config.json` before torch is loaded."""
+"""Checks of a model's architecture, quantization and tokenizer, from its files, before torch is loaded."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,12 @@ def check_architecture(run: TrainingRun) -> None:
         config = None
     if not isinstance(config, dict):
         raise InvalidSpec(Problem("model_path", str(path), "it is not a JSON object: fetch the model again"))
-    if problems := [*_find_other_kinds(run, config), *_find_quantization(run, config), *_find_packages(config)]:
+    if problems := [
+        *_find_other_kinds(run, config),
+        *_find_quantization(run, config),
+        *_find_packages(config),
+        *_find_tokens(run, config),
+    ]:
         raise InvalidSpec(problems)
 
 
@@ -78,3 +84,31 @@ def _find_packages(config: Mapping[str, Any]) -> Iterator[Problem]:
     if missing:
         rule = f"the model reads images, and its processor needs {' and '.join(missing)}: give an image with them"
         yield Problem("image", "the image of this pod", rule)
+
+
+def _find_tokens(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problem of a tokenizer with more tokens than the model has embeddings.
+
+    Such a token ends a training on a GPU with an assertion of the device.
+    """
+    text = config.get("text_config")
+    sizes = [part.get("vocab_size") for part in (config, text) if isinstance(part, Mapping)]
+    size = next((each for each in sizes if isinstance(each, int)), None)
+    if size is None or run.resizes_vocabulary:
+        return
+    if beyond := sorted(token for token, number in _read_added_tokens(run).items() if number >= size):
+        rule = (
+            f"its tokenizer has {len(beyond)} tokens that the model has no embedding for, such as {beyond[0]!r}: use "
+            f"the model's tokenizer with its {size} tokens, or resize the model's embeddings before the training"
+        )
+        yield Problem("model_path", str(run.model), rule)
+
+
+def _read_added_tokens(run: TrainingRun) -> dict[str, int]:
+    """Return the numbers of the tokens that were added to the tokenizer's vocabulary."""
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
+        tokens = json.loads((run.model / "tokenizer.json").read_bytes())["added_tokens"]
+        return {str(token["content"]): int(token["id"]) for token in tokens}
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return dict(json.loads((run.model / "added_tokens.json").read_bytes()).items())
+    return {}

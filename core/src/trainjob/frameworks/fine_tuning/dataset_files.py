@@ -1,96 +1,85 @@
-"""Columns of a dataset, read from its files before torch is loaded, and compared with those that a method needs."""
+"""Files of a dataset, as the library `datasets` chooses them, and their rows as a stream.
+
+Nothing here loads torch, so a program checks rows within seconds.
+"""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["LOADERS", "Choices", "check_columns", "is_saved_dataset", "read_columns"]
+__all__ = ["RowFile", "list_other_files", "list_row_files"]
 
-LOADERS = {
-    ".parquet": "parquet",
-    ".jsonl": "json",
-    ".json": "json",
-    ".ndjson": "json",
-    ".jsonl.gz": "json",
-    ".json.gz": "json",
-    ".csv": "csv",
-}
-"""Loaders of the library `datasets` by the end of a file's name."""
-Choices = Sequence[tuple[str, ...]]
-"""Sets of columns, of which a method needs one completely."""
-_SAVED_DATASET, _SAVED_SPLITS, _FEATURES = "state.json", "dataset_dict.json", "dataset_info.json"
+_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"
+_METADATA = ("dataset_info.json", "dataset_infos.json", "config.json")  # datasets 5.2, data_files.py
+_FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_BATCH = 1000  # rows
 
 
-def check_columns(path: Path, method: str, columns: Mapping[str, str], choices: Choices) -> bool:
-    """Refuse a dataset without the columns that a method needs.
+@dataclass(frozen=True)
+class RowFile:
+    """A file with rows of the training, or a dataset that `save_to_disk` wrote.
+
+    Attributes:
+        path: path of the file or folder.
+        folder: folder whose README.md has the file's options, if there is one.
+        loader: name of the loader in `datasets`, such as `json`; empty for a saved dataset.
+    """
+
+    path: Path
+    folder: Path
+    loader: str
+
+    def read_batches(self) -> Iterator[dict[str, list[Any]]]:
+        """Yield the rows in batches, each a list of values by column.
+
+        Raises:
+            Exception: of many libraries, if the file is damaged.
+        """
+        import datasets
+
+        datasets.config.TORCH_AVAILABLE = False  # otherwise the reader loads torch (datasets 5.2, iterable_dataset.py)
+        if self.loader:
+            name = self.path.relative_to(self.folder).as_posix()
+            rows = datasets.load_dataset(str(self.folder), data_files=name, split="train", streaming=True)
+        else:
+            rows = datasets.load_from_disk(str(self.path))
+        yield from rows.iter(batch_size=_BATCH)
+
+
+def list_row_files(path: Path) -> list[RowFile]:
+    """Return the files from which a training reads its rows, in order.
 
     Args:
-        path: folder or file with the rows.
-        method: the method.
-        columns: names of the dataset's columns by the method's names.
-        choices: sets of columns, of which the method needs one completely.
-
-    Returns:
-        Whether the rows are conversations, for which the tokenizer needs a chat template.
+        path: a file; a folder as on the Hub, of which the split `train` is taken, or the only one; or a folder that
+            `save_to_disk` wrote.
 
     Raises:
-        InvalidSpec: the dataset does not exist, has no readable file, or lacks a column. The error states the columns
-            that it has and those that the method needs.
-    """
-    found = read_columns(path)
-    if missing := [theirs for theirs in columns.values() if theirs not in found]:
-        rule = f"{path} has the columns {_join(found)}"
-        raise InvalidSpec(
-            [Problem("config.columns", repr(name), f"there is no such column: {rule}") for name in missing]
-        )
-    renamed = {theirs: ours for ours, theirs in columns.items()}
-    known = {renamed.get(name, name): nested for name, nested in found.items()}
-    for names in choices:
-        if set(names) <= set(known):
-            return any(known[name] for name in names if name not in ("input_ids", "chosen_ids", "rejected_ids"))
-    needed = " or ".join(" + ".join(names) for names in choices)
-    rule = f"{method} needs {needed}: rename columns with columns={{'NAME': 'COLUMN'}}, or convert the dataset"
-    raise InvalidSpec(Problem("dataset_path", f"a dataset with {_join(known)}", rule))
-
-
-def read_columns(path: Path) -> dict[str, bool]:
-    """Return the columns of a dataset by name.
-
-    The value says whether the column contains lists, such as conversations.
-
-    Raises:
-        InvalidSpec: there is no file with rows, or the first one cannot be read.
+        InvalidSpec: the path does not exist, has no files with rows, or several configurations or formats.
     """
     if not path.exists():
         beside = sorted(each.name for each in path.parent.iterdir()) if path.parent.is_dir() else []
         raise _refuse(path, f"it does not exist; {path.parent} contains {_join(beside)}")
+    if saved := _find_saved_dataset(path):
+        return [RowFile(saved, saved, "")]
     try:
-        if saved := _find_saved_dataset(path):
-            return _read_features(saved)
-        file = _find_first_file(path)
-        return _READERS[LOADERS[get_suffix(file)]](file)
+        loader, splits = _choose_files(path)
     except InvalidSpec:
         raise
-    except Exception as error:  # noqa: BLE001 - the readers raise errors of many libraries for damaged files
-        raise _refuse(path, f"its columns cannot be read: {type(error).__name__}: {error}") from None
-
-
-def is_saved_dataset(path: Path) -> bool:
-    """Return whether `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote this folder."""
-    return (path / _SAVED_DATASET).is_file() or (path / _SAVED_SPLITS).is_file()
-
-
-def get_suffix(file: Path) -> str:
-    """Return the end of a file's name by which its loader is found; empty if none loads it."""
-    return next((suffix for suffix in LOADERS if file.name.endswith(suffix)), "")
+    except Exception as error:  # noqa: BLE001 - datasets has no common base class of errors
+        names = _join(sorted(each.name for each in path.iterdir())) if path.is_dir() else path.name
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise _refuse(path, f"it has no rows that can be read: {reason}; it contains {names}") from None
+    split = "train" if "train" in splits else next(iter(splits))
+    if split != "train" and len(splits) > 1:
+        raise _refuse(path, f"it has the splits {', '.join(splits)}, and none is train: name one file")
+    folder = path if path.is_dir() else path.parent
+    return [RowFile(file, folder, loader) for file in splits[split]]
 
 
 def _find_saved_dataset(path: Path) -> Path | None:
@@ -101,66 +90,33 @@ def _find_saved_dataset(path: Path) -> Path | None:
     return path if (path / _SAVED_DATASET).is_file() else None
 
 
-def _find_first_file(path: Path) -> Path:
-    """Return the first file with training rows.
+def _choose_files(path: Path) -> tuple[str, dict[str, list[Path]]]:
+    """Return the loader, and the files of each split."""
+    from datasets import get_dataset_config_names, load_dataset_builder
 
-    The library `datasets`, too, takes the split from the names of files.
-    """
     if path.is_file():
-        if not get_suffix(path):
-            raise _refuse(path, f"its name must end with {', '.join(LOADERS)}")
-        return path
-    files = sorted(_find_files(path))
-    if not files:
-        listing = _join(sorted(each.name for each in path.iterdir()))
-        raise _refuse(path, f"it has no file whose name ends with {', '.join(LOADERS)}; it contains {listing}")
-    return next((file for file in files if "train" in file.name), files[0])
+        builder = load_dataset_builder(str(path.parent), data_files=path.name)
+    else:
+        names = get_dataset_config_names(str(path))
+        if len(names) > 1 and "default" not in names:
+            rule = "name the folder or the file of one in dataset_path"
+            raise _refuse(path, f"its README.md has the configurations {_join(names)}: {rule}")
+        builder = load_dataset_builder(str(path))
+    splits = {str(split): [Path(file) for file in files] for split, files in builder.config.data_files.items()}
+    return type(builder).__module__.rpartition(".")[2], splits
 
 
-def _find_files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and path.is_file() and get_suffix(path):
-            yield path
-
-
-def _read_features(folder: Path) -> dict[str, bool]:
-    features = json.loads((folder / _FEATURES).read_bytes())["features"]
-    return {name: isinstance(kind, list) or "feature" in kind for name, kind in features.items()}
-
-
-def _read_parquet(file: Path) -> dict[str, bool]:
-    import pyarrow.parquet
-    from pyarrow.types import is_large_list, is_list
-
-    schema = pyarrow.parquet.read_schema(file)
-    return {field.name: is_list(field.type) or is_large_list(field.type) for field in schema}
-
-
-def _read_json(file: Path) -> dict[str, bool]:
-    with _open(file) as text:
-        first = next((line for line in text if line.strip()), "")
-        row: Any = None
-        if first.lstrip().startswith("["):
-            rows = json.loads(first + text.read())
-            row = rows[0] if rows else {}
-        else:
-            row = json.loads(first)
-    return {name: isinstance(value, list) for name, value in row.items()}
-
-
-def _read_csv(file: Path) -> dict[str, bool]:
-    with file.open(encoding="utf-8", newline="") as text:
-        return dict.fromkeys(next(csv.reader(text)), False)
-
-
-def _open(file: Path) -> io.TextIOBase:
-    if file.name.endswith(".gz"):
-        return io.TextIOWrapper(gzip.open(file), encoding="utf-8")
-    return file.open(encoding="utf-8")
-
-
-_READERS = {"parquet": _read_parquet, "json": _read_json, "csv": _read_csv}
+def list_other_files(path: Path, files: Sequence[RowFile]) -> list[str]:
+    """Return the files in other formats, which `datasets` leaves out without a word."""
+    loader = files[0].loader
+    others = []
+    for file in sorted(path.rglob("*") if path.is_dir() and loader else ()):
+        below = file.relative_to(path)
+        hidden = any(part.startswith((".", "__")) for part in below.parts)
+        suffix = file.suffixes[-2:-1] if file.suffix == ".gz" else file.suffixes[-1:]
+        if not hidden and file.name not in _METADATA and _FORMATS.get("".join(suffix), loader) != loader:
+            others.append(below.as_posix())
+    return others
 
 
 def _refuse(path: Path, rule: str) -> InvalidSpec:

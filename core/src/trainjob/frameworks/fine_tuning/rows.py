@@ -6,8 +6,7 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
-from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.dataset_files import LOADERS, get_suffix, is_saved_dataset
+from trainjob.frameworks.fine_tuning.dataset_files import list_row_files
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["load_rows"]
@@ -27,20 +26,11 @@ def load_rows(run: TrainingRun) -> DatasetDict:
 def _load(path: Path) -> Dataset:
     """Return the rows of a file, a folder or a saved dataset.
 
-    In a folder, the names of files determine the split, such as train-00000-of-00001.parquet. The split `train` is
-    taken, or the only one that exists.
+    Only the files of the training's split are read, because another split may have other columns.
     """
-    if is_saved_dataset(path):
-        found = load_from_disk(str(path))
-    elif path.is_file():
-        return load_dataset(LOADERS[get_suffix(path)], data_files=str(path), split="train")
-    else:
-        found = load_dataset(str(path))
-    if isinstance(found, Dataset):
-        return found
-    if "train" in found:
-        return found["train"]
-    if len(found) == 1:
-        return next(iter(found.values()))
-    rule = f"it has the splits {', '.join(found)}, and none is train: name one file"
-    raise InvalidSpec(Problem("dataset_path", str(path), rule))
+    files = list_row_files(path)
+    if not files[0].loader:
+        return load_from_disk(str(files[0].path))
+    folder = files[0].folder
+    names = [file.path.relative_to(folder).as_posix() for file in files]
+    return load_dataset(str(folder), data_files=names, split="train")

@@ -47,6 +47,11 @@ class TrainingRun:
         raise NotImplementedError
 
     @property
+    def resizes_vocabulary(self) -> bool:
+        """Whether the training adds embeddings for further tokens of the tokenizer."""
+        return False
+
+    @property
     def inputs(self) -> tuple[Path, ...]:
         """Folders and files that the run reads."""
         return tuple(path for path in (self.model, self.dataset, self.eval_dataset) if path)

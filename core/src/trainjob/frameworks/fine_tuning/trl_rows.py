@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.checks import has_chat_template
-from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns
+from trainjob.frameworks.fine_tuning.row_checks import Choices, check_rows_of
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["TRL_COLUMNS", "check_rows", "rename_text_column"]
@@ -29,12 +29,11 @@ def check_rows(run: TrainingRun, choices: Choices, chat_template: str) -> None:
         chat_template: chat template that the request gives; empty for the tokenizer's own.
 
     Raises:
-        InvalidSpec: a dataset does not exist, a column is missing, or conversations have no chat template.
+        InvalidSpec: a dataset does not exist, a column or a value is missing, or conversations have no chat template.
     """
-    conversations = check_columns(run.dataset, run.method, run.columns, choices)
-    if run.eval_dataset:
-        conversations |= check_columns(run.eval_dataset, run.method, run.columns, choices)
-    if conversations and not chat_template and not has_chat_template(run.model):
+    paths = filter(None, (run.dataset, run.eval_dataset))
+    checked = [check_rows_of(path, run.method, run.columns, choices) for path in paths]
+    if any(rows.has_conversations for rows in checked) and not chat_template and not has_chat_template(run.model):
         # Only these methods have the argument (trl 1.15 and 1.16).
         has_argument = run.method in ("sft", "reward")
         advice = "give chat_template_path in arguments" if has_argument else "use a model whose tokenizer has one"

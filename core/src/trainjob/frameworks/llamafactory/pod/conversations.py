@@ -6,12 +6,13 @@ A processor gets a prompt, which is an odd number of messages that ends with one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.row_rules import find_missing_value
 
-__all__ = ["convert_row"]
+__all__ = ["convert_row", "find_row_problem"]
 
 _ROLES = {"user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "system": "system"}
 
@@ -42,6 +43,28 @@ def convert_row(row: Mapping[str, Any], method: str) -> dict[str, Any]:
         "_videos": None,
         "_audios": None,
     }
+
+
+def find_row_problem(row: Mapping[str, Any], columns: Collection[str], method: str) -> tuple[str, str] | None:
+    """Return the column of a row that cannot be converted, and the rule that it breaks.
+
+    Args:
+        row: values of the row by the method's names of columns.
+        columns: the columns that the method reads.
+        method: the method.
+
+    Returns:
+        None if the row can be used.
+    """
+    for name in columns:
+        if rule := find_missing_value(name, row.get(name)):
+            return name, rule
+    try:
+        convert_row(row, method)
+    except InvalidSpec as refusal:
+        [problem] = refusal.problems
+        return " or ".join(columns), f"{problem.value}: {problem.allowed}"
+    return None
 
 
 def _convert_text(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
@@ -92,7 +115,13 @@ def _read_answer(row: Mapping[str, Any], column: str) -> list[Message]:
 
 
 def _to_messages(value: Any, role: str) -> list[Message]:
-    """Return a conversation as messages; a text is one message of a role."""
+    """Return a conversation as messages; a text is one message of a role.
+
+    Raises:
+        InvalidSpec: the value is null, or a message has another role or no content.
+    """
+    if value is None:
+        raise InvalidSpec(Problem("dataset_path", "null", "a value is a text or a conversation"))
     if not isinstance(value, list):
         return [{"role": role, "content": str(value)}]
     return [_to_message(each) for each in value]

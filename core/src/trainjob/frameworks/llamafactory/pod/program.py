@@ -6,6 +6,7 @@ variables (llamafactory 0.9.5, launcher.py). Each node of several would therefor
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model, check_package, has_chat_template
-from trainjob.frameworks.fine_tuning.dataset_files import Choices, check_columns, read_columns
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.row_checks import Choices, check_rows_of
+from trainjob.frameworks.llamafactory.pod.conversations import find_row_problem
 from trainjob.frameworks.llamafactory.pod.run_arguments import RunArguments, parse_run_arguments
 
 __all__ = ["main"]
@@ -75,11 +77,11 @@ def check_dataset(run: RunArguments, path: Path) -> None:
     Raises:
         InvalidSpec: it does not exist, a column is missing, or conversations have no chat template.
     """
-    conversations = check_columns(path, run.method, run.columns, _COLUMNS[run.method])
-    prompt = run.columns.get("prompt", "prompt")
-    if run.method == "dpo" and not conversations and prompt not in read_columns(path):
+    find_problem = functools.partial(find_row_problem, method=run.method)
+    rows = check_rows_of(path, run.method, run.columns, _COLUMNS[run.method], find_problem)
+    if run.method == "dpo" and not rows.has_conversations and "prompt" not in rows.columns:
         rule = "dpo needs the column prompt, unless chosen and rejected are conversations with the prompt"
         raise InvalidSpec(Problem("dataset_path", str(path), rule))
-    if conversations and "template" not in run.arguments and not has_chat_template(run.model):
+    if rows.has_conversations and "template" not in run.arguments and not has_chat_template(run.model):
         rule = "the rows are conversations, but its tokenizer has no chat template: give template"
         raise InvalidSpec(Problem("model_path", str(run.model), rule))

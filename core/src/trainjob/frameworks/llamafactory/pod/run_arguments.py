@@ -31,6 +31,11 @@ class RunArguments(TrainingRun):
         return self.arguments.get("finetuning_type") == "lora"
 
     @property
+    def resizes_vocabulary(self) -> bool:
+        """Whether the training adds embeddings for further tokens of the tokenizer."""
+        return self.arguments.get("resize_vocab") is True
+
+    @property
     def trusts_remote_code(self) -> bool:
         """Whether code in the model's folder may run."""
         return self.arguments.get("trust_remote_code") is True

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model
-from trainjob.frameworks.fine_tuning.dataset_files import Choices
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.row_checks import Choices
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
