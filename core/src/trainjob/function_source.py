@@ -22,6 +22,8 @@ from trainjob.errors import InvalidSpec, Problem
 _FUTURE_IMPORT = "from __future__ import annotations\n"
 _PLAIN_TYPES = ("bool", "dict", "float", "int", "list", "str")
 _FIELD = "trainer.func"
+# Decorators of Airflow's tasks, which act where the DAG is parsed: @task.trainjob, @task.skip_if(...), @setup.
+_OWN_DECORATORS = {"task", "trainjob", "setup", "teardown"}
 
 
 def function_source(function: Any) -> str:
@@ -107,14 +109,29 @@ def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection
 
     Raises:
         InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
-            its module or package; or it has no source.
+            its module or package; it has a decorator; or it has no source.
     """
-    definition = _strip_annotations(_parse_definition(function, field), kept_types)
+    definition = _parse_definition(function, field)
+    _check_decorators(function, definition, field)
+    definition = _strip_annotations(definition, kept_types)
     # The function's module decides by this import how annotations inside the function are evaluated.
     source = f"{_FUTURE_IMPORT if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
     _check_names(function, source, field)
     _check_runs_in_pod(function, definition, source, field)
     return source, definition.name
+
+
+def _check_decorators(function: Any, definition: ast.FunctionDef, field: str) -> None:
+    """Refuse a decorator that is not sent, unless it belongs to the workflow engine."""
+    for decorator in definition.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        root = called
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        names = {getattr(root, "id", ""), getattr(called, "attr", "")}
+        if not names & _OWN_DECORATORS:
+            rule = f"its decorator @{ast.unparse(called)} is not sent: call it inside the function"
+            raise _invalid_function(field, function, rule)
 
 
 def _strip_annotations(definition: ast.FunctionDef, kept_types: Collection[str]) -> ast.FunctionDef:

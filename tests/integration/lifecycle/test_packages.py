@@ -103,4 +103,5 @@ def test_a_missing_package_fails_with_the_error_of_pip(image_environment, tmp_pa
         )
     assert done.returncode == 1
     assert "No matching distribution found for no-such-package" in done.stderr
+    assert done.stderr.splitlines()[-1] == "function: failed: packages could not be installed: pip ended with 1"
     assert done.stdout == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import inspect
 import json
 import subprocess
@@ -28,6 +29,41 @@ def uses_module_name():
     return pytest
 
 
+def traced(function):
+    @functools.wraps(function)
+    def call(*given, **named):
+        print("called")
+        return function(*given, **named)
+
+    return call
+
+
+@traced
+def decorated():
+    return 1
+
+
+@functools.lru_cache(maxsize=1)
+def cached():
+    return 1
+
+
+class task:  # noqa: N801 - as Airflow names it
+    """Decorators of a workflow engine, which act where the workflow is parsed."""
+
+    @staticmethod
+    def trainjob(**_):
+        return lambda function: function
+
+    skip_if = trainjob
+
+
+@task.trainjob(retries=2)
+@task.skip_if()
+def task_function():
+    return 1
+
+
 def test_the_text_of_a_function_runs_like_the_function():
     arguments = {"rows": [1, 2], "offset": 1}
     received = CustomTrainer(func=function_from_source(function_source(sum_scaled)), func_args=arguments)
@@ -35,6 +71,16 @@ def test_the_text_of_a_function_runs_like_the_function():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "trainjob result: 7.0\n"
     assert function_command(received) == function_command(CustomTrainer(func=sum_scaled, func_args=arguments))
+
+
+@pytest.mark.parametrize(("function", "name"), [(decorated, "traced"), (cached, "functools.lru_cache")])
+def test_a_decorator_that_would_be_lost_is_refused(function, name):
+    with pytest.raises(InvalidSpec, match=rf"its decorator @{name} is not sent: call it inside the function"):
+        function_source(function)
+
+
+def test_decorators_of_the_workflow_engine_are_left_out():
+    assert function_source(task_function).splitlines()[-2:] == ["def task_function():", "    return 1"]
 
 
 def test_only_annotations_with_builtin_types_are_sent():

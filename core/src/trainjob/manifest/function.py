@@ -6,7 +6,7 @@ import base64
 import inspect
 import json
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, InvalidSpec, Problem
 from trainjob.function_source import extract_source
 from trainjob.packing import pack_sources
 from trainjob.spec import CustomTrainer
@@ -16,7 +16,8 @@ from trainjob.spec.trainers import escape_expansion, validate_command
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
 # of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
 # depends on variables that the plugin of Trainer 2.3 sets (pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
-# in the same way. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
+# in the same way. pip installs into the user's folder if the image's is read-only, and a random user of OpenShift has no
+# home folder. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
 _BOOTSTRAP = (
     "import base64,os,subprocess,sys,tempfile;"
     "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
@@ -25,7 +26,9 @@ _BOOTSTRAP = (
     "path=os.path.join(tempfile.mkdtemp(),'trainjob_function.py');"
     "open(path,'wb').write(base64.b64decode(sys.argv[1]));"
     "pip=sys.argv[2:];"
-    "pip and subprocess.run([sys.executable,'-m','pip','install','--quiet',*pip],check=True);"
+    "os.access(os.path.expanduser('~'),os.W_OK) or os.environ.setdefault('PYTHONUSERBASE',tempfile.mkdtemp());"
+    "code=pip and subprocess.call([sys.executable,'-m','pip','install','--quiet',*pip]);"
+    f"code and sys.exit('function: failed: {INSTALLATION_FAILED}: pip ended with %d'%code);"
     "torchrun=['-m','torch.distributed.run'] if 'PET_NNODES' in os.environ else [];"
     "os.execvp(sys.executable,[sys.executable,*torchrun,path])"
 )
