@@ -16,8 +16,8 @@ from trainjob.spec.trainers import escape_expansion, validate_command
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
 # of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
 # depends on variables that the plugin of Trainer 2.3 sets (pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
-# in the same way. pip installs into the user's folder if the image's is read-only, and a random user of OpenShift has no
-# home folder. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
+# in the same way. pip installs into the user's folder if the image's is read-only, and a random user of OpenShift has
+# no home folder. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
 _BOOTSTRAP = (
     "import base64,os,subprocess,sys,tempfile;"
     "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
