@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from tests.support.code_blocks import ROOT, RUNNABLE_BLOCKS, python_blocks
+from tests.support.three_forms import describe_training, find_block, read_training
+from trainjob import FineTune
 
 
 @pytest.mark.parametrize("block", python_blocks("airflow"), ids=str)
@@ -22,6 +24,16 @@ def test_a_block_registers_a_dag(airflow, block, tmp_path):
     assert bag.import_errors == {}
     assert bag.dags
     assert all(dag.tasks for dag in bag.dags.values())
+
+
+def test_the_dag_of_a_page_trains_what_its_file_trains(airflow, tmp_path):
+    from tests.support.airflow_versions import load_dags
+
+    (tmp_path / "block.py").write_text(find_block("airflow").text, "utf-8")
+    [dag] = load_dags(tmp_path).dags.values()
+    task = dag.get_task("fine_tune")
+    step = FineTune(model=task.model, workspace="tickets", config=task.config)
+    assert describe_training(step) == read_training()
 
 
 def test_the_connection_of_the_page_can_be_imported_and_names_a_cluster(airflow, tmp_path):

@@ -10,10 +10,13 @@ from unittest.mock import create_autospec
 
 import kfp
 import pytest
+from google.protobuf import json_format
 from kfp import compiler, dsl
 
 from tests.support.code_blocks import ALL_BLOCKS, python_blocks
+from tests.support.three_forms import describe_training, find_block, read_training
 from trainjob_demo.engines.kfp import RUN_PIPELINE
+from trainjob_kfp import steps
 
 BLOCKS = python_blocks("kfp")
 # After `local.init`, each call of a component in the process runs it, so these blocks need their own process.
@@ -30,6 +33,22 @@ def test_a_pipeline_compiles(block, tmp_path):
     assert pipelines
     for pipeline in pipelines:
         compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))
+
+
+def test_the_pipeline_of_a_page_trains_what_its_file_trains(tmp_path):
+    (tmp_path / "block.py").write_text(find_block("kfp").text, "utf-8")
+    [pipeline] = [
+        value
+        for value in runpy.run_path(str(tmp_path / "block.py")).values()
+        if isinstance(value, dsl.graph_component.GraphComponent)
+    ]
+    inputs = pipeline.pipeline_spec.root.dag.tasks["fine-tune-trl"].inputs.parameters
+    given = {
+        name: json_format.MessageToDict(value.runtime_value.constant)
+        for name, value in inputs.items()
+        if value.WhichOneof("kind") == "runtime_value" and name not in ("after_jobs", "workspace")
+    }
+    assert describe_training(steps.fine_tune_trl({**given, "workspace": "tickets"}, None)) == read_training()
 
 
 @pytest.mark.parametrize("block", LOCAL_RUN_BLOCKS, ids=str)
