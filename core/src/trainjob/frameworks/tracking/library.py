@@ -28,7 +28,13 @@ def import_library(name: str) -> Any:
     """
     if not importlib.util.find_spec(name):
         _install(name)
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except BaseException:
+        # Python keeps the parts that were imported, and the next try would fail with them.
+        for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+            del sys.modules[module]
+        raise
 
 
 def _install(name: str) -> None:

@@ -12,6 +12,7 @@ from trainjob.errors import ExportError, TrainJobError
 from trainjob.programs.export.layout import MANIFEST
 from trainjob.programs.export.manifest_file import ExportContent, HashedFile, parse_manifest_files
 from trainjob.programs.export.receipt import ExportProgress
+from trainjob.programs.fetch.connections import find_connection_advice
 
 __all__ = ["HubTarget"]
 
@@ -122,7 +123,8 @@ class HubTarget:
             return ExportError(
                 f"{address}: no such repository, or no access to it", hint="check the name and ACCESS_TOKEN"
             )
-        return ExportError(f"{address}: {kind}: {text}", hint="the export may be repeated at any time")
+        advice = find_connection_advice(str(failure), "the export may be repeated at any time")
+        return ExportError(f"{address}: {kind}: {text}", hint=advice)
 
 
 def _open_content(file: HashedFile, opened: contextlib.ExitStack) -> str | bytes | BinaryIO:

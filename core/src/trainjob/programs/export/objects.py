@@ -28,6 +28,7 @@ from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST
 from trainjob.programs.export.manifest_file import FORMAT, ExportContent, HashedFile, parse_manifest_files
 from trainjob.programs.export.receipt import ExportProgress
 from trainjob.programs.fetch.bucket import Bucket, extract_message
+from trainjob.programs.fetch.connections import find_connection_advice
 
 __all__ = ["ObjectTarget"]
 
@@ -69,9 +70,8 @@ class ObjectTarget:
             return ExportError(f"{address}: {known[0]}", hint=known[1])
         if type(failure).__name__ == "ConfigInvalid":
             return ExportError(f"{address}: {text}", hint="check the destination, the endpoint and the region")
-        return ExportError(
-            f"{address}: {text}", hint="check the endpoint and the region; the export may be repeated at any time"
-        )
+        default = "check the endpoint and the region; the export may be repeated at any time"
+        return ExportError(f"{address}: {text}", hint=find_connection_advice(str(failure), default))
 
 
 class _ObjectUpload:

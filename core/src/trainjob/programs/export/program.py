@@ -27,6 +27,7 @@ from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
+from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.program import CREDENTIALS_HELP
 from trainjob.programs.fetch.progress import format_size, print_line
@@ -152,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if problem := clean_environment():
         return _fail(2, problem)
+    if note := use_certificates():
+        print_line(f"export: {note}")
     try:
         receipt = export_model(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
+from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["HubSource"]
@@ -87,7 +88,8 @@ class HubSource:
         if status == 401:
             return FetchError(f"the hub rejected ACCESS_TOKEN {shown_status} in a request for {self}")
         text = " ".join(str(failure).split())[:300]
-        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint="the step may be repeated at any time")
+        advice = find_connection_advice(str(failure), "the step may be repeated at any time")
+        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint=advice)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.repository}" + (f" at {self.revision}" if self.revision else "")

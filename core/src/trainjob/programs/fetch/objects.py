@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.bucket import Bucket, extract_message
+from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["ObjectSource"]
@@ -63,7 +64,8 @@ class ObjectSource:
             return FetchError(f"{self}: {known[0]}", hint=known[1])
         if kind == "ConditionNotMatch":
             return FetchError(f"{self} changed while it was fetched", hint="the step may be repeated at any time")
-        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint="the step may be repeated at any time")
+        advice = find_connection_advice(str(failure), "the step may be repeated at any time")
+        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint=advice)
 
     def __str__(self) -> str:
         return f"{self.bucket}/{self.prefix}"

@@ -21,6 +21,7 @@ from typing import Any
 from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
+from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.hub import HubSource
@@ -222,6 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if problem := clean_environment():
         return _fail(2, problem)
+    if note := use_certificates():
+        print_line(f"fetch: {note}")
     try:
         receipt = fetch(_parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments)))
     except InvalidSpec as refusal:

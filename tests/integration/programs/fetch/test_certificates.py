@@ -1,0 +1,93 @@
+"""Stores with TLS: own authorities, and advice about certificates that are not accepted."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trustme
+
+from tests.integration.programs.fetch.fetch_results import failure_message, read_contents, read_receipt
+from tests.support.object_server import StoredObject
+from tests.support.s3_server import S3Server
+from trainjob.programs.fetch.connections import find_connection_advice, use_certificates
+
+
+@pytest.fixture
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def authority_file(authority, tmp_path):
+    path = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+@pytest.fixture
+def serve(run_fetch):
+    """Return a function that fetches from a store with a certificate."""
+
+    def fetch(certificate, **variables):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        with S3Server() as store:
+            store.objects["models/v1/a.txt"] = StoredObject(b"content", {})
+            server = store._server
+            plain, server.get_request = server.get_request, None
+
+            def get_request():
+                connection, address = plain()
+                return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+            server.get_request = get_request
+            endpoint = store.url.replace("http://", "https://")
+            given = {**store.environment, "ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1", **variables}
+            return run_fetch("dataset", "s3://models/v1", **given)
+
+    return fetch
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_a_store_of_an_own_authority_is_trusted(serve, authority, authority_file, tmp_path, variable):
+    done = serve(authority.issue_cert("127.0.0.1"), **{variable: authority_file})
+    assert read_receipt(done)["files"] == 1
+    assert read_contents(tmp_path / "workspace" / "dataset") == {"a.txt": b"content"}
+    assert (f"fetch: the certificates in {variable} are used" in done.stdout) == (variable != "SSL_CERT_FILE")
+
+
+def test_an_unknown_authority_is_named_with_the_variable(serve, authority):
+    message = failure_message(serve(authority.issue_cert("127.0.0.1")))
+    assert "set SSL_CERT_FILE in env to a file with the certificate of the store's authority" in message
+    assert "may be repeated" not in message
+
+
+def test_a_certificate_of_another_host_is_named(serve, authority, authority_file):
+    message = failure_message(serve(authority.issue_cert("minio.example"), SSL_CERT_FILE=authority_file))
+    assert "the store's certificate has another name: correct the endpoint's host" in message
+
+
+# Messages of opendal 0.47 and huggingface_hub 2.4, shortened.
+FAILURES = {
+    "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))": "is its own authority, which is not accepted",
+    "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate": "is its own authority",
+    "certificate verify failed: self-signed certificate in certificate chain": "set SSL_CERT_FILE in env",
+    "certificate verify failed: unable to get local issuer certificate": "set SSL_CERT_FILE in env",
+    "invalid peer certificate: Expired": "has expired, or the node's clock is wrong",
+    "dns error: failed to lookup address information: Name or service not known": "correct the endpoint's host",
+    "tcp connect error: Connection refused (os error 111)": "check the endpoint's host and port",
+    "unsuccessful tunnel: 407 Proxy Authentication Required": "set NO_PROXY for a store inside the cluster",
+    "unexpected end of file": "the default",
+}
+
+
+@pytest.mark.parametrize(("failure", "advice"), FAILURES.items())
+def test_each_failure_has_its_advice(failure, advice):
+    assert advice in find_connection_advice(failure, "the default")
+
+
+def test_the_own_variable_has_precedence():
+    environment = {"SSL_CERT_FILE": "mine", "AWS_CA_BUNDLE": "other"}
+    assert (use_certificates(environment), environment["SSL_CERT_FILE"]) == ("", "mine")
+    assert use_certificates({}) == ""
