@@ -46,10 +46,9 @@ def merge_adapter(run: TrainingRun) -> str:
     """
     folder, written = run.output / MERGED_FOLDER, run.output / f"{MERGED_FOLDER}.new"
     shutil.rmtree(written, ignore_errors=True)
-    processor = _load_processor(run)
-    tokenizer = getattr(processor, "tokenizer", processor)
-    tokens = tokenizer(_TEXT, return_tensors="pt").input_ids
-    adapted = PeftModel.from_pretrained(_load_base_model(run, len(tokenizer)), run.output)
+    processor = _load_processor(run, run.output)
+    tokens = _get_tokenizer(processor)(_TEXT, return_tensors="pt").input_ids
+    adapted = PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
     expected = _compute_logits(adapted, tokens)
     adapted.merge_and_unload(safe_merge=True).save_pretrained(written)
     processor.save_pretrained(written)
@@ -64,13 +63,14 @@ def merge_adapter(run: TrainingRun) -> str:
     return f"{folder} contains the merged model; its logits differ by {difference:.1e}, peak memory {peak:.1f} GB"
 
 
-def _load_base_model(run: TrainingRun, vocabulary: int) -> Any:
-    """Return the base model with an embedding for each token.
+def _load_base_model(run: TrainingRun, processor: Any) -> Any:
+    """Return the base model, with an embedding for each token that the training added.
 
     If the adapter changes one of two tied layers, they are separated, because the training did not change the other.
     """
     model = _load_model(run, run.model)
-    if model.get_input_embeddings().num_embeddings < vocabulary:
+    vocabulary, of_base = (len(_get_tokenizer(each)) for each in (processor, _load_processor(run, run.model)))
+    if vocabulary > max(of_base, model.get_input_embeddings().num_embeddings):
         model.resize_token_embeddings(vocabulary)
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is not None and head.weight is embeddings.weight:
@@ -99,11 +99,15 @@ def _load_model(run: TrainingRun, folder: Path) -> Any:
     return kind.from_pretrained(folder, **options)
 
 
-def _load_processor(run: TrainingRun) -> Any:
-    """Return the processor that the training saved; it is a tokenizer for models of text only."""
-    is_multimodal = any((run.output / name).is_file() for name in _PROCESSOR_FILES)
+def _load_processor(run: TrainingRun, folder: Path) -> Any:
+    """Return the processor in a folder; it is a tokenizer for models of text only."""
+    is_multimodal = any((folder / name).is_file() for name in _PROCESSOR_FILES)
     kind = transformers.AutoProcessor if is_multimodal else transformers.AutoTokenizer
-    return kind.from_pretrained(run.output, trust_remote_code=run.trusts_remote_code)
+    return kind.from_pretrained(folder, trust_remote_code=run.trusts_remote_code)
+
+
+def _get_tokenizer(processor: Any) -> Any:
+    return getattr(processor, "tokenizer", processor)
 
 
 def _has_lora_of(adapter: Path, names: list[str]) -> bool:
