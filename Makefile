@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -127,6 +127,11 @@ kfp-terminations: $(call ENVIRONMENTS,core kfp) ## terminate 100 pipeline runs, 
 
 migration: $(call ENVIRONMENTS,core) ## write docs/evidence/migration.md: the results of converting public v1 jobs
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
+
+models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tiny models of 17 families through fetch, training, merge and export
+	rm -rf .cache/models-evidence
+	$(call IN,core)/pytest tests/integration/trl/test_families.py --evidence .cache/models-evidence
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/models.py .cache/models-evidence
 
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.corpus.model_repositories import REPOSITORIES
 from trainjob import InvalidSpec
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
@@ -75,6 +76,29 @@ def test_a_multimodal_model_needs_two_packages(tmp_path, monkeypatch, missing):
         return
     with pytest.raises(InvalidSpec, match=f"its processor needs {'pillow' if missing == 'PIL' else missing}: "):
         check(tmp_path, VISION)
+
+
+# A part of the family's name in the corpus, and of the problem of LoRA with a merge.
+REFUSED_FAMILIES = {
+    "encoder-decoder": "an encoder and a decoder",
+    "embedding": "generate text",
+    "quantized": "cannot be merged",
+    "DeepSeek": "cannot be merged into weights that are quantized with fp8",
+    "vision": "its processor needs pillow and torchvision",
+}
+
+
+@pytest.mark.parametrize("repository", [each for each in REPOSITORIES if each.config], ids=lambda each: each.name)
+def test_each_popular_model_is_accepted_or_refused_with_the_reason(tmp_path, monkeypatch, repository):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    expected = [text for family, text in REFUSED_FAMILIES.items() if family in repository.family]
+    try:
+        check(tmp_path, repository.config, merge=True, arguments=LORA)
+        found = ""
+    except InvalidSpec as refusal:
+        found = str(refusal)
+    assert bool(found) == bool(expected)
+    assert all(text in found for text in expected)
 
 
 TOKENS = {
