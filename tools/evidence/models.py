@@ -13,25 +13,10 @@ from tests.support.evidence import read_rows
 from tests.support.markdown import table
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS
 
-_ROOT = Path(__file__).resolve().parents[2]
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parents[1]
 _PAGE = _ROOT / "docs" / "evidence" / "models.md"
 _STEPS = ("fetch", "SFT, all weights", "SFT, LoRA", "DPO, LoRA", "merge", "export", "load", "logits")
-_TEXT = """# Families of models
-
-This page shows which families of models pass each step. Each row is a tiny model of the family with random weights, which
-transformers has saved. The laptop's hub serves it, and the modules of the pods fetch, check, train and export it. A value in
-parentheses is the largest difference of the logits between the base model with its adapter and the merged or exported model; the
-logits are about 1.
-
-TRL {version}, on a CPU, commit `{commit}`, [test](../../{test}). Written by `make models`.
-
-{table}
-
-What cannot be trained is refused before torch is loaded, with the reason: models with an encoder, such as T5 and BERT; models that
-only compute embeddings; quantized models without LoRA, or with a merge, except in MXFP4; models that read images if the image lacks
-pillow or torchvision. [TRL](../reference/trl.md#lora) has the list. The same test compares these verdicts with the configurations of
-33 popular repositories ([test](../../tests/unit/frameworks/test_architecture.py)).
-"""
 
 
 def render_page(folder: Path, commit: str) -> str:
@@ -50,7 +35,8 @@ def render_page(folder: Path, commit: str) -> str:
     lines = [[str(row["family"]), *(str(row.get(step, row.get("error", "-"))) for step in _STEPS)] for row in rows]
     test = str(rows[0]["test"]).partition("::")[0]
     shown = table(["Family", *(step[0].upper() + step[1:] for step in _STEPS)], lines)
-    return _TEXT.format(version=TRL_VERSIONS[-1], commit=commit, test=test, table=shown)
+    text = (_HERE / "models.md").read_text(encoding="utf-8")
+    return text.format(version=TRL_VERSIONS[-1], commit=commit, test=test, table=shown)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 python trained_families.py TOKENIZER DATASETS FOLDER     print for each family: the result of each step, as JSON
 
-Each model is saved by transformers, served by the laptop's hub, and fetched, checked, trained and exported by the modules
-of the pods. Each training is a process of its own.
+Each model is saved by transformers, served by the laptop's hub, and fetched, checked, trained and exported by the
+modules of the pods. Each training is a process of its own.
 """
 # The environment in which types are checked has none of these libraries.
 # mypy: disable-error-code="import-not-found, import-untyped"
@@ -11,6 +11,7 @@ of the pods. Each training is a process of its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ from peft import PeftModel
 
 from tests.integration.trl.merged_families import FAMILIES, build_model, build_own_model
 from trainjob.frameworks.fine_tuning import merging
+from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.start import Start
 from trainjob.frameworks.trl.pod import program, training
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
@@ -68,7 +70,7 @@ def make_run(family: str, model: Path, datasets: Path, output: Path, step: str) 
 def check_and_train(run: RunArguments) -> None:
     """Check the input as the program in the pod does, and train."""
     program.check_models(run)
-    program.check_architecture(run)
+    check_architecture(run)
     program.check_datasets(run)
     run.output.mkdir(parents=True)
     (run.output / "trainjob_run.json").write_text(json.dumps({**training.describe(run), "method": run.method}))
@@ -113,7 +115,7 @@ def try_family(family: str, hub: Path, url: str, datasets: Path, folder: Path, t
     results["fetch"] = f"ok ({len(names[0])} files)" if not missing else f"lacks {', '.join(sorted(missing))}"
     for step in _TRAININGS:
         run = make_run(family, model, datasets, folder / "output" / step.replace(", ", "-").replace(" ", "-"), step)
-        results[step] = run_in_process(lambda run=run: check_and_train(run), folder / f"{run.output.name}.log")
+        results[step] = run_in_process(functools.partial(check_and_train, run), folder / f"{run.output.name}.log")
         if results[step] != "ok":
             return results
     lora = make_run(family, model, datasets, folder / "output" / "SFT-LoRA", "SFT, LoRA")
