@@ -12,7 +12,9 @@ from trainjob_airflow import TrainJobOperator
 @dag(schedule=None, catchup=False)
 def too_long():
     trainer = {"image": "busybox", "command": ["sleep", "600"]}
-    TrainJobOperator(task_id="train", trainer=trainer, deferrable=False, execution_timeout=timedelta(seconds=15))
+    TrainJobOperator(
+        task_id="train", trainer=trainer, deferrable=False, execution_timeout=timedelta(seconds=15), retries=0
+    )
 
 
 too_long()
