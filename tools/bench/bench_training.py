@@ -62,7 +62,7 @@ def _measure_chain(folder, hub_url):
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
 
         def run(number, step):
-            reference = submit(cluster, step, RunKey("bench", "training", "chain", str(number)))
+            reference = submit(cluster, step, RunKey("bench", "training", f"step-{number}", "chain"))
             wait(cluster, reference).raise_for_failure()
 
         begin = time.monotonic()

@@ -214,8 +214,8 @@ def test_the_exit_handler_ends_the_trainjob_of_a_launcher_that_dies_in_its_clean
     suffix, name = f"; left for the exit handler's cleanup: {len(remaining)}", f"terminated: {point.name}"
     audit.record_and_check(evidence, step.key, point=name, actor="KFP launcher", beside="alone", kills=1, suffix=suffix)
     assert not audit.active_uids(step.key)
-    if point.name != "clean-up sent":  # at that point the deletion may have been sent
-        assert bool(remaining) == (point is BEFORE_CLEANUP)
+    if point is BEFORE_CLEANUP:  # later, the TrainJob is being deleted, and may exist until its pods are gone
+        assert remaining
 
 
 @pytest.mark.slow
