@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 def test_a_save_that_is_killed_leaves_a_complete_epoch(kind, tmp_path):
     python, program = ROOT / ".venv/torchtune/bin/python", Path(__file__).with_name("killed_saves.py")
     sources = tmp_path / "sources.zip"  # as in the pod, where this project is not installed
-    sources.write_bytes(zlib.decompress(base64.b64decode(program_command("frameworks.torchtune.pod", "errors")[3])))
+    sources.write_bytes(
+        zlib.decompress(base64.b64decode(program_command("frameworks.torchtune.pod", "credentials", "errors")[3]))
+    )
     environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
     command = [python, program, tmp_path / kind, kind]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -100,6 +100,12 @@ def compare(expected: Any, found: Any) -> str:
     return f"ok ({difference:.0e})" if difference < 1e-3 else f"differs by {difference:.2g}"
 
 
+def compare_configurations(base: Path, trained: Path) -> str:
+    """Compare what a server of the model depends on; gradient checkpointing changes `use_cache`."""
+    found = [json.loads((folder / "config.json").read_text()).get("use_cache") for folder in (base, trained)]
+    return "ok" if found[0] == found[1] else f"use_cache is {found[1]}, not {found[0]}"
+
+
 def compute(model: Any, tokens: Any) -> Any:
     with torch.no_grad():
         return model.eval()(input_ids=tokens).logits.float()
@@ -118,6 +124,7 @@ def try_family(family: str, hub: Path, url: str, datasets: Path, folder: Path, t
         results[step] = run_in_process(functools.partial(check_and_train, run), folder / f"{run.output.name}.log")
         if results[step] != "ok":
             return results
+    results["SFT, all weights"] = compare_configurations(model, folder / "output" / "SFT-all-weights")
     lora = make_run(family, model, datasets, folder / "output" / "SFT-LoRA", "SFT, LoRA")
     tokens = tokenizer(_TEXT, return_tensors="pt").input_ids
     expected = compute(PeftModel.from_pretrained(merging._load_model(lora, model), lora.output), tokens)

@@ -12,8 +12,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from torchtune.training import FullModelHFCheckpointer
+from torchtune.training import ADAPTER_KEY, MODEL_KEY, FullModelHFCheckpointer
 
+from trainjob.errors import DIVERGED, Diverged
 from trainjob.frameworks.torchtune.pod.epochs import STATE_FOLDER, state_file
 
 __all__ = ["ResumableCheckpointer"]
@@ -31,7 +32,11 @@ class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
             state_dict: weights, and the recipe's state.
             epoch: number of the epoch, counted from 0.
             **options: TorchTune's own arguments.
+
+        Raises:
+            Diverged: a weight is not a finite number; nothing is saved.
         """
+        _check_finite(state_dict, epoch)
         folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATE_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         super().save_checkpoint(state_dict, epoch, **options)
@@ -44,6 +49,13 @@ class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
         for older in states.glob("epoch_*.pt"):
             if older != complete:
                 older.unlink()
+
+
+def _check_finite(state_dict: dict[str, Any], epoch: int) -> None:
+    weights = {name: tensor for key in (MODEL_KEY, ADAPTER_KEY) for name, tensor in state_dict.get(key, {}).items()}
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise Diverged(f"{DIVERGED}: {name} has numbers that are not finite in epoch {epoch + 1}")
 
 
 def _sync_paths(paths: list[Path]) -> None:
