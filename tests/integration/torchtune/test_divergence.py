@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(600, 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_diverged_training_fails(run_training, workspace, method):
-    # A LoRA training that merges on a CPU cannot resume, and so has TorchTune's own checkpointer. Its export is refused.
+    # LoRA that merges on a CPU cannot resume, and so has TorchTune's own checkpointer. Its export is refused.
     overrides = ("save_adapter_weights_only=True",) if method == "lora" else ()
     config = tiny_config(*overrides, epochs=1, max_steps_per_epoch=12, learning_rate=1e20, peft_config=METHODS[method])
     outcome, lines = run_training("run", config)
