@@ -100,8 +100,8 @@ def compare(expected: Any, found: Any) -> str:
     return f"ok ({difference:.0e})" if difference < 1e-3 else f"differs by {difference:.2g}"
 
 
+def compare_configurations(base: Path, trained: Path) -> str:
     """Compare a setting of servers; gradient checkpointing changes `use_cache`."""
-    """Compare what a server of the model depends on; gradient checkpointing changes `use_cache`."""
     found = [json.loads((folder / "config.json").read_text()).get("use_cache") for folder in (base, trained)]
     return "ok" if found[0] == found[1] else f"use_cache is {found[1]}, not {found[0]}"
 
