@@ -151,6 +151,10 @@ CASES = {
     "a byte order mark in JSON lines": DatasetCase({"train.jsonl": "\ufeff" + _lines(*_texts(3))}, rows=3),
     "a printed array": DatasetCase({"train.json": json.dumps(_texts(3), indent=2)}, rows=3),
     "an odd file name": DatasetCase({"my data (final) v2.jsonl": _lines(*_texts(3))}, rows=3),
+    "brackets in a name": DatasetCase({"rows [v2].jsonl": _lines(*_texts(3))}, rows=3),
+    "brackets in the name of a file": DatasetCase(
+        {"rows [v2]*.jsonl": _lines(*_texts(3)), "rows v.jsonl": _lines(*_texts(1))}, rows=3, path="rows [v2]*.jsonl"
+    ),
     "plain text": DatasetCase({"corpus.txt": "hello\nworld\n"}, rows=2),
     "gzip": DatasetCase({"train.jsonl.gz": gzip.compress(_lines(*_texts(3)).encode(), mtime=0)}, rows=3),
     "a gzipped table": DatasetCase(

@@ -65,3 +65,17 @@ def test_llamafactory_refuses_a_role_before_torch_is_loaded():
     column, rule = find_row_problem({"messages": messages}, ("messages",), "sft")
     assert column == "messages"
     assert "a message has one of the roles user, human" in rule
+
+
+@pytest.mark.parametrize("name", ["folder", "folder/train.jsonl", "folder/linked.jsonl"])
+def test_a_dataset_may_be_reached_by_links(tmp_path, name):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume" / "train.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "blob").write_text('{"text": "b"}\n')
+    (tmp_path / "folder").symlink_to(tmp_path / "volume")
+    if "linked" in name:
+        (tmp_path / "volume" / "linked.jsonl").symlink_to(tmp_path / "blob")
+    path = tmp_path / name
+    row_checks.check_rows_of(path, "sft", {}, list_column_choices("sft"))
+    words = ("--model", "m", "--dataset", str(path), "--output", "o", "--trl-version", "1.16.0", "sft")
+    assert load_rows(parse_run_arguments(words))["train"].num_rows == 1

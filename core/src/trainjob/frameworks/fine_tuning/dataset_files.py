@@ -5,6 +5,7 @@ Nothing here loads torch, so a program checks rows within seconds.
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class RowFile:
     folder: Path
     loader: str
 
+    @property
+    def pattern(self) -> str:
+        """Pattern for `data_files` that only this file matches."""
+        return glob.escape(self.path.relative_to(self.folder).as_posix())
+
     def read_batches(self) -> Iterator[dict[str, list[Any]]]:
         """Yield the rows in batches, each a list of values by column.
 
@@ -45,8 +51,7 @@ class RowFile:
 
         datasets.config.TORCH_AVAILABLE = False  # otherwise the reader loads torch (datasets 5.2, iterable_dataset.py)
         if self.loader:
-            name = self.path.relative_to(self.folder).as_posix()
-            rows = datasets.load_dataset(str(self.folder), data_files=name, split="train", streaming=True)
+            rows = datasets.load_dataset(str(self.folder), data_files=self.pattern, split="train", streaming=True)
         else:
             rows = datasets.load_from_disk(str(self.path))
         yield from rows.iter(batch_size=_BATCH)
@@ -67,8 +72,10 @@ def list_row_files(path: Path) -> list[RowFile]:
         raise _refuse(path, f"it does not exist; {path.parent} contains {_join(beside)}")
     if saved := _find_saved_dataset(path):
         return [RowFile(saved, saved, "")]
+    # datasets resolves a folder's links, but not those of a file's folder (datasets 5.2, load.py).
+    folder = (path if path.is_dir() else path.parent).resolve()
     try:
-        loader, splits = _choose_files(path)
+        loader, splits = _choose_files(folder, None if path.is_dir() else path.name)
     except InvalidSpec:
         raise
     except Exception as error:  # noqa: BLE001 - datasets has no common base class of errors
@@ -78,7 +85,6 @@ def list_row_files(path: Path) -> list[RowFile]:
     split = "train" if "train" in splits else next(iter(splits))
     if split != "train" and len(splits) > 1:
         raise _refuse(path, f"it has the splits {', '.join(splits)}, and none is train: name one file")
-    folder = path if path.is_dir() else path.parent
     return [RowFile(file, folder, loader) for file in splits[split]]
 
 
@@ -90,18 +96,18 @@ def _find_saved_dataset(path: Path) -> Path | None:
     return path if (path / _SAVED_DATASET).is_file() else None
 
 
-def _choose_files(path: Path) -> tuple[str, dict[str, list[Path]]]:
-    """Return the loader, and the files of each split."""
+def _choose_files(folder: Path, name: str | None) -> tuple[str, dict[str, list[Path]]]:
+    """Return the loader, and the files of each split, or the one with a name."""
     from datasets import get_dataset_config_names, load_dataset_builder
 
-    if path.is_file():
-        builder = load_dataset_builder(str(path.parent), data_files=path.name)
+    if name:
+        builder = load_dataset_builder(str(folder), data_files=glob.escape(name))
     else:
-        names = get_dataset_config_names(str(path))
+        names = get_dataset_config_names(str(folder))
         if len(names) > 1 and "default" not in names:
             rule = "name the folder or the file of one in dataset_path"
-            raise _refuse(path, f"its README.md has the configurations {_join(names)}: {rule}")
-        builder = load_dataset_builder(str(path))
+            raise _refuse(folder, f"its README.md has the configurations {_join(names)}: {rule}")
+        builder = load_dataset_builder(str(folder))
     splits = {str(split): [Path(file) for file in files] for split, files in builder.config.data_files.items()}
     return type(builder).__module__.rpartition(".")[2], splits
 

@@ -31,6 +31,4 @@ def _load(path: Path) -> Dataset:
     files = list_row_files(path)
     if not files[0].loader:
         return load_from_disk(str(files[0].path))
-    folder = files[0].folder
-    names = [file.path.relative_to(folder).as_posix() for file in files]
-    return load_dataset(str(folder), data_files=names, split="train")
+    return load_dataset(str(files[0].folder), data_files=[file.pattern for file in files], split="train")
