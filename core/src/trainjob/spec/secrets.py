@@ -207,10 +207,8 @@ def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
 
 def _find_advice(scheme: str, host: str) -> str:
     """Return what to write instead of a known kind of address; empty for an unknown one."""
-    for pattern, advice in _OTHER_ADDRESSES.items():
-        if re.fullmatch(pattern, f"{scheme}://{host}"):
-            return advice
-    return ""
+    address = f"{scheme}://{host}"
+    return next((advice for pattern, advice in _OTHER_ADDRESSES.items() if re.fullmatch(pattern, address)), "")
 
 
 def _validate_endpoint(url: Any) -> Any:

@@ -294,10 +294,9 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
-    for message, category in _PROGRAM_FAILURES.items():
-        if any(message in line for line in log_tail):
-            step_category = category
-    if any(_NO_PROGRAM.search(line) for line in log_tail):
+    if found := [each for text, each in _PROGRAM_FAILURES.items() if any(text in line for line in log_tail)]:
+        step_category = found[0]
+    elif any(_NO_PROGRAM.search(line) for line in log_tail):
         step_category = Category.PROGRAM
     return find_category(first.reason, first.message) or known or step_category
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["RowFile", "list_other_files", "list_row_files"]
+__all__ = ["RowFile", "join_names", "list_other_files", "list_row_files", "refuse_dataset"]
 
 _SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"
 _METADATA = ("dataset_info.json", "dataset_infos.json", "config.json")  # datasets 5.2, data_files.py
@@ -69,7 +69,7 @@ def list_row_files(path: Path) -> list[RowFile]:
     """
     if not path.exists():
         beside = sorted(each.name for each in path.parent.iterdir()) if path.parent.is_dir() else []
-        raise _refuse(path, f"it does not exist; {path.parent} contains {_join(beside)}")
+        raise refuse_dataset(path, f"it does not exist; {path.parent} contains {join_names(beside)}")
     if saved := _find_saved_dataset(path):
         return [RowFile(saved, saved, "")]
     # datasets resolves a folder's links, but not those of a file's folder (datasets 5.2, load.py).
@@ -79,12 +79,12 @@ def list_row_files(path: Path) -> list[RowFile]:
     except InvalidSpec:
         raise
     except Exception as error:  # noqa: BLE001 - datasets has no common base class of errors
-        names = _join(sorted(each.name for each in path.iterdir())) if path.is_dir() else path.name
+        names = join_names(sorted(each.name for each in path.iterdir())) if path.is_dir() else path.name
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise _refuse(path, f"it has no rows that can be read: {reason}; it contains {names}") from None
+        raise refuse_dataset(path, f"it has no rows that can be read: {reason}; it contains {names}") from None
     split = "train" if "train" in splits else next(iter(splits))
     if split != "train" and len(splits) > 1:
-        raise _refuse(path, f"it has the splits {', '.join(splits)}, and none is train: name one file")
+        raise refuse_dataset(path, f"it has the splits {', '.join(splits)}, and none is train: name one file")
     return [RowFile(file, folder, loader) for file in splits[split]]
 
 
@@ -106,7 +106,7 @@ def _choose_files(folder: Path, name: str | None) -> tuple[str, dict[str, list[P
         names = get_dataset_config_names(str(folder))
         if len(names) > 1 and "default" not in names:
             rule = "name the folder or the file of one in dataset_path"
-            raise _refuse(folder, f"its README.md has the configurations {_join(names)}: {rule}")
+            raise refuse_dataset(folder, f"its README.md has the configurations {join_names(names)}: {rule}")
         builder = load_dataset_builder(str(folder))
     splits = {str(split): [Path(file) for file in files] for split, files in builder.config.data_files.items()}
     return type(builder).__module__.rpartition(".")[2], splits
@@ -125,11 +125,13 @@ def list_other_files(path: Path, files: Sequence[RowFile]) -> list[str]:
     return others
 
 
-def _refuse(path: Path, rule: str) -> InvalidSpec:
+def refuse_dataset(path: Path, rule: str) -> InvalidSpec:
+    """Return the error for a dataset."""
     return InvalidSpec(Problem("dataset_path", str(path), rule))
 
 
-def _join(names: Any, limit: int = 12) -> str:
-    shown = list(names)
+def join_names(names: Iterable[str], limit: int = 12) -> str:
+    """Return names for a message, at most `limit`; one with invisible characters is in quotes."""
+    shown = [name if name.isprintable() and name.strip() == name and name else repr(name) for name in names]
     more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
     return (", ".join(shown[:limit]) or "nothing") + more

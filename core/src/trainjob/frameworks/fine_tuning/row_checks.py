@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.dataset_files import RowFile, list_other_files, list_row_files
+from trainjob.frameworks.fine_tuning.dataset_files import (
+    RowFile,
+    join_names,
+    list_other_files,
+    list_row_files,
+    refuse_dataset,
+)
 from trainjob.frameworks.fine_tuning.row_rules import find_problem, find_warning, is_conversation
 
 __all__ = ["MAX_ROWS", "CheckedRows", "Choices", "RowRule", "check_rows_of"]
@@ -61,17 +67,18 @@ def check_rows_of(
     files, found, count = list_row_files(path), CheckedRows(), 0
     if others := list_other_files(path, files):
         print(
-            f"dataset: {_join(others)} of {path} are not read, because its other files have another format", flush=True
+            f"dataset: {join_names(others)} of {path} are not read, because its other files have another format",
+            flush=True,
         )
     for file, number, row in itertools.islice(_read_rows(path, files, method, columns, choices, found), MAX_ROWS):
         count += 1
         if problem := rule(row, list(row)):
-            raise _refuse(file, f"row {number}, column {problem[0]}: {problem[1]}")
+            raise refuse_dataset(file, f"row {number}, column {problem[0]}: {problem[1]}")
         found.has_conversations |= any(is_conversation(value) for value in row.values())
         if warning := find_warning(row, row):
             found.warnings[warning] += 1
     if not count:
-        raise _refuse(path, "it has no rows")
+        raise refuse_dataset(path, "it has no rows")
     if count == MAX_ROWS:
         print(f"dataset: the first {count} rows of {path} were checked", flush=True)
     for warning, times in found.warnings.items():
@@ -95,8 +102,9 @@ def _read_rows(
             _refuse_missing(path, columns, list(batch))
             values = {renamed.get(name, name): column for name, column in batch.items()}
             if found.columns and set(values) != found.columns and file is not files[0]:
-                rule = f"{file.path.name} has {_join(values)}, the files before it have {_join(sorted(found.columns))}"
-                raise _refuse(path, f"all files must have the same columns: {rule}")
+                before = join_names(sorted(found.columns))
+                rule = f"{file.path.name} has {join_names(values)}, the files before it have {before}"
+                raise refuse_dataset(path, f"all files must have the same columns: {rule}")
             found.columns |= set(values)
             needed = _choose(method, list(values), choices)
             read = [*needed, *(name for name in _ALSO_READ if name in values and "chosen" in needed)]
@@ -113,12 +121,12 @@ def _read(file: RowFile) -> Iterator[dict[str, list[Any]]]:
         if isinstance(cause, StopIteration):  # of a file without bytes
             return
         reason = " ".join(str(cause).split())[:300] or type(cause).__name__
-        raise _refuse(file.path, f"it cannot be read: {reason}") from None
+        raise refuse_dataset(file.path, f"it cannot be read: {reason}") from None
 
 
 def _refuse_missing(path: Path, columns: Mapping[str, str], found: Sequence[str]) -> None:
     if missing := [theirs for theirs in columns.values() if theirs not in found]:
-        rule = f"{path} has the columns {_join(found)}"
+        rule = f"{path} has the columns {join_names(found)}"
         raise InvalidSpec(
             [Problem("config.columns", repr(name), f"there is no such column: {rule}") for name in missing]
         )
@@ -131,19 +139,4 @@ def _choose(method: str, names: Sequence[str], choices: Choices) -> list[str]:
             return list(needed)
     needs = " or ".join(" + ".join(each) for each in choices)
     rule = f"{method} needs {needs}: rename columns with columns={{'NAME': 'COLUMN'}}, or convert the dataset"
-    raise InvalidSpec(Problem("dataset_path", f"a dataset with {_join(names)}", rule))
-
-
-def _refuse(path: Path, rule: str) -> InvalidSpec:
-    return InvalidSpec(Problem("dataset_path", str(path), rule))
-
-
-def _join(names: Iterable[str], limit: int = 12) -> str:
-    shown = [_show(name) for name in names]
-    more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
-    return (", ".join(shown[:limit]) or "nothing") + more
-
-
-def _show(name: str) -> str:
-    """Return a column's name; one with invisible characters in quotes."""
-    return name if name.isprintable() and name.strip() == name and name else repr(name)
+    raise InvalidSpec(Problem("dataset_path", f"a dataset with {join_names(names)}", rule))
