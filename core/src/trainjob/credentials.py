@@ -11,10 +11,12 @@ import re
 from collections.abc import Mapping, MutableMapping
 from urllib.parse import quote, quote_plus
 
-# User, password or token in a URL or in an address without a scheme.
-_IN_URL = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
+# User, password or token in a URL or in an address without a scheme; the container in an address of Azure is none.
+_AZURE_CONTAINER = r"(?!(?:(?<=abfs://)|(?<=abfss://))[^/\s@:]+@\w+\.(?:dfs|blob)\.core\.)"
+_IN_URL = re.compile(rf"(?<=://){_AZURE_CONTAINER}[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
 _NAMES = (
-    "(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT)_?KEY(?:_ID)?)"
+    "(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|API_?KEY|CONNECTION_?STRING"
+    "|(?:ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE)_?KEY(?:_ID)?)"
 )
 _SECRET_NAME = re.compile(f"{_NAMES}$", re.IGNORECASE)
 _IN_QUERY = re.compile(rf"([?&][\w.-]{{0,40}}(?:{_NAMES}|SIG|SIGNATURE)=)[^&#\s\"'*]+", re.IGNORECASE)

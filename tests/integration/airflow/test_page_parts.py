@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -140,7 +142,8 @@ def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
 
 def test_a_flood_is_read_at_a_bounded_rate(monkeypatch):
     pauses = []
-    monkeypatch.setattr(log_tails.time, "sleep", pauses.append)
+    # Not time.sleep itself, which threads of other tests call.
+    monkeypatch.setattr(log_tails, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     tail = LogTail(None, "ml")
     for _ in range(20_000):
         tail._add_line(LogLine("node-0", "x" * 900))

@@ -144,7 +144,7 @@ def container(**fields):
             lambda: ExportModel(workspace="w", destination="ftp://x/y"),
             "destination",
             "ftp://x/y",
-            "s3://… or gs://… or hf://…",
+            "hf://… or s3://… or gs://… or az://…",
         ),
         (lambda: ExportModel(workspace="w", destination="/tmp/x"), "destination", "/tmp/x", "below /workspace"),
         (

@@ -139,7 +139,7 @@ def builtin_job(**config):
         (lambda: InitializeDataset(workspace="w", storage_uri="hf://alpaca"), "storage_uri", "alpaca", "NAME"),
         (lambda: Initializer(dataset="hf://alpaca"), "dataset.storage_uri", "hf://alpaca", "ORGANIZATION/NAME"),
         (lambda: InitializeModel(workspace="w", storage_uri="hf://a/b/c"), "storage_uri", "a/b/c", "without a path"),
-        (lambda: Initializer(model="hf://a/b/"), "model.storage_uri", "hf://a/b/", "without a path"),
+        (lambda: Initializer(model="hf://a/b/c"), "model.storage_uri", "hf://a/b/c", "without a path"),
         # The same folder, written differently.
         (lambda: ExportModel(workspace="w", destination="/workspace//model"), "destination", "//model", "another step"),
         (lambda: ExportModel(workspace="w", destination="/workspace/./output/x"), "destination", "output", "another"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.addresses import AZURE_SCHEMES
 from trainjob.spec import SecretKeyReference, SecretReference
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion
@@ -15,6 +16,12 @@ S3_KEYS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
 """Variables that the Trainer's initializers read, except the last, which only our own programs read."""
 GOOGLE_KEYS = ("GOOGLE_CREDENTIALS",)
 """The variable that our programs read: the content of a key file."""
+AZURE_KEYS = (
+    *("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"),
+)
+"""Variables that our programs read: those of Azure's command line, of adlfs, and of a service principal."""
 
 REGISTRY_KEYS = ("REGISTRY_TOKEN",)
 """The variable that our export reads to register a model."""
@@ -48,7 +55,8 @@ def secret_arguments(secret: SecretReference | None, keys: tuple[str, ...]) -> l
 
 def get_credential_keys(uri: str) -> tuple[str, ...]:
     """Return the credentials that a store needs, chosen by the scheme of its URI."""
-    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS}.get(uri.partition("://")[0], ())
+    azure = dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS)
+    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, **azure}.get(uri.partition("://")[0], ())
 
 
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     return _single_node_job(
         step,
         image=step.image or trainer_image(f"{kind}-initializer"),
-        command=tuple(program_command("programs.fetch", "credentials", "errors", source=step.program)),
+        command=tuple(program_command("programs.fetch", "addresses", "credentials", "errors", source=step.program)),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
         env={**variables, **secret_env(step.secret, keys)},
     )
@@ -99,7 +99,7 @@ def _export(step: ExportModel) -> TrainJob:
     ]
     arguments += [word for name in step.after_jobs for word in ("--after-job", name)]
     arguments += ["--any-run"] if step.any_run else []
-    packages = ("programs.export", "programs.fetch", "job_variables", "credentials", "errors")
+    packages = ("programs.export", "programs.fetch", "job_variables", "addresses", "credentials", "errors")
     keys, registry_secret = get_credential_keys(step.destination), step.registry.secret if step.registry else None
     arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, REGISTRY_KEYS)
     job = _single_node_job(

@@ -2,66 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from trainjob.addresses import Kind, check_uri, parse_source
 from trainjob.spec.base import Spec, invalid_field
-from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Region, Secret, validate_location
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Region, Secret
 
 DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Files with weights in other formats than safetensors (kubeflow SDK 0.5)."""
 
-
-# Rules of huggingface_hub 2.4, utils/_validators.py, validate_repo_id.
-_REPOSITORY = re.compile(r"(?!.*(--|\.\.))(\w[\w.-]*(?<![.-])/)?\w[\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
-_WITH_REVISION = re.compile(
-    r"(?P<repository>hf://[^/@]+/[^/@]+)@(?P<revision>refs/(?:convert|pr)/[^/@]+|[^/@]+)(?P<path>(?:/.*)?)"
+_NEWEST_REVISION = (
+    "the Trainer's initializers always fetch the newest revision; to choose one, run InitializeDataset or "
+    "InitializeModel with a workspace, and train with the same workspace"
 )
-
-
-def validate_dataset_uri(uri: str) -> str:
-    """Return a dataset's URI if it is valid; a path in the repository may follow.
-
-    Raises:
-        InvalidSpec: a URI of the Hub names no repository (Trainer 2.3, pkg/initializers/dataset/huggingface.py).
-    """
-    parts = uri.removeprefix("hf://").split("/")
-    if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
-        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME or hf://ORGANIZATION/NAME/PATH")
-    return _validate_repository(uri)
-
-
-def validate_model_uri(uri: str) -> str:
-    """Return a model's URI if it is valid.
-
-    Raises:
-        InvalidSpec: a URI of the Hub is not a repository (Trainer 2.3, pkg/initializers/model/huggingface.py).
-    """
-    parts = uri.removeprefix("hf://").split("/")
-    if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
-        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, without a path")
-    return _validate_repository(uri)
-
-
-def _validate_repository(uri: str) -> str:
-    """Return a URI if the Hub accepts the name of its repository."""
-    names = uri.removeprefix("hf://").split("/")[:2]
-    if uri.startswith("hf://") and not (_REPOSITORY.fullmatch("/".join(names)) and len("/".join(names)) <= 96):
-        rule = "names have letters, digits, '-', '_' and '.', at most 96 characters, and no '--' or '..'"
-        raise invalid_field("", uri, rule)
-    return uri
-
-
-def split_revision(uri: str) -> tuple[str, str]:
-    """Return a URI without the revision in it, and the revision; empty if it has none.
-
-    The form `hf://ORGANIZATION/NAME@REVISION/PATH` is that of `HfFileSystem` (huggingface_hub 2.4, hf_file_system.py).
-    """
-    found = _WITH_REVISION.fullmatch(uri)
-    return (f"{found['repository']}{found['path']}", found["revision"]) if found else (uri, "")
 
 
 class _TrainerInitializer(CredentialFreeSpec):
@@ -75,11 +31,7 @@ class _TrainerInitializer(CredentialFreeSpec):
     def _reject_revision(cls, value: Any) -> Any:
         revision = value.get("revision") if isinstance(value, Mapping) else getattr(value, "revision", None)
         if revision is not None:
-            rule = (
-                "the Trainer's initializers always fetch the newest revision; to choose one, run InitializeDataset or "
-                "InitializeModel with a workspace, and train with the same workspace"
-            )
-            raise invalid_field("revision", revision, rule)
+            raise invalid_field("revision", revision, _NEWEST_REVISION)
         return value
 
 
@@ -95,11 +47,6 @@ class _HuggingFaceInitializer(_TrainerInitializer):
     storage_uri: str
     ignore_patterns: tuple[str, ...] | None = None
     secret: Secret | None = None
-
-    @field_validator("storage_uri")
-    @classmethod
-    def _validate_scheme(cls, uri: str) -> str:
-        return validate_location(uri, "", ("hf",))
 
 
 class _S3Initializer(_TrainerInitializer):
@@ -124,7 +71,7 @@ class _S3Initializer(_TrainerInitializer):
     @field_validator("storage_uri")
     @classmethod
     def _validate_scheme(cls, uri: str) -> str:
-        return validate_location(uri, "", ("s3",))
+        return check_uri(uri, "", ("s3",))
 
 
 class HuggingFaceDatasetInitializer(_HuggingFaceInitializer):
@@ -133,7 +80,7 @@ class HuggingFaceDatasetInitializer(_HuggingFaceInitializer):
     @field_validator("storage_uri")
     @classmethod
     def _validate_repository(cls, uri: str) -> str:
-        return validate_dataset_uri(uri)
+        return _parse_hub_uri(uri, "dataset")
 
 
 class HuggingFaceModelInitializer(_HuggingFaceInitializer):
@@ -147,7 +94,7 @@ class HuggingFaceModelInitializer(_HuggingFaceInitializer):
     @field_validator("storage_uri")
     @classmethod
     def _validate_repository(cls, uri: str) -> str:
-        return validate_model_uri(uri)
+        return _parse_hub_uri(uri, "model")
 
 
 class S3DatasetInitializer(_S3Initializer):
@@ -192,9 +139,18 @@ class DataCacheInitializer(Spec):
     @field_validator("storage_uri")
     @classmethod
     def _validate_storage_uri(cls, uri: str) -> str:
-        if validate_location(uri, "", ("cache",)).removeprefix("cache://").count("/") != 1:
+        if check_uri(uri, "", ("cache",)).removeprefix("cache://").count("/") != 1:
             raise invalid_field("", uri, "it must be cache://SCHEMA/TABLE")
         return uri
+
+
+def _parse_hub_uri(uri: str, kind: Kind) -> str:
+    """Return an address of the Hub in its shortest form; a revision is refused."""
+    check_uri(uri, "", ("hf",))
+    address = parse_source(uri, kind)
+    if address.revision:
+        raise invalid_field("", uri, _NEWEST_REVISION)
+    return address.hub_uri
 
 
 def _initializer_converter(hugging_face: type[Any], s3: type[Any], cache: type[Any] | None = None) -> Any:
@@ -208,7 +164,7 @@ def _initializer_converter(hugging_face: type[Any], s3: type[Any], cache: type[A
             uri, value = value, {"storage_uri": value}
         if not isinstance(uri, str):
             raise invalid_field("storage_uri", uri, "it is required")
-        validate_location(uri, "storage_uri", tuple(kinds))
+        check_uri(uri, "storage_uri", tuple(kinds))
         return kinds[uri.partition("://")[0]].from_object(value)
 
     return convert

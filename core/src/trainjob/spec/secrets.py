@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from trainjob.addresses import REFERENCE_ADVICE, check_uri
 from trainjob.spec.base import REDACTED, Spec, invalid_field
 from trainjob.spec.credential_checks import check_text, check_variable
 
@@ -16,9 +16,6 @@ from trainjob.spec.credential_checks import check_text, check_variable
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_REFERENCE_ADVICE = (
-    "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
-)
 _REGION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
@@ -81,7 +78,7 @@ def validate_secret_name(name: str, field: str) -> str:
         raise invalid_field(
             field,
             REDACTED,
-            f"it must be the name of a Secret (lower case letters, digits, - and .); {_REFERENCE_ADVICE}",
+            f"it must be the name of a Secret (lower case letters, digits, - and .); {REFERENCE_ADVICE}",
         )
     return name
 
@@ -143,19 +140,6 @@ def _validate_variable(name: str, value: Any) -> Any:
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_validate_env)]
 
-_NO_AZURE = "Azure Blob Storage is not supported: copy the files to an S3 or Google bucket, the Hub, or the workspace"
-_OTHER_ADDRESSES = {
-    r"s3[an]://.*": "write it as s3://BUCKET/PATH",
-    r"gcs://.*": "write it as gs://BUCKET/PATH",
-    r"https?://(www\.)?(huggingface\.co|hf\.co)": "write it as hf://ORGANIZATION/NAME",
-    r"(abfss?|adl|az|wasbs?)://.*|https?://.*\.(blob|dfs)\.core\.windows\.net": _NO_AZURE,
-    r"oci://.*": "an image registry is not supported: copy the files to a bucket, the Hub, or the workspace",
-    r"hdfs://.*": "HDFS is not supported: copy the files to a bucket, the Hub, or the workspace",
-    r"(ms|modelscope)://.*": "ModelScope is not supported: copy the files to a bucket, the Hub, or the workspace",
-    r"pvc://.*": "for files in a PersistentVolumeClaim, give it as the workspace of the steps",
-}
-"""What to write instead of known addresses, by a pattern of scheme and host."""
-
 
 class CredentialFreeSpec(Spec):
     """A request that uses a store, and accepts credentials only as `secret`."""
@@ -167,63 +151,19 @@ class CredentialFreeSpec(Spec):
             value = data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
             if value is not None:
                 raise invalid_field(
-                    name, REDACTED, f"give a credential as a reference, not as a value: {_REFERENCE_ADVICE}"
+                    name, REDACTED, f"give a credential as a reference, not as a value: {REFERENCE_ADVICE}"
                 )
         if isinstance(data, Mapping):  # the SDK's classes have these fields, with the value None
             return {name: value for name, value in data.items() if name not in _CREDENTIAL_FIELDS}
         return data
 
 
-def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
-    """Return a URI if it has one of these schemes and contains no credentials.
-
-    Args:
-        uri: the URI.
-        field: name of the field, for the error.
-        schemes: the allowed schemes.
-
-    Raises:
-        InvalidSpec: the URI has no scheme or another one, nothing follows the scheme, it contains `user:password@`, or
-            it is malformed.
-    """
-    scheme, separator, rest = uri.partition("://")
-    host = (rest or uri).partition("/")[0]
-    if scheme not in schemes and (advice := _find_advice(scheme, host)):
-        raise invalid_field(field, REDACTED if "@" in host else uri, advice)
-    if "@" in host:
-        raise invalid_field(field, REDACTED, f"it must not contain a user name or password; {_REFERENCE_ADVICE}")
-    allowed = " or ".join(f"{name}://…" for name in schemes)
-    if not separator:
-        advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""
-        raise invalid_field(field, uri, f"it must be a URI: {allowed}{advice}")
-    if scheme not in schemes:
-        raise invalid_field(field, uri, f"allowed are {allowed}")
-    if not rest.strip("/"):
-        raise invalid_field(field, uri, "nothing follows the scheme")
-    if ".." in rest.split("/") or not uri.isprintable() or not _is_parseable(uri):
-        raise invalid_field(field, uri, "it must not contain '..' or control characters, and brackets only around IPv6")
-    return uri
-
-
-def _find_advice(scheme: str, host: str) -> str:
-    """Return what to write instead of a known kind of address; empty for an unknown one."""
-    address = f"{scheme}://{host}"
-    return next((advice for pattern, advice in _OTHER_ADDRESSES.items() if re.fullmatch(pattern, address)), "")
-
-
 def _validate_endpoint(url: Any) -> Any:
     if not isinstance(url, str):
         return url
-    validate_location(url, "", ("https", "http"))
+    check_uri(url, "", ("https", "http"))
     check_text(url, "")
     return url
-
-
-def _is_parseable(uri: str) -> bool:
-    try:
-        return bool(urlsplit(uri))
-    except ValueError:
-        return False
 
 
 def _validate_region(region: Any) -> Any:

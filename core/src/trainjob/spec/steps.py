@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
+from trainjob.addresses import Kind, parse_destination, parse_source
+from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
-from trainjob.spec.initializers import (
-    DatasetInitializer,
-    ModelInitializer,
-    split_revision,
-    validate_dataset_uri,
-    validate_model_uri,
-)
-from trainjob.spec.job import (
-    STOCK_RUNTIME,
-    TrainJob,
-    check_end_actions,
-    check_queue,
-)
+from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
+from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
-from trainjob.spec.secrets import Endpoint, Region, validate_location
+from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField
 
@@ -47,12 +38,14 @@ class _InitializeStep(BaseStep):
         revision: branch, tag or commit of a repository on the Hub; None means the newest commit of `main`.
         ignore_patterns: patterns of files that are not fetched. None leaves out a model's weights in other formats than
             safetensors, if it has safetensors.
-        endpoint: URL of the object store, if it is not AWS or Google, or URL of the Hub.
+        endpoint: URL of the object store, if it is not AWS, Google or Azure, or URL of the Hub.
         region: region of an S3 bucket.
         role_arn: AWS role to assume.
         image: image with Python, huggingface_hub and opendal; None means the Trainer's own initializer.
         resources: resources of the step, such as `{"memory": "4Gi"}`.
     """
+
+    _kind: ClassVar[Kind]
 
     storage_uri: str
     workspace: WorkspaceField
@@ -68,17 +61,22 @@ class _InitializeStep(BaseStep):
     @classmethod
     def _split_revision(cls, data: Any) -> Any:
         uri = data.get("storage_uri") if isinstance(data, Mapping) else None
-        if not isinstance(uri, str):
+        try:
+            address = parse_source(uri, cls._kind) if isinstance(uri, str) else None
+        except InvalidSpec:  # the field's validator reports it, together with the problems of other fields
             return data
-        uri, revision = split_revision(uri)
-        if revision and data.get("revision") not in (None, revision):
-            raise invalid_field("revision", data["revision"], f"the address has the revision {revision}: give one")
-        return {**data, "storage_uri": uri, "revision": revision} if revision else data
+        if not address or address.scheme != "hf":
+            return data
+        revision = data.get("revision")
+        if address.revision and revision not in (None, address.revision):
+            raise invalid_field("revision", revision, f"the address has the revision {address.revision}: give one")
+        return {**data, "storage_uri": address.hub_uri, "revision": address.revision or revision}
 
     @field_validator("storage_uri")
     @classmethod
-    def _validate_scheme(cls, uri: str) -> str:
-        return validate_location(uri, "", ("hf", "s3", "gs"))
+    def _validate_address(cls, uri: str) -> str:
+        parse_source(uri, cls._kind)
+        return uri
 
     @model_validator(mode="after")
     def _validate_image(self) -> Self:
@@ -102,25 +100,19 @@ class _InitializeStep(BaseStep):
 class InitializeDataset(_InitializeStep):
     """Step that fetches a dataset into `/workspace/dataset`.
 
-    The source is `hf://organization/name[/path]`, `s3://bucket/path` or `gs://bucket/path`.
+    The source is an address of [trainjob.addresses][], such as `hf://organization/name` or `s3://bucket/path`.
     """
 
-    @field_validator("storage_uri")
-    @classmethod
-    def _validate_repository(cls, uri: str) -> str:
-        return validate_dataset_uri(uri)
+    _kind: ClassVar[Kind] = "dataset"
 
 
 class InitializeModel(_InitializeStep):
     """Step that fetches a model into `/workspace/model`.
 
-    The source is `hf://organization/name`, `s3://bucket/path` or `gs://bucket/path`.
+    The source is an address of [trainjob.addresses][], such as `hf://organization/name` or `s3://bucket/path`.
     """
 
-    @field_validator("storage_uri")
-    @classmethod
-    def _validate_repository(cls, uri: str) -> str:
-        return validate_model_uri(uri)
+    _kind: ClassVar[Kind] = "model"
 
 
 class FineTune(BaseStep):
@@ -272,8 +264,8 @@ class ExportModel(BaseStep):
         output_path: folder with the checkpoints below `/workspace/output`, the same as in the fine-tuning.
         adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
             saved no merged model; `keep` for the adapter alone.
-        destination: `s3://bucket/path`, `gs://bucket/path`, `hf://organization/name`, or a path below `/workspace`.
-        endpoint: URL of the object store, if it is not AWS or Google.
+        destination: an address of [trainjob.addresses][], such as `s3://bucket/path`, or a path below `/workspace`.
+        endpoint: URL of the object store, if it is not AWS, Google or Azure.
         region: region of an S3 bucket.
         image: image with Python, huggingface_hub and opendal; None means the Trainer's own model initializer.
         resources: resources of the step.
@@ -322,10 +314,8 @@ class ExportModel(BaseStep):
                     f"another step writes /workspace/{parts[1]}; name another folder, such as /workspace/export",
                 )
             return path
-        if destination.startswith("oci://"):
-            rule = "the export program can't write to an image registry"
-            raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
-        return validate_location(destination, "", ("s3", "gs", "hf"))
+        parse_destination(destination)
+        return destination
 
 
 def _validate_path_below(path: str, folder: str) -> str:

@@ -117,12 +117,20 @@ def test_a_destination_that_overlaps_the_sources_is_refused(
 
 
 @pytest.mark.parametrize(
-    "address", ["export", "azure://bucket/x", "s3://", "hf://name", "hf://datasets/org/name", "file://host/x"]
+    ("address", "message"),
+    {
+        "export": "it must be a URI: hf://… or s3://…",
+        "ftp://bucket/x": "allowed are hf://… or s3://…",
+        "file://host/x": "allowed are hf://… or s3://…",
+        "s3://": "nothing follows the scheme",
+        "hf://name": "it must be hf://ORGANIZATION/NAME",
+        "hf://datasets/org/name": "it must be the repository of a model",
+    }.items(),
 )
-def test_an_unknown_address_is_refused(run_export: RunExport, address: str) -> None:
+def test_an_unknown_address_is_refused(run_export: RunExport, address: str, message: str) -> None:
     failed = run_export(address)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert "give /folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or hf://" in failed.stderr
+    assert f"destination: '{address}' is not allowed; {message}" in failed.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.support.azure_server import AzureServer
 from tests.support.export_runs import make_epoch, make_run, read_tree
 from tests.support.gcs_server import GcsServer
 from tests.support.object_server import ObjectServer, StoredObject
@@ -21,7 +22,7 @@ from tests.support.s3_server import S3Server
 DESTINATION = "models/tickets/v1"
 
 
-@pytest.fixture(params=[S3Server, GcsServer], ids=["s3", "gs"])
+@pytest.fixture(params=[S3Server, GcsServer, AzureServer], ids=["s3", "gs", "az"])
 def store(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
     with request.param() as server:
         yield server

@@ -250,9 +250,9 @@ def test_an_invalid_registry_is_refused_when_the_step_is_created(fields: dict[st
     [
         (
             "oci://registry/models/tickets",
-            "the export program can't write to an image registry: give s3://…, gs://…",
+            "an image registry is not supported: use a bucket, the Hub",
         ),
-        ("azure://models/tickets", "allowed are s3://… or gs://… or hf://…"),
+        ("ftp://models/tickets", "allowed are hf://… or s3://… or gs://… or az://…"),
     ],
 )
 def test_an_unsupported_destination_is_refused(destination: str, message: str) -> None:

@@ -192,10 +192,10 @@ def test_a_fetch_killed_at_any_request_is_completed_by_the_next(tmp_path, start_
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("azure://demo/tiny", "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"),
-        ("hf://demo", "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"),
+        ("ftp://demo/tiny", "allowed are hf://… or s3://…"),
+        ("hf://demo/tiny/x", "it must be hf://ORGANIZATION/NAME, without a path"),
         ("hf://demo/none", "model demo/none is not on the hub"),
-        ("", "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"),
+        ("", "it must be a URI: hf://… or s3://…"),
     ],
 )
 def test_a_failure_is_reported_in_one_sentence(run_fetch, hub, uri, message):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.programs.fetch.fetch_results import failure_message, is_complete, read_contents, read_receipt
+from tests.support.azure_server import AzureServer
 from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
 from tests.support.s3_server import S3Server
@@ -18,7 +19,7 @@ FILES = {"train.parquet": b"rows" * 9, "more/test.parquet": b"more rows", "notes
 LARGE = 20 << 20
 
 
-@pytest.fixture(params=[S3Server, GcsServer], ids=["s3", "gs"])
+@pytest.fixture(params=[S3Server, GcsServer, AzureServer], ids=["s3", "gs", "az"])
 def store(request):
     with request.param() as server:
         for name, data in FILES.items():

@@ -8,6 +8,7 @@ import pytest
 from kubernetes import client, config
 
 from tests.integration.programs.fetch.fetch_results import read_contents
+from tests.support.azure_server import AzureServer
 from tests.support.export_runs import make_model, make_run
 from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
@@ -46,7 +47,7 @@ def run_step(cluster, unique):
     return run
 
 
-@pytest.mark.parametrize("kind", [S3Server, GcsServer], ids=["s3", "gs"])
+@pytest.mark.parametrize("kind", [S3Server, GcsServer, AzureServer], ids=["s3", "gs", "az"])
 def test_a_dataset_is_fetched_from_an_object_store_only_once(run_step, create_secret, unique, tmp_path, evidence, kind):
     rows = {"data/train.parquet": b"rows" * 9, "data/test.parquet": b"more rows"}
     with kind() as store:

@@ -174,7 +174,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
     parser.add_argument("--output", type=Path, default=Path("/workspace/output"), help="folder that the run wrote to")
     parser.add_argument("--model", type=Path, default=Path("/workspace/model"), help="folder of the base model")
     parser.add_argument("--dataset", type=Path, default=Path("/workspace/dataset"), help="folder of the dataset")
-    forms = "/folder, s3://bucket/prefix, gs://bucket/prefix or hf://org/name[@revision][/folder]"
+    forms = "/folder, or an address such as s3://bucket/path or hf://org/name[@revision][/folder]"
     parser.add_argument("--destination", required=True, help=forms)
     parser.add_argument(
         "--adapter", choices=("merge", "keep"), default="merge", help="of a LoRA run: merged model, or adapter alone"

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob.programs.fetch.credentials import google_options, s3_options
+from trainjob.addresses import StoreAddress
+from trainjob.programs.fetch.credentials import azure_options, google_options, s3_options
 
-__all__ = ["SCHEMES", "Bucket", "create_bucket", "extract_message"]
+__all__ = ["Bucket", "create_bucket", "extract_message"]
 
-_SERVICES = {"s3": "s3", "gs": "gcs"}
-SCHEMES = tuple(_SERVICES)
-"""Schemes of the addresses of object stores."""
+# opendal's service of a scheme, and its option with the bucket's name.
+_SERVICES = {"s3": ("s3", "bucket"), "gs": ("gcs", "bucket"), "az": ("azblob", "container")}
 _CREDENTIALS = {
     "s3": "ACCESS_KEY_ID and SECRET_ACCESS_KEY in the step's secret",
     "gs": "GOOGLE_CREDENTIALS in the step's secret, or the pod's service account",
+    "az": "AZURE_STORAGE_CONNECTION_STRING or account and key in the step's secret, or the pod's identity",
 }
 _STORE_MESSAGE = re.compile(r'code: "?(\w+)"?, message: "([^"]*)"')
 _MAX_MESSAGE_LENGTH = 300  # characters of the library's own message
@@ -27,8 +28,8 @@ class Bucket:
     """A bucket in an object store.
 
     Attributes:
-        scheme: `s3` for any S3-compatible store, `gs` for Google Cloud Storage.
-        name: the bucket's name.
+        scheme: `s3` for any S3-compatible store, `gs` for Google Cloud Storage, `az` for Azure Blob Storage.
+        name: name of the bucket or container.
         options: options of opendal's service. opendal searches for missing credentials as the store's own tools do. For
             S3 these are the `AWS_*` variables, web identity and instance metadata. For Google these are
             GOOGLE_APPLICATION_CREDENTIALS, gcloud's own file, and the metadata server, which also covers workload
@@ -44,7 +45,8 @@ class Bucket:
         import opendal
 
         retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
-        return opendal.Operator(_SERVICES[self.scheme], root=root, bucket=self.name, **self.options).layer(retries)
+        service, bucket = _SERVICES[self.scheme]
+        return opendal.Operator(service, root=root, **{bucket: self.name}, **self.options).layer(retries)
 
     def describe_access_problem(self, failure: Exception, permissions: str) -> tuple[str, str] | None:
         """Return the problem with the bucket or its credentials, and advice.
@@ -70,12 +72,11 @@ class Bucket:
         return f"{self.scheme}://{self.name}"
 
 
-def create_bucket(scheme: str, name: str, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
-    """Return a bucket with the options to reach it.
+def create_bucket(address: StoreAddress, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
+    """Return the bucket of an address, with the options to reach it.
 
     Args:
-        scheme: one of `SCHEMES`.
-        name: the bucket's name.
+        address: an address of an object store.
         environment: variables with the credentials.
         endpoint: the store's address; empty means the usual one.
         region: region, for S3 only; empty means AWS_REGION.
@@ -83,9 +84,13 @@ def create_bucket(scheme: str, name: str, environment: Mapping[str, str], endpoi
     Raises:
         InvalidSpec: the credentials have no known form.
     """
-    if scheme == "gs":
-        return Bucket(scheme, name, google_options(environment, endpoint))
-    return Bucket(scheme, name, s3_options(environment, endpoint, region))
+    if address.scheme == "gs":
+        options = google_options(environment, endpoint)
+    elif address.scheme == "az":
+        options = azure_options(environment, endpoint, address.account, address.account_url)
+    else:
+        options = s3_options(environment, endpoint, region)
+    return Bucket(address.scheme, address.bucket, options)
 
 
 def extract_message(failure: str) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainjob.errors import NO_CREDENTIALS, InvalidSpec, Problem, TrainJobError
 
-__all__ = ["check_secrets", "google_options", "s3_options"]
+__all__ = ["azure_options", "check_secrets", "google_options", "s3_options"]
 
 GOOGLE = "GOOGLE_CREDENTIALS"
+_CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 def check_secrets(
@@ -56,6 +57,7 @@ def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> di
         "access_key_id": environment.get("ACCESS_KEY_ID", ""),
         "secret_access_key": environment.get("SECRET_ACCESS_KEY", ""),
         "session_token": environment.get("SESSION_TOKEN", ""),
+        "role_arn": environment.get("ROLE_ARN", ""),
     }
     return {name: value for name, value in options.items() if value}
 
@@ -84,3 +86,48 @@ def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, s
         # opendal 0.47 accepts the content in base64 only.
         options["credential"] = base64.b64encode(content.encode()).decode()
     return {name: value for name, value in options.items() if value}
+
+
+def azure_options(
+    environment: Mapping[str, str], endpoint: str, account: str = "", account_url: str = ""
+) -> dict[str, str]:
+    """Return the options of opendal's azblob service, without the container.
+
+    Empty options are left out. opendal then uses Azure's own mechanisms: a service principal or a workload identity in
+    the variables AZURE_*, and the managed identity of the node.
+
+    Args:
+        environment: variables with the credentials, as for Azure's command line or adlfs.
+        endpoint: URL of the storage account; empty means that of the address or the account.
+        account: the storage account in the address; may be empty.
+        account_url: its URL; may be empty.
+
+    Raises:
+        InvalidSpec: the storage account is not known, or the connection string has no known form.
+    """
+    connection = _parse_connection_string(environment.get(_CONNECTION, ""))
+    names = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
+    account = account or _first(environment, names) or connection.get("AccountName", "")
+    protocol, suffix = connection.get("DefaultEndpointsProtocol", "https"), connection.get("EndpointSuffix", "")
+    url = f"{protocol}://{account}.blob.{suffix or 'core.windows.net'}" if account else ""
+    url = endpoint or account_url or connection.get("BlobEndpoint", "") or url
+    if not url:
+        rule = "name the storage account in the address, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH, or here"
+        raise InvalidSpec(Problem(names[0], "''", rule))
+    key = _first(environment, ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")) or connection.get("AccountKey", "")
+    token = environment.get("AZURE_STORAGE_SAS_TOKEN") or connection.get("SharedAccessSignature", "")
+    options = {"endpoint": url, "account_name": account, "account_key": key, "sas_token": token.lstrip("?")}
+    return {name: value for name, value in options.items() if value}
+
+
+def _parse_connection_string(text: str) -> dict[str, str]:
+    """Return the settings in a connection string, `NAME=VALUE` separated by `;`."""
+    settings = dict(setting.strip().split("=", 1) for setting in text.split(";") if "=" in setting)
+    if text and not {"AccountName", "BlobEndpoint"} & settings.keys():
+        rule = "it must be a connection string of Azure Storage, AccountName=...;AccountKey=..."
+        raise InvalidSpec(Problem(_CONNECTION, "***", rule))
+    return settings
+
+
+def _first(environment: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((environment[name] for name in names if environment.get(name)), "")

@@ -9,6 +9,7 @@ Reference, 2006-03-01, Object). It is therefore only used to distinguish one con
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -38,10 +39,11 @@ class ObjectSource:
     def list_files(self) -> Listing:
         """Return the objects below the prefix."""
         entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
+        folders = {str(folder) for key in entries for folder in PurePosixPath(key).parents}
         files = [
             self._store_file(key, entry)
             for key, entry in entries.items()
-            if self._is_below_prefix(key) and not entry.metadata.is_dir
+            if self._is_below_prefix(key) and not _is_folder(key, entry, folders)
         ]
         return Listing(tuple(sorted(files, key=lambda file: file.path)))
 
@@ -88,3 +90,11 @@ class ObjectSource:
     @functools.cached_property
     def _store(self) -> Any:
         return self.bucket.create_operator()
+
+
+def _is_folder(key: str, entry: Any, folders: Container[str]) -> bool:
+    """Return whether an entry is the mark of a folder.
+
+    Azure's hierarchical namespaces and Hadoop have such a mark also as an empty object without `/` at its end.
+    """
+    return entry.metadata.is_dir or (not entry.metadata.content_length and key in folders)

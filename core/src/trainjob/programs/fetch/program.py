@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainjob.addresses import Kind, parse_source
 from trainjob.credentials import clean_environment, redact_credentials
-from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
-from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
+from trainjob.errors import FetchError, InvalidSpec, TrainJobError
+from trainjob.programs.fetch.bucket import create_bucket
 from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.folder import Folder, sync_file
@@ -49,13 +50,13 @@ class Fetch:
     Attributes:
         kind: `dataset` or `model`.
         folder: the target folder.
-        uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        uri: an address of [trainjob.addresses][].
         revision: a branch, a tag or a commit of a repository; empty means the newest commit.
         ignore_patterns: files not to fetch; see [trainjob.programs.fetch.selection.choose_files][].
         environment: endpoint, region, role and credentials, in the variables of the Trainer's initializers.
     """
 
-    kind: str
+    kind: Kind
     folder: Path
     uri: str
     revision: str = ""
@@ -69,22 +70,12 @@ def create_source(request: Fetch) -> Source:
     Raises:
         InvalidSpec: the address has no known form.
     """
-    scheme, _, location = request.uri.partition("://")
-    env = request.environment
-    if scheme == "hf":
-        parts = location.split("/")[: 2 if request.kind == "dataset" else None]
-        if len(parts) == 2 and all(parts):
-            token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
-            endpoint = env.get("ENDPOINT", "")
-            return HubSource(request.kind, "/".join(parts), request.revision, endpoint, token)
-    name, _, prefix = location.partition("/")
-    if scheme in SCHEMES and name:
-        bucket = create_bucket(scheme, name, env, env.get("ENDPOINT", ""), env.get("REGION", ""))
-        if scheme == "s3" and (role := env.get("ROLE_ARN")):
-            bucket = replace(bucket, options={**bucket.options, "role_arn": role})
-        return ObjectSource(bucket, prefix.rstrip("/"))
-    rule = "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"
-    raise InvalidSpec(Problem("STORAGE_URI", repr(request.uri), rule))
+    env, address = request.environment, parse_source(request.uri, request.kind, "STORAGE_URI")
+    endpoint = env.get("ENDPOINT", "")
+    if address.scheme == "hf":
+        token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
+        return HubSource(request.kind, address.bucket, request.revision or address.revision, endpoint, token)
+    return ObjectSource(create_bucket(address, env, endpoint, env.get("REGION", "")), address.path)
 
 
 def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[str, Any]:

@@ -61,12 +61,12 @@ class _InitializeOperator(StepOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: location to fetch from: `hf://org/name`, `s3://bucket/path` or `gs://bucket/path`.
+            storage_uri: location to fetch from, an address of [trainjob.addresses][], such as `hf://org/name`.
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit.
             ignore_patterns: patterns of the files that are not fetched.
-            endpoint: URL of an object store other than AWS or Google, or of the Hub.
+            endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
             region: region of an S3 bucket.
             role_arn: ARN of the AWS role to assume.
             env: environment variables; secrets as `SecretKeyReference`.
@@ -293,13 +293,13 @@ class ExportModelOperator(StepOperator):
         Args:
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with the fine-tuning's
                 output.
-            destination: `s3://bucket/path`, `gs://bucket/path`, `hf://org/name`, or a path below `/workspace`.
+            destination: an address of [trainjob.addresses][], such as `s3://bucket/path`, or a path below `/workspace`.
             output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
                 `output_path`.
             adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if there is no
                 merged model; `keep` for the adapter alone. By default `merge`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
-            endpoint: URL of an object store other than AWS or Google.
+            endpoint: URL of an object store other than AWS, Google or Azure.
             region: region of an S3 bucket.
             env: environment variables; secrets as `SecretKeyReference`.
             image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.

@@ -50,12 +50,12 @@ def initialize_dataset(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Location of the dataset: hf://ORGANIZATION/NAME[/PATH], s3:// or gs://BUCKET/PATH.
+        storage_uri: Location of the dataset: hf://ORGANIZATION/NAME[/PATH], s3:// or gs://BUCKET/PATH, az://CONTAINER/PATH.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         secret: Name of the Kubernetes Secret with the credentials for `storage_uri`.
         revision: Branch, tag or commit of a repository on the Hub; by default the newest commit.
         ignore_patterns: Glob patterns of the files that are not fetched.
-        endpoint: URL of an object store other than AWS or Google, or of the Hub.
+        endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
         region: Region of an S3 bucket.
         role_arn: ARN of the AWS role to assume.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.

@@ -59,11 +59,11 @@ def export_model(
     Args:
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         model: Artifact of the exported model with its location, digest, size and training metrics.
-        destination: s3:// or gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace; see the overview.
+        destination: An address, such as s3://BUCKET/PATH, or a path below /workspace; see the overview.
         output_path: Folder of the checkpoints below /workspace/output; the same as `output_path` of the fine-tuning.
         adapter: Export of a LoRA training: `merge` for the merged model if there is one, `keep` for the adapter alone.
         secret: Name of the Kubernetes Secret with the credentials for `destination`.
-        endpoint: URL of an object store other than AWS or Google.
+        endpoint: URL of an object store other than AWS, Google or Azure.
         region: Region of an S3 bucket.
         metadata: Values to add to the export's manifest.json, such as base model and dataset.
         registry: Model Registry entry to create: {"server": URL, "model": NAME}, also version, author and secret.
