@@ -174,8 +174,8 @@ REPOSITORIES = (
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         "SmolLM",
         f"{_MODEL} all_results.json eval_results.json instructions_function_calling.md model.safetensors "
-        f"{_GPT_TOKENIZER} {_SPECIAL} train_results.json trainer_state.json",
-        "training_args.bin onnx/model.onnx onnx/model_fp16.onnx onnx/model_q4.onnx onnx/model.onnx_data",
+        f"{_GPT_TOKENIZER} {_SPECIAL} train_results.json trainer_state.json training_args.bin",
+        "onnx/model.onnx onnx/model_fp16.onnx onnx/model_q4.onnx onnx/model.onnx_data",
         _causal("Llama", "llama", tie_word_embeddings=True),
     ),
     ModelRepository(

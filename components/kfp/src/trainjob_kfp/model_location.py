@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.status import Outcome, get_model_facts
 
-_DESTINATION_FORMS = "s3:// or gs://BUCKET/PATH, az://CONTAINER/PATH, hf://ORGANIZATION/NAME, or a path below /workspace"
+_DESTINATION_FORMS = "s3:// or gs://BUCKET/PATH, az://CONTAINER/PATH, hf://ORGANIZATION/NAME, or a path in /workspace"
 # Scheme in the root of a pipeline run -> scheme in an export's destination, for the same store.
 _STORE_SCHEMES = {"s3": "s3", "minio": "s3", "gs": "gs"}
 

@@ -100,7 +100,7 @@ class _InitializeStep(BaseStep):
 class InitializeDataset(_InitializeStep):
     """Step that fetches a dataset into `/workspace/dataset`.
 
-    The source is an address of [trainjob.addresses][], such as `hf://organization/name` or `s3://bucket/path`.
+    The source is an address such as `hf://organization/name`, `s3://bucket/path` or `az://container/path`.
     """
 
     _kind: ClassVar[Kind] = "dataset"
@@ -109,7 +109,7 @@ class InitializeDataset(_InitializeStep):
 class InitializeModel(_InitializeStep):
     """Step that fetches a model into `/workspace/model`.
 
-    The source is an address of [trainjob.addresses][], such as `hf://organization/name` or `s3://bucket/path`.
+    The source is an address such as `hf://organization/name`, `s3://bucket/path` or `az://container/path`.
     """
 
     _kind: ClassVar[Kind] = "model"
@@ -264,7 +264,7 @@ class ExportModel(BaseStep):
         output_path: folder with the checkpoints below `/workspace/output`, the same as in the fine-tuning.
         adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
             saved no merged model; `keep` for the adapter alone.
-        destination: an address of [trainjob.addresses][], such as `s3://bucket/path`, or a path below `/workspace`.
+        destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
         endpoint: URL of the object store, if it is not AWS, Google or Azure.
         region: region of an S3 bucket.
         image: image with Python, huggingface_hub and opendal; None means the Trainer's own model initializer.

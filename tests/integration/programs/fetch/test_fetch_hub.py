@@ -50,7 +50,7 @@ def test_ignored_files_are_not_fetched(tmp_path, run_fetch, hub):
 
 def test_the_log_reports_the_progress(run_fetch, hub):
     left_out, first, *files, last = run_fetch("model", MODEL, HF_ENDPOINT=hub.url).stdout.splitlines()
-    assert left_out == "fetch: 1 files are left out: pytorch_model.bin"
+    assert left_out == "fetch: left out, 34 B: pytorch_model.bin"
     assert re.fullmatch(r"fetch: 4 files, \d+ B, from hf://demo/tiny at [0-9a-f]{40}", first)
     # A slow fetch also prints a line every ten seconds.
     counted = [re.match(r"fetch: (\d)/4 ", line) for line in files]

@@ -44,12 +44,42 @@ def test_given_patterns_replace_the_rule():
 
 
 def test_the_log_names_what_is_left_out_and_the_programs():
-    paths = [*(f"part-{number}.bin" for number in range(8)), "modeling_own.py", "model.safetensors"]
-    assert describe_choice(choose_files("model", paths, (), "m"), paths) == [
-        "8 files are left out: part-0.bin, part-1.bin, part-2.bin, part-3.bin, part-4.bin, part-5.bin and 2 more",
+    paths = [*(f"part-{number}.pth" for number in range(8)), "modeling_own.py", "model.safetensors"]
+    sizes = dict.fromkeys(paths, 1500)
+    assert describe_choice("model", choose_files("model", paths, (), "m"), sizes) == [
+        "left out, 12.0 kB: part-0.pth, part-1.pth, part-2.pth, part-3.pth, part-4.pth, part-5.pth and 2 more",
         "the model has its own code, which runs only if a step trusts it: modeling_own.py",
     ]
-    assert describe_choice(paths, paths)[:-1] == []
+    assert describe_choice("model", paths, sizes)[:-1] == []
+    assert describe_choice("dataset", paths[:3], dict.fromkeys(paths[:3], 1)) == []
+
+
+def test_patterns_that_leave_no_weights_are_in_the_log():
+    sizes = {"config.json": 1, "model.gguf": 2, "model.safetensors": 3}
+    chosen = choose_files("model", sizes, ["*.safetensors"], "m")
+    assert describe_choice("model", chosen, sizes)[-1] == "ignore_patterns leave no weights that transformers reads"
+
+
+@pytest.mark.parametrize(
+    ("paths", "left_out"),
+    {
+        # A part of sentence-transformers has its own weights, in another format than the model's.
+        "model.safetensors pytorch_model.bin 2_Dense/config.json 2_Dense/pytorch_model.bin": "pytorch_model.bin",
+        "model.safetensors tokenizer.bin training_args.bin optimizer.bin": "optimizer.bin",
+        "model_index.json unet/diffusion_pytorch_model.bin unet/x.safetensors vae/diffusion_pytorch_model.bin": (
+            "unet/diffusion_pytorch_model.bin"
+        ),
+        "adapter_config.json adapter_model.bin": "",
+    }.items(),
+)
+def test_formats_are_chosen_for_each_folder(paths, left_out):
+    chosen = choose_files("model", paths.split(), (), "m")
+    assert sorted(set(paths.split()) - set(chosen)) == left_out.split()
+
+
+def test_binary_files_that_are_no_weights_do_not_count_as_weights():
+    with pytest.raises(FetchError, match=r"has no weights that transformers reads; it has model\.bin"):
+        choose_files("model", ["config.json", "model.bin", "tokenizer.bin", "training_args.bin"], (), "m")
 
 
 FILES = ("chat_template.jinja", "additional_chat_templates/tool.jinja", "modeling_own.py", "qwen.tiktoken", "LICENSE")

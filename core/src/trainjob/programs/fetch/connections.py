@@ -27,9 +27,11 @@ _ADVICE = {
         "the store's certificate has expired, or the node's clock is wrong"
     ),
     r"dns error|failed to lookup address|Name or service not known|name resolution|nodename nor servname": (
-        "correct the endpoint's host, and check that pods can resolve it"
+        "correct the endpoint's host, and check that pods can resolve it; the step may be repeated"
     ),
-    r"tunnel|[Pp]roxy": "check HTTPS_PROXY, and set NO_PROXY for a store inside the cluster",
+    r"tunnel error|unsuccessful tunnel|ProxyError|[Pp]roxy (?:error|connect|[Aa]uth)": (
+        "check HTTPS_PROXY, and set NO_PROXY for a store inside the cluster"
+    ),
     r"[Cc]onnection refused|All connection attempts failed": (
         "check the endpoint's host and port, and that pods can reach it; the step may be repeated"
     ),

@@ -97,7 +97,7 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
     try:
         found = source.list_files()
         paths = choose_files(request.kind, [file.path for file in found.files], request.ignore_patterns, str(source))
-        for line in describe_choice(paths, (file.path for file in found.files)):
+        for line in describe_choice(request.kind, paths, {file.path: file.size for file in found.files}):
             report(f"fetch: {line}")
         listing = replace(found, files=tuple(file for file in found.files if file.path in set(paths)))
         advice = "exclude it with ignore_patterns"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 
 from trainjob.errors import FetchError
+from trainjob.programs.fetch.progress import format_size
 
 __all__ = ["choose_files", "describe_choice"]
 
 # transformers 5.23 reads safetensors, or without them pytorch_model*.bin and adapter_model.bin (modeling_utils.py).
 _SAFETENSORS = (".safetensors", ".safetensors.index.json")
-_PICKLED = (".bin", ".bin.index.json")
-# Weights for other programs, and states for resuming a training. A `.bin` beside safetensors is one of them, too.
+_PICKLED = re.compile(r"(?:diffusion_)?(?:pytorch|adapter)_model.*\.bin(?:\.index\.json)?")
+# Weights for other programs, and states for resuming a training.
 _OTHER_WEIGHTS = (
     *(".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".gguf", ".ggml", ".onnx", ".onnx_data", ".tflite"),
     *(".mlmodel", ".pdparams", ".nemo", ".npz", ".engine"),
 )
+_OTHER_BINARIES = re.compile(r"(?:model|optimizer|ggml.*)\.bin")  # CTranslate2, accelerate, whisper.cpp
 # Folders that contain the same model for another program, also in safetensors. Their other files are fetched: TorchTune
 # reads original/tokenizer.model (torchtune 0.6.1).
 _OTHER_PROGRAMS = ("original", "metal", "onnx", "openvino", "coreml")
@@ -28,7 +32,7 @@ def choose_files(kind: str, paths: Collection[str], ignore_patterns: Sequence[st
     """Return the paths of the files to fetch, in order.
 
     These are all files but those that match a pattern. Without patterns, a model's weights in other formats than
-    safetensors are left out, if it has safetensors.
+    safetensors are left out, in each folder that has safetensors.
 
     Args:
         kind: `dataset` or `model`.
@@ -48,12 +52,24 @@ def choose_files(kind: str, paths: Collection[str], ignore_patterns: Sequence[st
     return sorted(chosen)
 
 
-def describe_choice(chosen: Collection[str], all_paths: Iterable[str]) -> list[str]:
-    """Return lines for the log about files that were left out, and about programs."""
-    left_out = sorted(set(all_paths) - set(chosen))
-    code = sorted(path for path in chosen if path.endswith(".py"))
-    lines = [f"{len(left_out)} files are left out: {_join(left_out)}"] if left_out else []
-    return lines + ([f"the model has its own code, which runs only if a step trusts it: {_join(code)}"] if code else [])
+def describe_choice(kind: str, chosen: Collection[str], sizes: Mapping[str, int]) -> list[str]:
+    """Return lines for the log about files that were left out, missing weights, and programs.
+
+    Args:
+        kind: `dataset` or `model`.
+        chosen: the paths of the files to fetch.
+        sizes: size of each file in bytes, also of those that are left out.
+    """
+    left_out, code = sorted(set(sizes) - set(chosen)), sorted(path for path in chosen if path.endswith(".py"))
+    lines = []
+    if left_out:
+        size = format_size(sum(sizes[path] for path in left_out))
+        lines.append(f"left out, {size}: {_join(left_out)}")
+    if kind == "model" and not any(map(_is_read, chosen)):
+        lines.append("ignore_patterns leave no weights that transformers reads")
+    if code:
+        lines.append(f"the {kind} has its own code, which runs only if a step trusts it: {_join(code)}")
+    return lines
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -62,22 +78,39 @@ def _matches(path: str, pattern: str) -> bool:
 
 def _leave_out_other_weights(paths: Collection[str], origin: str) -> list[str]:
     usual = [path for path in paths if path.split("/")[0] not in _OTHER_PROGRAMS or not _is_weights(path)]
-    safetensors = [path for path in usual if path.endswith(_SAFETENSORS)]
-    of_mistral = fnmatch.filter(safetensors, _ORIGINAL_OF_MISTRAL)
-    if len(of_mistral) < len(safetensors):
+    of_mistral = set(fnmatch.filter(usual, _ORIGINAL_OF_MISTRAL))
+    if any(path.endswith(_SAFETENSORS[0]) for path in set(usual) - of_mistral):
         usual = [path for path in usual if path not in of_mistral]
-    read = _SAFETENSORS if safetensors else _PICKLED
-    if not any(path.endswith(read[0]) for path in usual):
+    with_safetensors = {_folder(path) for path in usual if path.endswith(_SAFETENSORS[0])}
+    chosen = [
+        path
+        for path in usual
+        if path.endswith(_SAFETENSORS)
+        or not _is_weights(path)
+        or (_is_read(path) and _folder(path) not in with_safetensors)
+    ]
+    if not any(map(_is_read, chosen)):
         weights = sorted(path for path in paths if _is_weights(path))
         raise FetchError(
             f"{origin} has no weights that transformers reads; it has {_join(weights or sorted(paths))}",
-            hint="name a repository with *.safetensors; with ignore_patterns, all files but those are fetched",
+            hint="name a repository or folder with *.safetensors",
         )
-    return [path for path in usual if path.endswith(read) or not _is_weights(path)]
+    return chosen
+
+
+def _is_read(path: str) -> bool:
+    """Return whether transformers reads a file as weights."""
+    return path.endswith(_SAFETENSORS) or bool(_PICKLED.fullmatch(PurePosixPath(path).name))
 
 
 def _is_weights(path: str) -> bool:
-    return path.endswith((*_SAFETENSORS, *_PICKLED, *_OTHER_WEIGHTS))
+    name = PurePosixPath(path).name
+    in_other_program = path.endswith(".bin") and path.split("/", maxsplit=1)[0] in _OTHER_PROGRAMS
+    return _is_read(path) or in_other_program or path.endswith(_OTHER_WEIGHTS) or bool(_OTHER_BINARIES.fullmatch(name))
+
+
+def _folder(path: str) -> PurePosixPath:
+    return PurePosixPath(path).parent
 
 
 def _join(names: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class _InitializeOperator(StepOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: location to fetch from, an address of [trainjob.addresses][], such as `hf://org/name`.
+            storage_uri: location to fetch from, such as `hf://org/name`.
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit.
@@ -293,7 +293,7 @@ class ExportModelOperator(StepOperator):
         Args:
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with the fine-tuning's
                 output.
-            destination: an address of [trainjob.addresses][], such as `s3://bucket/path`, or a path below `/workspace`.
+            destination: such as `s3://bucket/path`, or a path below `/workspace`.
             output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
                 `output_path`.
             adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if there is no
