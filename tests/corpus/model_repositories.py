@@ -232,7 +232,11 @@ REPOSITORIES = (
         f".gitattributes LICENSE NOTICE README.md assets/logo.jpg cache_autogptq_cuda_256.cpp config.json "
         f"configuration_qwen.py cpp_kernels.py generation_config.json {_shards(8)} modeling_qwen.py "
         "qwen.tiktoken qwen_generation_utils.py tokenization_qwen.py tokenizer_config.json",
-        config={"architectures": ["QWenLMHeadModel"], "model_type": "qwen", "auto_map": {"AutoConfig": "c.QWenConfig"}},
+        config={
+            "architectures": ["QWenLMHeadModel"],
+            "model_type": "qwen",
+            "auto_map": {"AutoConfig": "configuration_qwen.QWenConfig"},
+        },
     ),
     ModelRepository(
         "Qwen/Qwen2-VL-2B-Instruct",

@@ -29,8 +29,8 @@ PROGRAMS = {
     "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
-    "programs.fetch": ("credentials", "errors"),
-    "programs.export": ("programs.fetch", "job_variables", "credentials", "errors"),
+    "programs.fetch": ("addresses", "credentials", "errors"),
+    "programs.export": ("programs.fetch", "job_variables", "addresses", "credentials", "errors"),
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (

@@ -145,3 +145,24 @@ dtype: 'bf16'
     }
     shutil.rmtree(tmp_path)
     assert read_parameters(tmp_path) == {}
+
+
+def test_license_and_languages_of_the_base_model_are_in_the_card(workspace: Path, run_export: RunExport) -> None:
+    card = "---\nlicense: other\nlicense_name: acme\nlanguage: [en, de]\ntags: [chat]\nmodel-index: {}\n---\n# Base\n"
+    (workspace / "model" / "README.md").write_text(card)
+    run_export(workspace / "export")
+    front = parse_front_matter((workspace / "export" / "README.md").read_text())
+    assert {name: front.get(name) for name in ("license", "license_name", "language")} == {
+        "license": "other",
+        "license_name": "acme",
+        "language": ["en", "de"],
+    }
+    assert front["tags"] == ["torchtune", "trainjob"]
+
+
+@pytest.mark.parametrize("card", [b"no front matter", b"---\nlicense: [\n---\n", b"\xff", b"---\n- a\n---\n"])
+def test_a_damaged_card_of_the_base_model_is_not_an_error(workspace: Path, run_export: RunExport, card: bytes) -> None:
+    (workspace / "model" / "README.md").write_bytes(card)
+    done = run_export(workspace / "export")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "license" not in parse_front_matter((workspace / "export" / "README.md").read_text())

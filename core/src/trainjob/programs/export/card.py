@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from trainjob.programs.export.checkpoint import Checkpoint
@@ -23,17 +24,26 @@ _LIBRARIES = {"model": "transformers", "adapter": "peft"}
 
 
 def with_card(
-    files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]
+    files: Sequence[ExportFile],
+    checkpoint: Checkpoint,
+    metrics: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    inherited: Mapping[str, Any],
 ) -> tuple[ExportFile, ...]:
     """Return the files of an export, with a new model card in place of the base model's card.
 
-    The base model's card does not describe the fine-tuned model.
+    The base model's card does not describe the fine-tuned model. Only its `inherited` fields hold for both.
     """
-    card = ExportFile(CARD_FILE, content=model_card(checkpoint, metrics, metadata).encode())
+    card = ExportFile(CARD_FILE, content=model_card(checkpoint, metrics, metadata, inherited).encode())
     return tuple(sorted((*(file for file in files if file.path != CARD_FILE), card), key=lambda file: file.path))
 
 
-def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+def model_card(
+    checkpoint: Checkpoint,
+    metrics: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    inherited: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """Return the text of a model card; equal arguments give an equal text.
 
     Args:
@@ -41,9 +51,11 @@ def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Map
         metrics: the training's last metrics.
         metadata: the metadata of the manifest; `base_model` and `dataset` become links on the hub if they are `hf://`
             addresses.
+        inherited: fields of the base model's front matter that hold for this model, too.
     """
     base, dataset = (_to_hub_name(metadata.get(name)) for name in ("base_model", "dataset"))
     front = {
+        **inherited,
         "library_name": _LIBRARIES[checkpoint.kind],
         "base_model": base,
         "datasets": [dataset] if dataset else None,

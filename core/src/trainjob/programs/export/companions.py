@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.transformers_record import FRAMEWORKS
+from trainjob.programs.fetch.selection import is_weights
 
 __all__ = ["MANIFEST", "PENDING_MANIFEST", "TOKENIZER_FILES", "find_companions"]
 
@@ -29,30 +30,13 @@ TOKENIZER_FILES = frozenset(
         "vocab.txt",
     ]
 )
-# Weights of any framework, and their indexes. They are excluded, because the base model's weights are not the result.
-_WEIGHT_SUFFIXES = tuple(
-    suffix + index
-    for suffix in (
-        ".safetensors",
-        ".bin",
-        ".pt",
-        ".pth",
-        ".h5",
-        ".msgpack",
-        ".gguf",
-        ".onnx",
-        ".onnx_data",
-        ".ot",
-        ".ckpt",
-    )
-    for index in ("", ".index.json")
-)
 _CHAT_TEMPLATES = "additional_chat_templates"  # folder (transformers 5.23, utils/hub.py)
 # Files about the training that an output folder contains beside the model: our record, the state and the results of
 # transformers' Trainer, LLaMA-Factory's log and plots, the configuration of an earlier TorchTune run.
 _ABOUT_THE_TRAINING = re.compile(
     r"trainjob_.*|trainer_state\.json|trainer_log\.jsonl|training_\w+\.png|\w*_results\.json|torchtune_config\.yaml"
 )
+_ARGUMENTS_OF_TRAINING = "training_args.bin"  # a pickle, which transformers' Trainer saves
 # Files that transformers saves with every model. The base model's are not those of the result.
 _SAVED_WITH_MODEL = frozenset(["config.json", "generation_config.json"])
 
@@ -106,6 +90,7 @@ def _is_excluded(path: Path) -> bool:
     return (
         hidden
         or path.name.startswith("adapter_")
-        or path.name.endswith(_WEIGHT_SUFFIXES)
+        or path.name == _ARGUMENTS_OF_TRAINING
+        or is_weights(path.as_posix())
         or path.as_posix() in {MANIFEST, PENDING_MANIFEST}
     )

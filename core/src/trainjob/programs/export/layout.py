@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from trainjob.programs.export.checkpoint import (
     Checkpoint,
 )
 from trainjob.programs.export.companions import MANIFEST, PENDING_MANIFEST, TOKENIZER_FILES, find_companions
+from trainjob.programs.export.loaders import find_missing
 from trainjob.programs.export.workspace import SourceFile, Workspace
 from trainjob.programs.fetch.names import check_conflicts, check_names
 
-__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "is_trained_on", "plan_files"]
+__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "find_missing_files", "is_trained_on", "plan_files"]
 
 _BLOCK = 1 << 20
 # A repository on the Hugging Face hub, or its name alone.
@@ -85,6 +86,21 @@ def plan_files(
     check_names(names, origin, ExportError, MANIFEST, PENDING_MANIFEST, hint=advice)
     check_conflicts(names, origin, ExportError, hint=advice)
     return ordered
+
+
+def find_missing_files(checkpoint: Checkpoint, files: Sequence[ExportFile], model: Path) -> list[str]:
+    """Return a sentence about each file that programs miss when they load the export.
+
+    Args:
+        checkpoint: the exported checkpoint; an adapter is loaded with its base model, and misses nothing.
+        files: the files of the export.
+        model: folder of the base model. It may be missing.
+    """
+    if checkpoint.kind == "adapter":
+        return []
+    config = next(file for file in files if file.path == "config.json")
+    of_base = [path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()]
+    return list(find_missing([file.path for file in files], of_base, json.loads(b"".join(config.blocks()))))
 
 
 def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:

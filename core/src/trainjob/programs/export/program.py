@@ -17,12 +17,13 @@ from typing import Any
 
 from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import ExportError, InvalidSpec, Problem, TrainJobError
+from trainjob.programs.export.base_card import read_inherited_fields
 from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.destinations import Access, Target, create_target
 from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
-from trainjob.programs.export.layout import is_trained_on, plan_files
+from trainjob.programs.export.layout import find_missing_files, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
@@ -88,12 +89,14 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     _check_no_overlap(target, request.model, checkpoint)
     metadata = {**_read_workspace_metadata(request, run), **request.metadata}
     files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""), request.output)
-    content = build_content(with_card(files, checkpoint, metrics, metadata), checkpoint, metrics, metadata)
+    missing = find_missing_files(checkpoint, files, request.model)
+    inherited = read_inherited_fields(request.model) if is_trained_on(checkpoint, request.model) else {}
+    content = build_content(with_card(files, checkpoint, metrics, metadata, inherited), checkpoint, metrics, metadata)
     registration = Registration(request.registry_entry, content.manifest.sha256) if request.registry_entry else None
     if registration:
         registration.check()
     total = sum(file.size for file in content.files)
-    for note in filter(None, [origin_note, *_list_notes(run, metadata)]):
+    for note in filter(None, [origin_note, *missing, *_list_notes(run, metadata)]):
         report(f"export: {note}")
     report(
         f"export: {checkpoint.kind} of {checkpoint.name} ({checkpoint.dtype or 'mixed types'}), "

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.progress import format_size
 
-__all__ = ["choose_files", "describe_choice"]
+__all__ = ["choose_files", "describe_choice", "is_weights"]
 
 # transformers 5.23 reads safetensors, or without them pytorch_model*.bin and adapter_model.bin (modeling_utils.py).
 _SAFETENSORS = (".safetensors", ".safetensors.index.json")
@@ -72,12 +72,20 @@ def describe_choice(kind: str, chosen: Collection[str], sizes: Mapping[str, int]
     return lines
 
 
+def is_weights(path: str) -> bool:
+    """Return whether a file has weights, of any program, is their index, or a state."""
+    path = path.removesuffix(".index.json")
+    name = PurePosixPath(path).name
+    in_other_program = path.endswith(".bin") and path.split("/")[0] in _OTHER_PROGRAMS
+    return _is_read(path) or in_other_program or path.endswith(_OTHER_WEIGHTS) or bool(_OTHER_BINARIES.fullmatch(name))
+
+
 def _matches(path: str, pattern: str) -> bool:
     return fnmatch.fnmatch(path, f"{pattern}*" if pattern.endswith("/") else pattern)
 
 
 def _leave_out_other_weights(paths: Collection[str], origin: str) -> list[str]:
-    usual = [path for path in paths if path.split("/")[0] not in _OTHER_PROGRAMS or not _is_weights(path)]
+    usual = [path for path in paths if path.split("/")[0] not in _OTHER_PROGRAMS or not is_weights(path)]
     of_mistral = set(fnmatch.filter(usual, _ORIGINAL_OF_MISTRAL))
     if any(path.endswith(_SAFETENSORS[0]) for path in set(usual) - of_mistral):
         usual = [path for path in usual if path not in of_mistral]
@@ -86,11 +94,11 @@ def _leave_out_other_weights(paths: Collection[str], origin: str) -> list[str]:
         path
         for path in usual
         if path.endswith(_SAFETENSORS)
-        or not _is_weights(path)
+        or not is_weights(path)
         or (_is_read(path) and _folder(path) not in with_safetensors)
     ]
     if not any(map(_is_read, chosen)):
-        weights = sorted(path for path in paths if _is_weights(path))
+        weights = sorted(path for path in paths if is_weights(path))
         raise FetchError(
             f"{origin} has no weights that transformers reads; it has {_join(weights or sorted(paths))}",
             hint="name a repository or folder with *.safetensors",
@@ -101,12 +109,6 @@ def _leave_out_other_weights(paths: Collection[str], origin: str) -> list[str]:
 def _is_read(path: str) -> bool:
     """Return whether transformers reads a file as weights."""
     return path.endswith(_SAFETENSORS) or bool(_PICKLED.fullmatch(PurePosixPath(path).name))
-
-
-def _is_weights(path: str) -> bool:
-    name = PurePosixPath(path).name
-    in_other_program = path.endswith(".bin") and path.split("/", maxsplit=1)[0] in _OTHER_PROGRAMS
-    return _is_read(path) or in_other_program or path.endswith(_OTHER_WEIGHTS) or bool(_OTHER_BINARIES.fullmatch(name))
 
 
 def _folder(path: str) -> PurePosixPath:

@@ -1,0 +1,56 @@
+"""What programs that load an exported model read, compared with what the export has.
+
+The names are data: the programs are not installed where an export runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+__all__ = ["find_missing"]
+
+# Any one of them has a tokenizer's vocabulary: transformers 5.23 (convert_slow_tokenizer.py,
+# tokenization_utils_base.py), vLLM 0.11 (transformers_utils/tokenizer.py; tekken.json is Mistral's own form).
+_VOCABULARIES = re.compile(
+    r"tokenizer\.json|tokenizer\.model(\.v\d+)?|tekken\.json|vocab\.(json|txt)|merges\.txt|spiece\.model"
+    r"|sentencepiece\.bpe\.model|source\.spm|.*\.tiktoken"
+)
+_TEMPLATES = re.compile(r"chat_template\.(jinja|json)")
+# Files that these programs read beside weights, configuration and vocabulary. vLLM 0.11 reads those of the tokenizer
+# and the processor (transformers_utils/tokenizer.py, processor.py), sentence-transformers 5 those of its modules.
+_READ_IF_PRESENT = re.compile(
+    r"(tokenizer|processor|preprocessor|video_preprocessor)_config\.json|additional_chat_templates/.*\.jinja"
+    r"|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json|\d+_\w+/config\.json"
+)
+_GENERATION = "generation_config.json"  # also read by vLLM, for its default values of sampling
+_GENERATES = re.compile(r".*(ForCausalLM|ForConditionalGeneration|LMHeadModel)")
+
+
+def find_missing(files: Collection[str], base_files: Collection[str], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence about each file that programs miss when they load the export.
+
+    Args:
+        files: names of the exported files.
+        base_files: names of the files in the base model's folder.
+        config: content of the exported `config.json`.
+    """
+    for kind, names in (("tokenizer", _VOCABULARIES), ("chat template", _TEMPLATES)):
+        if any(map(names.fullmatch, base_files)) and not any(map(names.fullmatch, files)):
+            yield f"the base model has a file with its {kind}, and the exported model has none"
+    generates = any(_GENERATES.fullmatch(name) for name in config.get("architectures") or ())
+    for name in sorted(set(base_files) - set(files)):
+        if _READ_IF_PRESENT.fullmatch(name) or (name == _GENERATION and generates):
+            yield f"the base model has {name}, and the exported model does not"
+    for name in _list_own_code(config.get("auto_map") or {}):
+        if name not in files:
+            yield f"config.json names the model's own code {name}, which is not in the exported model"
+
+
+def _list_own_code(auto_map: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the files with a model's own code."""
+    for reference in auto_map.values():
+        for name in [reference] if isinstance(reference, str) else filter(None, reference or ()):
+            if "--" not in name:  # otherwise the code is in another repository
+                yield f"{name.split('.')[0]}.py"
