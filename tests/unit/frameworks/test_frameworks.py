@@ -16,9 +16,10 @@ from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, Tra
 from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
+from trainjob.manifest.function import RESUME_MODULES
 from trainjob.manifest.tracking import LIBRARIES as TRACKING_LIBRARIES
 from trainjob.manifest.tracking import PROGRAM_DEPENDENCIES as TRACKING_DEPENDENCIES
-from trainjob.packing import program_command
+from trainjob.packing import pack_sources, program_command
 from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
@@ -81,8 +82,25 @@ def test_the_built_in_models_are_those_with_recipes():
 def test_packed_sources_import_only_packed_modules(program):
     command = program_command(program, *PROGRAMS[program])
     assert command == program_command(program, *PROGRAMS[program])
-    with zipfile.ZipFile(io.BytesIO(zlib.decompress(base64.b64decode(command[3])))) as archive:
-        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    texts = read_packed(command[3])
+    check_imports(texts)
+    assert f"trainjob/{program.replace('.', '/')}/__main__.py" in texts
+    assert sys.getsizeof(command[3]) < 65_536
+
+
+def test_a_function_that_resumes_gets_all_modules_that_its_callback_imports():
+    texts = read_packed(pack_sources(*RESUME_MODULES))
+    check_imports(texts)
+    assert "trainjob/frameworks/transformers/callback.py" in texts
+
+
+def read_packed(packed):
+    with zipfile.ZipFile(io.BytesIO(zlib.decompress(base64.b64decode(packed)))) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def check_imports(texts):
+    """Check that sources import only each other, and no pydantic."""
     packages = {name.removesuffix("/__init__.py") for name in texts if name.endswith("/__init__.py")}
     modules = {name.removesuffix(".py") for name in texts} | packages
     for name, text in texts.items():
@@ -94,5 +112,3 @@ def test_packed_sources_import_only_packed_modules(program):
                 assert module in modules, f"{name} imports {module}"
                 assert module not in packages or {f"{module}/{alias.name}" for alias in node.names} <= modules
             assert "pydantic" not in ast.unparse(node) or not isinstance(node, ast.Import | ast.ImportFrom)
-    assert f"trainjob/{program.replace('.', '/')}/__main__.py" in texts
-    assert sys.getsizeof(command[3]) < 65_536

@@ -56,7 +56,9 @@ if __name__ == "__main__":
     gc.collect()  # a DistributedDataParallel that is freed at the interpreter's exit may abort it (PyTorch 2.13, gloo)
 """
 
-# The lines with which a function that can resume imports packed modules.
+RESUME_MODULES = ("frameworks.transformers", "credentials", "errors", "version")
+"""Names below `trainjob` of the modules that a function that can resume imports."""
+# The lines with which it imports them.
 _UNPACKING = """\
     import base64
     import sys
@@ -83,7 +85,7 @@ def function_command(trainer: CustomTrainer) -> list[str]:
     check_source(source, "trainer.func")
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
-    setup = _UNPACKING.format(packed=pack_sources("frameworks.transformers", "version")) if trainer.resume else ""
+    setup = _UNPACKING.format(packed=pack_sources(*RESUME_MODULES)) if trainer.resume else ""
     program = _PROGRAM.format(
         source=source, setup=setup, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT
     )

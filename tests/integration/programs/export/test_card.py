@@ -148,7 +148,8 @@ dtype: 'bf16'
 
 
 def test_license_and_languages_of_the_base_model_are_in_the_card(workspace: Path, run_export: RunExport) -> None:
-    card = "---\nlicense: other\nlicense_name: acme\nlanguage: [en, de]\ntags: [chat]\nmodel-index: {}\n---\n# Base\n"
+    fields = "license: other\nlicense_name: acme\nlanguage: [en, de]\nlicense_link: 2026-01-01\ntags: [chat]\n"
+    card = f"---\n{fields}model-index: {{}}\n---\n# Base\n"
     (workspace / "model" / "README.md").write_text(card)
     run_export(workspace / "export")
     front = parse_front_matter((workspace / "export" / "README.md").read_text())

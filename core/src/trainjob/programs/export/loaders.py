@@ -12,17 +12,18 @@ from typing import Any
 __all__ = ["find_missing"]
 
 # Any one of them has a tokenizer's vocabulary: transformers 5.23 (convert_slow_tokenizer.py,
-# tokenization_utils_base.py), vLLM 0.11 (transformers_utils/tokenizer.py; tekken.json is Mistral's own form).
+# tokenization_utils_base.py). tekken.json is Mistral's own form, which vLLM reads.
 _VOCABULARIES = re.compile(
     r"tokenizer\.json|tokenizer\.model(\.v\d+)?|tekken\.json|vocab\.(json|txt)|merges\.txt|spiece\.model"
     r"|sentencepiece\.bpe\.model|source\.spm|.*\.tiktoken"
 )
 _TEMPLATES = re.compile(r"chat_template\.(jinja|json)")
-# Files that these programs read beside weights, configuration and vocabulary. vLLM 0.11 reads those of the tokenizer
-# and the processor (transformers_utils/tokenizer.py, processor.py), sentence-transformers 5 those of its modules.
+# Files that these programs read beside weights, configuration and vocabulary: transformers those of the tokenizer and
+# the processor; sentence-transformers, and vLLM later than 0.24 (transformers_utils/config.py, get_pooling_config),
+# those of the modules.
 _READ_IF_PRESENT = re.compile(
     r"(tokenizer|processor|preprocessor|video_preprocessor)_config\.json|additional_chat_templates/.*\.jinja"
-    r"|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json|\d+_\w+/config\.json"
+    r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|\d+_\w+/config\.json"
 )
 _GENERATION = "generation_config.json"  # also read by vLLM, for its default values of sampling
 _GENERATES = re.compile(r".*(ForCausalLM|ForConditionalGeneration|LMHeadModel)")
