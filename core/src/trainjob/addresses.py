@@ -66,12 +66,12 @@ _OTHER_ADDRESSES = {
     r"(ms|modelscope)://.*": "ModelScope is not supported: use a bucket, the Hub, or the workspace",
     r"pvc://.*": "for files in a PersistentVolumeClaim, give it as the workspace of the steps",
 }
-"""What to write instead of known addresses, by a pattern of scheme and host."""
+"""Advice for known addresses of other forms, by a pattern of scheme and host."""
 
 REFERENCE_ADVICE = (
     "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
 )
-"""What to do with a credential in a request."""
+"""Advice for a credential in a request."""
 
 _HIDDEN = "***"
 _MAX_SHOWN_LENGTH = 200  # characters
@@ -209,7 +209,7 @@ def _parse_hub_address(uri: str, kind: Kind, field: str) -> StoreAddress:
 
 
 def _find_advice(address: str) -> str:
-    """Return what to write instead of a known kind of address; empty for an unknown one."""
+    """Return the advice for a known kind of address; empty for an unknown one."""
     return next((advice for pattern, advice in _OTHER_ADDRESSES.items() if re.fullmatch(pattern, address)), "")
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.addresses import parse_source
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 from trainjob.manifest.additions import build_from_manifest
 from trainjob.manifest.compatibility import (
@@ -149,7 +150,7 @@ def _dataset_path(initializer: Initializer | None) -> str:
     It is the part after the repository in `hf://organization/name/path`, as in the Kubeflow SDK.
     """
     uri = initializer.dataset.storage_uri if initializer and initializer.dataset else ""
-    path = "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else "" if uri else "data"
+    path = parse_source(uri, "dataset").path if uri.startswith("hf://") else "" if uri else "data"
     return escape_expansion(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
 
 

@@ -22,6 +22,7 @@ AZURE_KEYS = (
     *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"),
 )
 """Variables that our programs read: those of Azure's command line, of adlfs, and of a service principal."""
+_KEYS = {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, **dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS)}
 
 REGISTRY_KEYS = ("REGISTRY_TOKEN",)
 """The variable that our export reads to register a model."""
@@ -55,8 +56,7 @@ def secret_arguments(secret: SecretReference | None, keys: tuple[str, ...]) -> l
 
 def get_credential_keys(uri: str) -> tuple[str, ...]:
     """Return the credentials that a store needs, chosen by the scheme of its URI."""
-    azure = dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS)
-    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, **azure}.get(uri.partition("://")[0], ())
+    return _KEYS.get(uri.partition("://")[0], ())
 
 
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:

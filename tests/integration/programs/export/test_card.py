@@ -161,7 +161,16 @@ def test_license_and_languages_of_the_base_model_are_in_the_card(workspace: Path
     assert front["tags"] == ["torchtune", "trainjob"]
 
 
-@pytest.mark.parametrize("card", [b"no front matter", b"---\nlicense: [\n---\n", b"\xff", b"---\n- a\n---\n"])
+@pytest.mark.parametrize(
+    "card",
+    [
+        b"no front matter",
+        b"---\nlicense: [\n---\n",
+        b"\xff",
+        b"---\n- a\n---\n",
+        b"---\nlanguage: &a [*a]\nlicense: {a: 1}\n---\n",
+    ],
+)
 def test_a_damaged_card_of_the_base_model_is_not_an_error(workspace: Path, run_export: RunExport, card: bytes) -> None:
     (workspace / "model" / "README.md").write_bytes(card)
     done = run_export(workspace / "export")

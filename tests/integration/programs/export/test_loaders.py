@@ -49,6 +49,11 @@ def test_a_model_that_does_not_generate_needs_no_generation_configuration() -> N
     assert find(files, architectures=["LlamaForSequenceClassification"]) == []
 
 
+@pytest.mark.parametrize("auto_map", [None, [], "text", {"AutoModel": None}, {"AutoTokenizer": [1, None]}, {"A": {}}])
+def test_an_odd_auto_map_is_not_an_error(auto_map: object) -> None:
+    assert find(BASE, auto_map=auto_map) == []
+
+
 def test_own_code_must_be_there() -> None:
     auto_map = {
         "AutoConfig": "configuration_own.OwnConfig",

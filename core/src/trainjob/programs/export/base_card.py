@@ -34,4 +34,12 @@ def read_inherited_fields(model: Path) -> Mapping[str, Any]:
         fields = yaml.safe_load(matter[1]) if (matter := _FRONT_MATTER.match(text)) else None
     except (yaml.YAMLError, RecursionError):
         return {}
-    return {name: fields[name] for name in _INHERITED if fields.get(name)} if isinstance(fields, dict) else {}
+    texts = {name: _to_text(fields.get(name)) for name in _INHERITED} if isinstance(fields, dict) else {}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _to_text(value: Any) -> str | list[str]:
+    """Return a value of YAML as the hub expects it: a text, or a list of texts."""
+    if isinstance(value, list):
+        return [text for each in value if not isinstance(each, list) and isinstance(text := _to_text(each), str)]
+    return "" if value is None or isinstance(value, dict) else str(value)

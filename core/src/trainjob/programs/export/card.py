@@ -69,7 +69,7 @@ def model_card(
         _table("Origin", made, "`manifest.json` beside this file names every file with its SHA-256."),
     )
     title = f"Fine-tuned from {base}" if base else "Fine-tuned model"
-    matter = [f"{name}: {json.dumps(value, default=str)}" for name, value in front.items() if value]
+    matter = [f"{name}: {json.dumps(value)}" for name, value in front.items() if value]
     return "\n".join(["---", *matter, "---", "", f"# {title}", *(line for table in tables for line in table), ""])
 
 

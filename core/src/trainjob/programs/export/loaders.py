@@ -1,4 +1,4 @@
-"""What programs that load an exported model read, compared with what the export has.
+"""Files that programs read when they load an exported model, compared with those of the export.
 
 The names are data: the programs are not installed where an export runs.
 """
@@ -44,14 +44,14 @@ def find_missing(files: Collection[str], base_files: Collection[str], config: Ma
     for name in sorted(set(base_files) - set(files)):
         if _READ_IF_PRESENT.fullmatch(name) or (name == _GENERATION and generates):
             yield f"the base model has {name}, and the exported model does not"
-    for name in _list_own_code(config.get("auto_map") or {}):
+    for name in _list_own_code(config.get("auto_map")):
         if name not in files:
             yield f"config.json names the model's own code {name}, which is not in the exported model"
 
 
-def _list_own_code(auto_map: Mapping[str, Any]) -> Iterator[str]:
+def _list_own_code(auto_map: Any) -> Iterator[str]:
     """Yield the names of the files with a model's own code."""
-    for reference in auto_map.values():
-        for name in [reference] if isinstance(reference, str) else filter(None, reference or ()):
-            if "--" not in name:  # otherwise the code is in another repository
+    for reference in auto_map.values() if isinstance(auto_map, Mapping) else ():
+        for name in reference if isinstance(reference, list) else [reference]:
+            if isinstance(name, str) and "--" not in name:  # otherwise the code is in another repository
                 yield f"{name.split('.')[0]}.py"
