@@ -7,18 +7,23 @@ python merged_families.py TOKENIZER FOLDER     print for each case: name, larges
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
 import json
+import shutil
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 
 from trainjob.errors import MergeError
-from trainjob.frameworks.fine_tuning import merging
+from trainjob.frameworks.fine_tuning import layer_merging, merging
 from trainjob.frameworks.trl.pod.lora_arguments import choose_lora_arguments
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -112,6 +117,8 @@ def train_adapter(run: RunArguments, tokenizer: Any, **options: Any) -> Any:
     """Save an adapter with random weights, and return the logits of base model and adapter."""
     torch.manual_seed(0)
     model = merging._load_model(run, run.model)
+    if len(tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(tokenizer))
     peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, **options))
     for _, weight in peft_model.named_parameters():
         if weight.requires_grad:
@@ -130,19 +137,24 @@ def merge(run: RunArguments, tokenizer: Any, **options: Any) -> dict[str, Any]:
     """Return the largest difference of the logits, and that between base model and adapter."""
     expected = train_adapter(run, tokenizer, **options)
     base = _compute(merging._load_model(run, run.model))
-    merging.merge_adapter(run)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        merging.merge_adapter(run)
     found = _compute(merging._load_model(run, run.output / "merged"))
     files = sorted(path.name for path in (run.output / "merged").iterdir())
     effect = (base - expected).abs().max().item() if base.shape == expected.shape else None
-    return {"difference": (found - expected).abs().max().item(), "effect": effect, "files": files}
+    difference = (found - expected).abs().max().item()
+    return {"difference": difference, "effect": effect, "files": files, "printed": printed.getvalue()}
 
 
 def run_case(folder: Path, tokenizer: Any, family: str, adapter: str, dtype: str) -> dict[str, Any]:
+    """Run one case; the weights of every second family are in several files."""
     run = make_run(folder, trust=family == "own code")
     if family == "own code":
         build_own_model(run.model, len(tokenizer))
     else:
-        build_model(family, len(tokenizer)).to(getattr(torch, dtype)).save_pretrained(run.model)
+        shards = {"max_shard_size": "40KB"} if list(FAMILIES).index(family) % 2 else {}
+        build_model(family, len(tokenizer)).to(getattr(torch, dtype)).save_pretrained(run.model, **shards)
     tokenizer.save_pretrained(run.model)
     config = json.loads((run.model / "config.json").read_text())
     chosen = list(choose_lora_arguments(config, {}, ()))
@@ -153,11 +165,47 @@ def run_case(folder: Path, tokenizer: Any, family: str, adapter: str, dtype: str
 
 def merge_wrongly(folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Merge an adapter of tied embeddings without separating them."""
-    merging._has_lora_of = lambda *_: False
     try:
-        return run_case(folder, tokenizer, "llama tied", "embeddings", "float32")
+        with mock.patch.object(layer_merging, "_find_tied", return_value={}):
+            return run_case(folder, tokenizer, "llama tied", "embeddings", "float32")
     finally:
         assert not (folder / "output" / "merged").exists()
+
+
+def merge_added_tokens(folder: Path, tokenizer: Any) -> dict[str, Any]:
+    """Merge an adapter of a training that added embeddings for two tokens."""
+    run = make_run(folder, trust=False)
+    build_model("llama", len(tokenizer)).save_pretrained(run.model)
+    tokenizer.save_pretrained(run.model)
+    larger = transformers.AutoTokenizer.from_pretrained(run.model)
+    larger.add_tokens(["<one>", "<two>"])
+    return merge(run, larger, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
+
+
+def merge_large(folder: Path, tokenizer: Any) -> dict[str, Any]:
+    """Merge into a model of 1.6 GB in files of 0.3 GB, without memory to compare logits."""
+    run, sizes = make_run(folder, trust=False), {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 6}
+    values = {**_SMALL, **sizes, "num_attention_heads": 16, "head_dim": 128, "vocab_size": len(tokenizer)}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**values)).save_pretrained(run.model, max_shard_size="300MB")
+    tokenizer.save_pretrained(run.model)
+    expected = train_adapter(run, tokenizer, target_modules="all-linear")
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew (Linux, proc_pid_clear_refs)
+    before = read_status("VmRSS")
+    with mock.patch.object(merging, "measure_available_memory", return_value=0):
+        printed = merging.merge_adapter(run)
+    peak = read_status("VmHWM") - before
+    difference = (_compute(merging._load_model(run, run.output / "merged")) - expected).abs().max().item()
+    weights = [path.stat().st_size for path in run.model.glob("*.safetensors")]
+    shapes = {"peak": peak, "largest": max(weights), "all": sum(weights)}
+    shutil.rmtree(folder)
+    return {**shapes, "difference": difference, "printed": printed}
+
+
+def read_status(name: str) -> int:
+    """Return a figure of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 
 
 def main(tokenizer_folder: str, root: str) -> None:
@@ -177,6 +225,8 @@ def main(tokenizer_folder: str, root: str) -> None:
         merge_wrongly(Path(root) / "wrong", tokenizer)
     except MergeError as refusal:
         print(json.dumps({"case": "wrong", "error": str(refusal)}))
+    print(json.dumps({"case": "added", **merge_added_tokens(Path(root) / "added", tokenizer)}))
+    print(json.dumps({"case": "large", **merge_large(Path(root) / "large", tokenizer)}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The merged model of a LoRA training.
 
-It replaces an earlier one only after it was loaded again, and computed the same logits as the base model with the
-adapter. One model is in memory at a time.
+It replaces an earlier one only after a check: it is loaded again, and must compute the same logits as the base model
+with the adapter. One model is in memory at a time, or one layer if there is no memory for a model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning.available_memory import measure_available_memory
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["merge_adapter"]
@@ -26,13 +27,14 @@ MERGED_FOLDER = "merged"
 _TEXT = "A merged model must give the answers of its base model and adapter: 1, 2, 3."
 # Largest relative difference of the logits (root mean square). A merge in 16 bits rounds each weight to 8 or 11 bits.
 _TOLERANCE, _TOLERANCE_16_BITS = 1e-3, 1e-1
+_MEMORY_OF_CHECK = 1 << 30  # bytes for libraries and activations, beside the model
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 
 
 def merge_adapter(run: TrainingRun) -> str:
     """Save a copy of the base model, with the adapter merged, in the folder `merged`.
 
-    The base model is loaded again in its own data type, because a quantized or sharded one cannot be merged.
+    The base model is read again in its own data type, because a quantized or sharded one cannot be merged.
 
     Args:
         run: the request.
@@ -45,22 +47,82 @@ def merge_adapter(run: TrainingRun) -> str:
         OSError: a folder cannot be read or written.
     """
     folder, written = run.output / MERGED_FOLDER, run.output / f"{MERGED_FOLDER}.new"
-    shutil.rmtree(written, ignore_errors=True)
     processor = _load_processor(run, run.output)
     tokens = _get_tokenizer(processor)(_TEXT, return_tensors="pt").input_ids
-    adapted = PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
-    expected = _compute_logits(adapted, tokens)
-    adapted.merge_and_unload(safe_merge=True).save_pretrained(written)
+    try:
+        checked = _merge_layers(run, processor, tokens, written)
+    except LookupError as reason:
+        print(f"the merge loads the whole base model: {reason}", flush=True)
+        checked = _merge_model(run, processor, tokens, written)
     processor.save_pretrained(written)
-    del adapted
-    gc.collect()
-    merged = _load_model(run, written)
-    difference = _compare(expected, _compute_logits(merged, tokens), merged.dtype)
-    del merged
     shutil.rmtree(folder, ignore_errors=True)
     written.rename(folder)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kB on Linux
-    return f"{folder} contains the merged model; its logits differ by {difference:.1e}, peak memory {peak:.1f} GB"
+    return f"{folder} contains the merged model; {checked}, peak memory {peak:.1f} GB"
+
+
+def _merge_layers(run: TrainingRun, processor: Any, tokens: Any, written: Path) -> str:
+    """Merge one layer at a time, and return the result of the check.
+
+    Raises:
+        LookupError: the merge needs the whole model.
+    """
+    try:
+        from trainjob.frameworks.fine_tuning.layer_merging import merge_layers
+    except ImportError as error:  # images with Unsloth may have transformers 4
+        raise LookupError(str(error)) from None
+    _make_empty(written)
+    model = _load_model(run, run.model, device_map="meta")
+    if _count_tokens(run, processor) > model.get_input_embeddings().num_embeddings:
+        raise LookupError("the training added embeddings")
+    size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    print(f"merging the adapter into a copy of {size / 1e9:.1f} GB of weights, one layer at a time", flush=True)
+    count = merge_layers(model, run.output, run.model, written)
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(written)
+    if model.can_generate():
+        model.generation_config.save_pretrained(written)
+    for path in run.model.rglob("*.py") if getattr(model.config, "auto_map", None) else ():  # the model's own code
+        target = written / path.relative_to(run.model)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    del model
+    needed, available = size + _MEMORY_OF_CHECK, measure_available_memory()
+    if needed > available:
+        return (
+            f"each of its {count} changed tensors is that of base model and adapter; logits were not compared, which "
+            f"needs {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available"
+        )
+    expected = _compute_logits(PeftModel.from_pretrained(_load_base_model(run, processor), run.output), tokens)
+    return _check(run, expected, tokens, written)
+
+
+def _merge_model(run: TrainingRun, processor: Any, tokens: Any, written: Path) -> str:
+    """Merge all layers at once, and return the result of the check."""
+    _make_empty(written)
+    adapted = PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
+    expected = _compute_logits(adapted, tokens)
+    adapted.merge_and_unload(safe_merge=True).save_pretrained(written)
+    del adapted
+    return _check(run, expected, tokens, written)
+
+
+def _make_empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+
+
+def _check(run: TrainingRun, expected: Any, tokens: Any, written: Path) -> str:
+    gc.collect()
+    merged = _load_model(run, written)
+    difference = _compare(expected, _compute_logits(merged, tokens), merged.dtype)
+    return f"its logits differ by {difference:.1e}"
+
+
+def _count_tokens(run: TrainingRun, processor: Any) -> int:
+    """Return the number of tokens of the trained model; 0 if the training added none."""
+    vocabulary, of_base = (len(_get_tokenizer(each)) for each in (processor, _load_processor(run, run.model)))
+    return vocabulary if vocabulary > of_base else 0
 
 
 def _load_base_model(run: TrainingRun, processor: Any) -> Any:
@@ -69,8 +131,7 @@ def _load_base_model(run: TrainingRun, processor: Any) -> Any:
     If the adapter changes one of two tied layers, they are separated, because the training did not change the other.
     """
     model = _load_model(run, run.model)
-    vocabulary, of_base = (len(_get_tokenizer(each)) for each in (processor, _load_processor(run, run.model)))
-    if vocabulary > max(of_base, model.get_input_embeddings().num_embeddings):
+    if (vocabulary := _count_tokens(run, processor)) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(vocabulary)
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is not None and head.weight is embeddings.weight:
@@ -82,12 +143,12 @@ def _load_base_model(run: TrainingRun, processor: Any) -> Any:
     return model
 
 
-def _load_model(run: TrainingRun, folder: Path) -> Any:
+def _load_model(run: TrainingRun, folder: Path, **more: Any) -> Any:
     """Return the model in a folder.
 
     It is of the class that TRL trains (trl 1.16, trainer/utils.py, create_model_from_path).
     """
-    options: dict[str, Any] = {"dtype": "auto", "trust_remote_code": run.trusts_remote_code}
+    options: dict[str, Any] = {"dtype": "auto", "trust_remote_code": run.trusts_remote_code, **more}
     if run.method == "reward":
         return transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **options)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=run.trusts_remote_code)
