@@ -66,6 +66,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek": ("DeepseekV3", {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, **_EXPERTS, **_LATENT_ATTENTION}),
 }
 """Family: the prefix of its configuration's class, and the values that differ from `_SMALL`."""
+_VISION = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "image_size": 28, "patch_size": 14}
+_SIGLIP = {**_VISION, "model_type": "siglip_vision_model", "num_hidden_layers": 2}
+_QWEN_VISION = {"depth": 2, "hidden_size": 32, "num_heads": 4, "patch_size": 14}
+_QWEN_TEXT = {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}}
+VISION_FAMILIES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "llava": ("Llava", "llama", {}, {**_SIGLIP, "model_type": "clip_vision_model"}, {"image_token_index": 3}),
+    "qwen2-vl": ("Qwen2VL", "qwen2_vl_text", _QWEN_TEXT, {**_QWEN_VISION, "embed_dim": 32}, {"image_token_id": 3}),
+    "qwen2.5-vl": (
+        *("Qwen2_5_VL", "qwen2_5_vl_text", _QWEN_TEXT),
+        {**_QWEN_VISION, "out_hidden_size": 32, "intermediate_size": 48},
+        {"image_token_id": 3},
+    ),
+    "gemma3": ("Gemma3", "gemma3_text", {}, _SIGLIP, {"image_token_index": 3, "mm_tokens_per_image": 4}),
+    "mistral3": ("Mistral3", "mistral", {}, {**_VISION, "model_type": "pixtral", "head_dim": 8}, {}),
+    "idefics3": ("Idefics3", "llama", {}, _VISION, {"image_token_id": 3, "scale_factor": 2}),
+    "paligemma": (
+        *("PaliGemma", "gemma", {}, {**_SIGLIP, "projection_dim": 32}),
+        {"image_token_index": 3, "projection_dim": 32, "hidden_size": 32},
+    ),
+}
+"""Family: the prefix of its classes, its kind of text model, and values of text model, vision model and both."""
 ADAPTERS: dict[str, dict[str, Any]] = {
     "embeddings": {"target_modules": ["q_proj", "embed_tokens"]},
     "head": {"target_modules": ["q_proj", "lm_head"]},
@@ -98,6 +119,13 @@ def build_model(family: str, vocabulary: int) -> Any:
     raise LookupError(name)
 
 
+def build_vision_model(family: str, vocabulary: int) -> Any:
+    prefix, kind, text, vision, values = VISION_FAMILIES[family]
+    language = {**_SMALL, "model_type": kind, "vocab_size": vocabulary, **text}
+    config = getattr(transformers, f"{prefix}Config")(text_config=language, vision_config=vision, **values)
+    return getattr(transformers, f"{prefix}ForConditionalGeneration")(config)
+
+
 def build_own_model(folder: Path, vocabulary: int) -> None:
     """Save a model whose code is in its folder."""
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**_SMALL, vocab_size=vocabulary)).save_pretrained(folder)
@@ -117,7 +145,7 @@ def train_adapter(run: RunArguments, tokenizer: Any, **options: Any) -> Any:
     """Save an adapter with random weights, and return the logits of base model and adapter."""
     torch.manual_seed(0)
     model = merging._load_model(run, run.model)
-    if len(tokenizer) > model.config.vocab_size:
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, **options))
     for _, weight in peft_model.named_parameters():
@@ -153,8 +181,9 @@ def run_case(folder: Path, tokenizer: Any, family: str, adapter: str, dtype: str
     if family == "own code":
         build_own_model(run.model, len(tokenizer))
     else:
-        shards = {"max_shard_size": "40KB"} if list(FAMILIES).index(family) % 2 else {}
-        build_model(family, len(tokenizer)).to(getattr(torch, dtype)).save_pretrained(run.model, **shards)
+        build = build_model if family in FAMILIES else build_vision_model
+        shards = {"max_shard_size": "40KB"} if [*FAMILIES, *VISION_FAMILIES].index(family) % 2 else {}
+        build(family, len(tokenizer)).to(getattr(torch, dtype)).save_pretrained(run.model, **shards)
     tokenizer.save_pretrained(run.model)
     config = json.loads((run.model / "config.json").read_text())
     chosen = list(choose_lora_arguments(config, {}, ()))
@@ -212,7 +241,7 @@ def main(tokenizer_folder: str, root: str) -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
-    cases = [(family, "all linear", "float32") for family in (*FAMILIES, "own code")]
+    cases = [(family, "all linear", "float32") for family in (*FAMILIES, *VISION_FAMILIES, "own code")]
     cases += [(family, "all linear", "bfloat16") for family in ("llama tied", "qwen3 tied")]
     cases += [(family, name, "float32") for family in ("llama tied", "gemma2 tied") for name in ADAPTERS]
     for number, case in enumerate(cases):

@@ -14,7 +14,7 @@ from tests.support.training_fixtures import ROOT
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 PROGRAM = Path(__file__).with_name("merged_families.py")
-CASES = 35
+CASES = 42
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02}  # of logits up to 3.5
 
 

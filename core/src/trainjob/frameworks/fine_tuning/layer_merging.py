@@ -57,8 +57,10 @@ def merge_layers(model: Any, adapter: Path, folder: Path, copy: Path) -> int:
             raise MergeError(f"the merged weight {name} is NaN or infinite")
         if name in base.files:
             _write(written, name, value, base.read(name))
-        else:
+        elif name in tied:
             added[name] = value.contiguous()
+        else:  # the head of a reward model, or the files have names of an earlier release of the model
+            raise LookupError(f"{name} is not in the files of the base model")
         changed.add(name)
     separated = _separate(tied, base, written, added, changed)
     if added:
