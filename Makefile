@@ -128,7 +128,7 @@ kfp-terminations: $(call ENVIRONMENTS,core kfp) ## terminate 100 pipeline runs, 
 migration: $(call ENVIRONMENTS,core) ## write docs/evidence/migration.md: the results of converting public v1 jobs
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
 
-models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tiny models of 17 families through fetch, training, merge and export
+models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tiny models of 21 families through fetch, training, merge and export
 	rm -rf .cache/models-evidence
 	$(call IN,core)/pytest tests/integration/trl/test_families.py --evidence .cache/models-evidence
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/models.py .cache/models-evidence

@@ -14,7 +14,7 @@ from tests.support.training_fixtures import ROOT
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200, func_only=True)]
 
 PROGRAM = Path(__file__).with_name("trained_families.py")
-FAMILIES = 17
+FAMILIES = 21
 
 
 def test_every_family_passes_every_step(hub, tmp_path, evidence):

@@ -25,7 +25,7 @@ import torch
 import transformers
 from peft import PeftModel
 
-from tests.integration.trl.merged_families import FAMILIES, build_model, build_own_model
+from tests.integration.trl.merged_families import FAMILIES, build_model, build_own_model, build_vision_model
 from trainjob.frameworks.fine_tuning import merging
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.start import Start
@@ -45,15 +45,39 @@ _ARGUMENTS = (
     *("--max_steps=2", "--bf16=false", "--report_to=none", "--logging_steps=1", "--per_device_train_batch_size=2"),
     *("--learning_rate=0.01", "--logging_nan_inf_filter=false", "--save_strategy=no"),
 )
+VISION = ("llava", "qwen2-vl", "qwen2.5-vl", "mistral3")
+"""Families that read images; they are trained with text."""
+_IMAGE_TOKENS = [
+    *("<image>", "<video>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+    *("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
+]
 _TEXT = "The router does not work."
 
 
+def build_processor(family: str, tokenizer: Any) -> Any:
+    """Return the processor of a model that reads images."""
+    if family == "llava":
+        images = transformers.CLIPImageProcessor(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+        return transformers.LlavaProcessor(images, tokenizer, patch_size=14, chat_template=tokenizer.chat_template)
+    if family == "mistral3":
+        images = transformers.PixtralImageProcessor(size={"longest_edge": 28}, patch_size={"height": 14, "width": 14})
+        return transformers.PixtralProcessor(images, tokenizer, patch_size=14, chat_template=tokenizer.chat_template)
+    images, videos = transformers.Qwen2VLImageProcessor(), transformers.Qwen2VLVideoProcessor()
+    kind = {"qwen2-vl": transformers.Qwen2VLProcessor, "qwen2.5-vl": transformers.Qwen2_5_VLProcessor}[family]
+    return kind(images, tokenizer, videos, chat_template=tokenizer.chat_template)
+
+
 def save_model(family: str, folder: Path, tokenizer: Any) -> None:
-    if family == "own code":
+    if family in VISION:
+        tokenizer.add_tokens(_IMAGE_TOKENS, special_tokens=True)
+        build_vision_model(family, len(tokenizer)).save_pretrained(folder)
+        build_processor(family, tokenizer).save_pretrained(folder)
+    elif family == "own code":
         build_own_model(folder, len(tokenizer))
     else:
         build_model(family, len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if family not in VISION:
+        tokenizer.save_pretrained(folder)
     (folder / "LICENSE").write_text("Apache License 2.0")
 
 
@@ -142,14 +166,14 @@ def try_family(family: str, hub: Path, url: str, datasets: Path, folder: Path, t
 def main(tokenizer_folder: str, datasets: str, root: str) -> None:
     torch.set_num_threads(1)  # a process that was forked from one with several threads waits for them forever
     transformers.logging.set_verbosity_error()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
     for method in {method for method, _ in _TRAININGS.values()}:  # once for all processes
         importlib.import_module(f"trl.trainer.{method}_trainer")
         importlib.import_module(f"trl.scripts.{method}")
     hub = Path(root) / "hub"
     hub.mkdir(parents=True)
     with HubServer(hub) as server:
-        for number, family in enumerate((*FAMILIES, "own code")):
+        for number, family in enumerate((*FAMILIES, *VISION, "own code")):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
             folder = Path(root) / str(number)
             folder.mkdir()
             with contextlib.redirect_stdout(sys.stderr):
