@@ -95,6 +95,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "saved embeddings": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
     "rank-stabilized": {"target_modules": ["q_proj"], "use_rslora": True},
     "DoRA": {"target_modules": ["q_proj"], "use_dora": True},
+    "trained biases": {"target_modules": ["q_proj"], "bias": "all"},
     "trained tokens": {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [1, 2, 3]}},
 }
 """Adapters of the tied families."""
@@ -243,6 +244,8 @@ def main(tokenizer_folder: str, root: str) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
     cases = [(family, "all linear", "float32") for family in (*FAMILIES, *VISION_FAMILIES, "own code")]
     cases += [(family, "all linear", "bfloat16") for family in ("llama tied", "qwen3 tied")]
+    cases += [("llama tied", name, "bfloat16") for name in ("embeddings", "saved head")]
+    cases += [("qwen2", "trained biases", "float32")]
     cases += [(family, name, "float32") for family in ("llama tied", "gemma2 tied") for name in ADAPTERS]
     for number, case in enumerate(cases):
         try:

@@ -42,23 +42,22 @@ def merge_layers(model: Any, adapter: Path, folder: Path, copy: Path) -> int:
 
     Raises:
         MergeError: a weight is not finite, or is not in the file as it was written.
-        LookupError: the files do not contain the weights in the model's form, or the adapter needs all of them.
+        LookupError: the files do not contain the weights in the model's form, or the adapter needs the whole model.
         OSError: a file cannot be read or written.
     """
     base, tied = WeightFiles.find(folder), _find_tied(model)
     for layer in model.modules():
         _unload(layer)
     adapted = PeftModel.from_pretrained(model, adapter, torch_device="cpu", low_cpu_mem_usage=True)
-    if adapted.peft_config[_ADAPTER].init_lora_weights not in (True, False, "gaussian"):
-        raise LookupError("the adapter's first values were computed from the base model's weights")
+    _check_adapter(adapted.peft_config[_ADAPTER])
     written, added, changed = base.copy(copy), {}, set()
-    for name, value in _compute_weights(model, base, tied):
+    for name, value in _compute_weights(model, model, "", base, tied):
         if not value.isfinite().all():
             raise MergeError(f"the merged weight {name} is NaN or infinite")
         if name in base.files:
             _write(written, name, value, base.read(name))
         elif name in tied:
-            added[name] = value.contiguous()
+            added[name] = value.to(base.read(tied[name]).dtype).contiguous()
         else:  # the head of a reward model, or the files have names of an earlier release of the model
             raise LookupError(f"{name} is not in the files of the base model")
         changed.add(name)
@@ -69,6 +68,20 @@ def merge_layers(model: Any, adapter: Path, folder: Path, copy: Path) -> int:
         for config in (model.config, model.config.get_text_config()):
             config.tie_word_embeddings = False
     return len(changed)
+
+
+def _check_adapter(config: Any) -> None:
+    """Refuse adapters that are more than updates of layers.
+
+    Raises:
+        LookupError: the adapter is one of them.
+    """
+    if config.init_lora_weights not in (True, False, "gaussian"):
+        raise LookupError("the adapter's first values were computed from the base model's weights")
+    if config.bias != "none":
+        raise LookupError("the training changed biases")
+    if config.layer_replication:
+        raise LookupError("the adapter repeats layers")
 
 
 def _separate(
@@ -117,11 +130,13 @@ def _write(written: WeightFiles, name: str, value: Any, before: Any) -> None:
         raise MergeError(f"the merged weight {name} is not in its file as it was written")
 
 
-def _compute_weights(model: Any, base: WeightFiles, tied: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield name in the files, and merged value, of each weight that the adapter changes."""
-    for path, layer in _list_layers(model):
+def _compute_weights(
+    model: Any, part: Any, prefix: str, base: WeightFiles, tied: Mapping[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield name in the files, and merged value, of each changed weight of a part."""
+    for path, layer in _list_layers(part, prefix):
         if isinstance(layer, ParamWrapper):
-            yield from _add_updates(model, path, layer, base)
+            yield from _add_updates(model, path, layer, base, tied)
             continue
         if isinstance(layer, ModulesToSaveWrapper):
             merged = layer.modules_to_save[_ADAPTER]
@@ -134,11 +149,11 @@ def _compute_weights(model: Any, base: WeightFiles, tied: Mapping[str, str]) -> 
             layer.merge(safe_merge=True)
         for name, value in merged.named_parameters():
             yield _get_file_name(model, f"{path}.{name}", value), value.detach()
-        for part in merged.modules():
-            _unload(part)
+        for each in merged.modules():
+            _unload(each)
 
 
-def _list_layers(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _list_layers(module: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield name and layer of each layer that the adapter changes."""
     for name, child in module.named_children():
         if isinstance(child, BaseTunerLayer | AuxiliaryTrainingWrapper):
@@ -162,13 +177,16 @@ def _load(model: Any, path: str, layer: Any, base: WeightFiles, tied: Mapping[st
         setattr(layer.get_submodule(owner), last, torch.nn.Parameter(loaded, requires_grad=False))
 
 
-def _add_updates(model: Any, path: str, layer: Any, base: WeightFiles) -> Iterator[tuple[str, Any]]:
+def _add_updates(
+    model: Any, path: str, layer: Any, base: WeightFiles, tied: Mapping[str, str]
+) -> Iterator[tuple[str, Any]]:
     """Yield the merged weights of experts; one parameter is several tensors in the files."""
     while isinstance(layer, ParamWrapper):
         update = layer.get_delta_weight(_ADAPTER)
         for name, part in revert_weight_conversion(model, {f"{path}.{layer.parameter_name}": update}).items():
             yield name, base.read(name) + part
         layer = layer.base_layer
+    yield from _compute_weights(model, layer, f"{path}.", base, tied)
 
 
 def _get_file_name(model: Any, name: str, value: Any) -> str:
@@ -177,7 +195,7 @@ def _get_file_name(model: Any, name: str, value: Any) -> str:
     Raises:
         LookupError: the files contain it in another form.
     """
-    ((place, found),) = revert_weight_conversion(model, {name: value}).items()
-    if found is not value:
+    found = revert_weight_conversion(model, {name: value})
+    if [*map(id, found.values())] != [id(value)]:
         raise LookupError(f"{name} is in the files in another form")
-    return str(place)
+    return str(*found)

@@ -49,11 +49,18 @@ def merge_adapter(run: TrainingRun) -> str:
     folder, written = run.output / MERGED_FOLDER, run.output / f"{MERGED_FOLDER}.new"
     processor = _load_processor(run, run.output)
     tokens = _get_tokenizer(processor)(_TEXT, return_tensors="pt").input_ids
-    try:
-        checked = _merge_layers(run, processor, tokens, written)
-    except LookupError as reason:
-        print(f"the merge loads the whole base model: {reason}", flush=True)
-        checked = _merge_model(run, processor, tokens, written)
+    changed = _merge_layers(run, processor, written)
+    needed = sum(path.stat().st_size for path in written.glob("*.safetensors")) + _MEMORY_OF_CHECK
+    available = measure_available_memory()
+    if not changed:
+        checked = _check(run, _merge_model(run, processor, tokens, written), tokens, written)
+    elif needed <= available:
+        checked = _check(run, _compute_logits(_load_adapted(run, processor), tokens), tokens, written)
+    else:
+        checked = (
+            f"each of its {changed} changed tensors is that of base model and adapter; logits were not compared, which "
+            f"needs {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available"
+        )
     processor.save_pretrained(written)
     shutil.rmtree(folder, ignore_errors=True)
     written.rename(folder)
@@ -61,50 +68,46 @@ def merge_adapter(run: TrainingRun) -> str:
     return f"{folder} contains the merged model; {checked}, peak memory {peak:.1f} GB"
 
 
-def _merge_layers(run: TrainingRun, processor: Any, tokens: Any, written: Path) -> str:
-    """Merge one layer at a time, and return the result of the check.
+def _merge_layers(run: TrainingRun, processor: Any, written: Path) -> int:
+    """Merge one layer at a time, and return the number of changed tensors.
 
-    Raises:
-        LookupError: the merge needs the whole model.
+    It is 0 if the merge needs the whole model. The log says why.
     """
-    try:
-        from trainjob.frameworks.fine_tuning.layer_merging import merge_layers
-    except ImportError as error:  # images with Unsloth may have transformers 4
-        raise LookupError(str(error)) from None
     _make_empty(written)
-    model = _load_model(run, run.model, device_map="meta")
-    if _count_tokens(run, processor) > model.get_input_embeddings().num_embeddings:
-        raise LookupError("the training added embeddings")
-    size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    print(f"merging the adapter into a copy of {size / 1e9:.1f} GB of weights, one layer at a time", flush=True)
-    count = merge_layers(model, run.output, run.model, written)
+    try:
+        from trainjob.frameworks.fine_tuning.layer_merging import merge_layers  # transformers 4 lacks a part
+
+        model = _load_model(run, run.model, device_map="meta")
+        if _count_tokens(run, processor) > model.get_input_embeddings().num_embeddings:
+            raise LookupError("the training added embeddings")
+        print("merging the adapter into a copy of the base model, one layer at a time", flush=True)
+        changed = merge_layers(model, run.output, run.model, written)
+    except (MergeError, OSError):
+        raise
+    except Exception as reason:  # noqa: BLE001 - the forms of weights in files are many, and internals of libraries
+        print(f"the merge loads the whole base model: {reason}", flush=True)
+        return 0
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(written)
-    if model.can_generate():
-        model.generation_config.save_pretrained(written)
-    for path in run.model.rglob("*.py") if getattr(model.config, "auto_map", None) else ():  # the model's own code
+    own_code = run.model.rglob("*.py") if getattr(model.config, "auto_map", None) else ()
+    for path in (*run.model.glob("generation_config.json"), *own_code):
         target = written / path.relative_to(run.model)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    del model
-    needed, available = size + _MEMORY_OF_CHECK, measure_available_memory()
-    if needed > available:
-        return (
-            f"each of its {count} changed tensors is that of base model and adapter; logits were not compared, which "
-            f"needs {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available"
-        )
-    expected = _compute_logits(PeftModel.from_pretrained(_load_base_model(run, processor), run.output), tokens)
-    return _check(run, expected, tokens, written)
+    return changed
 
 
-def _merge_model(run: TrainingRun, processor: Any, tokens: Any, written: Path) -> str:
-    """Merge all layers at once, and return the result of the check."""
+def _merge_model(run: TrainingRun, processor: Any, tokens: Any, written: Path) -> Any:
+    """Merge all layers at once, and return the logits of base model and adapter."""
     _make_empty(written)
-    adapted = PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
+    adapted = _load_adapted(run, processor)
     expected = _compute_logits(adapted, tokens)
     adapted.merge_and_unload(safe_merge=True).save_pretrained(written)
-    del adapted
-    return _check(run, expected, tokens, written)
+    return expected
+
+
+def _load_adapted(run: TrainingRun, processor: Any) -> Any:
+    return PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
 
 
 def _make_empty(folder: Path) -> None:
@@ -113,6 +116,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _check(run: TrainingRun, expected: Any, tokens: Any, written: Path) -> str:
+    """Compare the logits of the merged model, and return the result for the log."""
     gc.collect()
     merged = _load_model(run, written)
     difference = _compare(expected, _compute_logits(merged, tokens), merged.dtype)
