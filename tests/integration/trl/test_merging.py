@@ -18,11 +18,14 @@ CASES = 47
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02}  # of logits up to 3.5
 
 
-@pytest.fixture(scope="module")
-def results(hub, tmp_path_factory):
-    """Return what the program printed for each case, by name."""
+@pytest.fixture(scope="module", params=("trl", "llamafactory"))
+def results(request, hub, tmp_path_factory):
+    """Return what the program printed for each case, by name, with the libraries of an environment.
+
+    LLaMA-Factory needs earlier releases of transformers and peft.
+    """
     tokenizer, folder = hub / "models" / "demo" / "tiny-llama", tmp_path_factory.mktemp("families")
-    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, folder]
+    command = [ROOT / ".venv" / request.param / "bin" / "python", PROGRAM, tokenizer, folder]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
     printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
