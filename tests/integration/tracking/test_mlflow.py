@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from tests.integration.tracking.tracked_programs import (
 )
 from tests.support.mlflow_server import MLflowServer
 from tests.support.polling import wait_until
+from trainjob.programs.fetch.record import RecordedFile, RecordWriter
 
 STEPS = "[step(number, 1 / number) for number in range(1, 4)]"
 UNTIL_SIGTERM = f"""
@@ -67,6 +69,31 @@ def test_a_run_has_parameters_tags_metrics_and_an_end(mlflow, unique):
     assert tags_of(run).items() >= {"trainjob.attempt": "1", "trainjob.task": "tune"}.items()
     assert losses(mlflow, run) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
     assert mlflow.get_metric_history(info["run_id"], "lr") == [(1, 0.1), (2, 0.1), (3, 0.1)]
+
+
+def fetch_record(folder):
+    """Write the record of a fetched dataset with two files."""
+    files = [RecordedFile("data/a.jsonl", 5, "", "ab" * 32), RecordedFile("data/b.jsonl", 7, "etag", "")]
+    writer = RecordWriter(folder, "hf://demo/tickets", "1234abcd", files[:1])
+    writer.add(files[1])
+    return writer
+
+
+@pytest.mark.slow
+def test_a_run_has_the_fetched_dataset_once(mlflow, unique, tmp_path):
+    run = mlflow_run(mlflow.url, unique)
+    run = replace(run, options={**run.options, "dataset": str(tmp_path)})
+    writer = fetch_record(tmp_path)
+    assert run_tracked(run, python(STEPS)).code == 0
+    assert "inputs" not in only_run(mlflow, unique) or not only_run(mlflow, unique)["inputs"]
+    writer.finish()
+    for _ in range(2):
+        assert run_tracked(run, python(STEPS)).code == 0
+    [found] = only_run(mlflow, unique)["inputs"]["dataset_inputs"]
+    assert found["tags"] == [{"key": "mlflow.data.context", "value": "training"}]
+    assert (found["dataset"]["name"], found["dataset"]["source_type"]) == ("demo/tickets", "hf")
+    assert json.loads(found["dataset"]["source"]) == {"uri": "hf://demo/tickets", "revision": "1234abcd"}
+    assert len(found["dataset"]["digest"]) == 36
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02}  # of logits up to 3.5
 
 @pytest.fixture(scope="module", params=("trl", "llamafactory"))
 def results(request, hub, tmp_path_factory):
-    """Return what the program printed for each case, by name, with the libraries of an environment.
+    """Return what the program printed for each case, by name.
 
-    LLaMA-Factory needs earlier releases of transformers and peft.
+    LLaMA-Factory needs earlier releases of transformers and peft than TRL.
     """
     tokenizer, folder = hub / "models" / "demo" / "tiny-llama", tmp_path_factory.mktemp("families")
     command = [ROOT / ".venv" / request.param / "bin" / "python", PROGRAM, tokenizer, folder]

@@ -176,7 +176,7 @@ def test_the_program_in_the_image_needs_no_packed_code():
 def test_the_run_leads_back_to_its_origin():
     run = read_run(build(STEPS["torchtune"], attempt=2))
     assert run.name == "tune[3] manual__2026-01-01"
-    assert run.options == {"tracking_uri": URI, "experiment": "tickets"}
+    assert run.options == {"tracking_uri": URI, "experiment": "tickets", "dataset": "/workspace/dataset"}
     assert run.tags == {
         "trainjob.engine": "airflow",
         "trainjob.workflow": "tickets",

@@ -33,6 +33,8 @@ PROGRAM_DEPENDENCIES = (
         "status.nested_fields",
         "credentials",
         "errors",
+        "programs.fetch.record",
+        "programs.fetch.folder",
     ),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
@@ -51,7 +53,8 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
     Raises:
         InvalidSpec: the command is too long, or the parameters are.
     """
-    run = escape_expansion(build_tracked_run(tracking, metadata).to_json())
+    dataset = f"{WORKSPACE}/dataset" if job.workspace else ""
+    run = escape_expansion(build_tracked_run(tracking, metadata, dataset).to_json())
     if len(run) > MAX_ITEM_LENGTH:
         rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
         raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
@@ -68,7 +71,7 @@ def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:
     return secret_env(tracking.secret, _WANDB_KEYS) if isinstance(tracking, WandB) else {}
 
 
-def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any]) -> TrackedRun:
+def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: str = "") -> TrackedRun:
     """Return the run of a tracker for a TrainJob.
 
     All attempts of a request have the same run, unless a user has the work done again.
@@ -76,6 +79,7 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any]) -> Tracke
     Args:
         tracking: the tracker.
         metadata: name, namespace, labels and annotations of the TrainJob.
+        dataset: folder of a fetched dataset in the pod; empty without a workspace.
     """
     origin = _read_run_key(metadata)
     name = get_str(metadata, "name")
@@ -91,7 +95,7 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any]) -> Tracke
         backend=tracking.backend,
         run_id=run_id,
         name=title,
-        options=_build_options(tracking, origin, run_id),
+        options=_build_options(tracking, origin, run_id, dataset),
         parameters=parameters,
         tags={f"trainjob.{key}": value for key, value in tags.items()},
     )
@@ -117,10 +121,11 @@ def _flatten(value: Any, name: str) -> Iterator[tuple[str, str | bool | int | fl
         yield name, json.dumps(value)
 
 
-def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str) -> dict[str, str]:
+def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str, dataset: str) -> dict[str, str]:
     workflow = origin.get("workflow") or _DEFAULT_GROUP
     if isinstance(tracking, MLflow):
-        return {"tracking_uri": tracking.tracking_uri, "experiment": tracking.experiment or workflow}
+        server = {"tracking_uri": tracking.tracking_uri, "experiment": tracking.experiment or workflow}
+        return {**server, **({"dataset": dataset} if dataset else {})}
     if isinstance(tracking, TensorBoard):
         parts = [
             _NO_FOLDER_CHARACTER.sub("_", part) for part in (workflow, f"{origin.get('task', 'run')}-{run_id[:8]}")

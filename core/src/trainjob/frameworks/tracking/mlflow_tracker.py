@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainjob.frameworks.tracking.library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues
+from trainjob.programs.fetch.record import read_record
 
 __all__ = ["create"]
 
 # mlflow 3.17, mlflow/utils/validation.py
 _NO_NAME_CHARACTER = re.compile(r"[^\w./ :-]")
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 100, 1000, 250  # of one request, of one request, and of a name
+_MAX_DATASET_NAME, _MAX_DIGEST = 500, 36
 # By default, mlflow tries a request seven times, each for up to two minutes (mlflow 3.17, environment_variables.py).
 _ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
 def create(run: TrackedRun) -> _MLflowTracker:
-    """Return the tracker of a run with the options `tracking_uri` and `experiment`."""
+    """Return the tracker of a run.
+
+    Its options are `tracking_uri`, `experiment`, and maybe `dataset`: the folder of a fetched dataset.
+    """
     return _MLflowTracker(run)
 
 
@@ -52,6 +60,7 @@ class _MLflowTracker:
             self._client.delete_run(each.info.run_id)
         self._client.update_run(run.info.run_id, status="RUNNING")
         self._log_parameters(mlflow, run.info.run_id, run.data.params)
+        self._log_dataset(mlflow, run.info.run_id)
         self._id = run.info.run_id
         return f"run {self._uri}/#/experiments/{experiment}/runs/{self._id}"
 
@@ -115,6 +124,26 @@ class _MLflowTracker:
         self._client.log_batch(run_id, tags=tags)
         for start in range(0, len(parameters), _MAX_PARAMETERS):
             self._client.log_batch(run_id, params=parameters[start : start + _MAX_PARAMETERS])
+
+    def _log_dataset(self, mlflow: Any, run_id: str) -> None:
+        """Add the dataset that an earlier step has fetched.
+
+        MLflow has it once, however often it is added.
+        """
+        record = read_record(Path(self._run.options.get("dataset", "")))
+        if not record.complete:
+            return
+        digest = hashlib.sha256()
+        for file in sorted(record.files.values(), key=lambda file: file.path):
+            digest.update(json.dumps([file.path, file.size, file.sha256 or file.mark]).encode())
+        scheme, _, name = record.uri.partition("://")
+        source = {key: text for key, text in (("uri", record.uri), ("revision", record.revision)) if text}
+        entities = mlflow.entities
+        dataset = entities.Dataset(
+            name[:_MAX_DATASET_NAME], digest.hexdigest()[:_MAX_DIGEST], scheme, json.dumps(source)
+        )
+        context = [entities.InputTag("mlflow.data.context", "training")]
+        self._client.log_inputs(run_id, datasets=[entities.DatasetInput(dataset, tags=context)])
 
 
 def _to_name(text: str) -> str:
