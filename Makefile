@@ -128,9 +128,9 @@ kfp-terminations: $(call ENVIRONMENTS,core kfp) ## terminate 100 pipeline runs, 
 migration: $(call ENVIRONMENTS,core) ## write docs/evidence/migration.md: the results of converting public v1 jobs
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
 
-models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tiny models of 21 families through fetch, training, merge and export
+models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tiny models of 21 families through fetch, training, merge and export, and LoRA of all text models
 	rm -rf .cache/models-evidence
-	$(call IN,core)/pytest tests/integration/trl/test_families.py --evidence .cache/models-evidence
+	$(call IN,core)/pytest tests/integration/trl/test_families.py tests/integration/trl/test_text_architectures.py --evidence .cache/models-evidence
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/models.py .cache/models-evidence
 
 EVIDENCE := $(CURDIR)/.cache/reliability

@@ -1,4 +1,4 @@
-"""Generator of docs/evidence/models.md from the rows that tests/integration/trl/test_families.py recorded.
+"""Generator of docs/evidence/models.md from the rows that two tests of tests/integration/trl recorded.
 
 Usage: models.py DIR
 """
@@ -29,14 +29,25 @@ def render_page(folder: Path, commit: str) -> str:
     Raises:
         SystemExit: the folder has no rows of the test.
     """
-    rows = read_rows(folder, "models")
-    if not rows:
-        raise SystemExit(f"{folder} has no rows of models: run the test with --evidence {folder}")
+    rows, architectures = read_rows(folder, "models"), read_rows(folder, "architectures")
+    if not rows or not architectures:
+        raise SystemExit(f"{folder} has no rows of models or architectures: run the tests with --evidence {folder}")
     lines = [[str(row["family"]), *(str(row.get(step, row.get("error", "-"))) for step in _STEPS)] for row in rows]
     test = str(rows[0]["test"]).partition("::")[0]
     shown = table(["Family", *(step[0].upper() + step[1:] for step in _STEPS)], lines)
+    types = [str(row["type"]) for row in architectures if row["result"] == "ok"]
+    not_built = [str(row["type"]) for row in architectures if row["result"] == "not built"]
     text = (_HERE / "models.md").read_text(encoding="utf-8")
-    return text.format(version=TRL_VERSIONS[-1], commit=commit, test=test, table=shown)
+    return text.format(
+        version=TRL_VERSIONS[-1],
+        commit=commit,
+        test=test,
+        table=shown,
+        merged=len(types),
+        types=", ".join(types),
+        not_built=", ".join(not_built),
+        architectures_test=str(architectures[0]["test"]).partition("::")[0],
+    )
 
 
 if __name__ == "__main__":

@@ -115,6 +115,12 @@ CHOSEN = {
         {"lora_dropout": 0.1},
         ["--lora_target_modules=all-linear"],
     ),
+    "a model of which peft cannot adapt all linear layers": (
+        {"model_type": "falcon_mamba"},
+        {"lora_target_modules": ["all-linear"]},
+        ["--lora_target_modules", "in_proj", "x_proj"],
+    ),
+    "another such model, by default": ({"model_type": "mamba2"}, {}, ["--lora_target_modules", r"(.*\.)?in_proj"]),
     "one dense layer in place of experts": ({"model_type": "llama", "num_local_experts": 0}, {}, []),
 }
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper, ModulesToSaveWrapper
 from transformers.core_model_loading import revert_weight_conversion
 
 from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning.adapter_loading import load_adapter
 from trainjob.frameworks.fine_tuning.weight_files import WeightFiles
 
 __all__ = ["merge_layers"]
@@ -41,14 +41,15 @@ def merge_layers(model: Any, adapter: Path, folder: Path, copy: Path) -> int:
         The number of changed tensors.
 
     Raises:
-        MergeError: a weight is not finite, or is not in the file as it was written.
+        MergeError: a part of the adapter is not loaded, or a weight is not finite, or not in the file as it was
+            written.
         LookupError: the files do not contain the weights in the model's form, or the adapter needs the whole model.
         OSError: a file cannot be read or written.
     """
     base, tied = WeightFiles.find(folder), _find_tied(model)
     for layer in model.modules():
         _unload(layer)
-    adapted = PeftModel.from_pretrained(model, adapter, torch_device="cpu", low_cpu_mem_usage=True)
+    adapted = load_adapter(model, adapter, torch_device="cpu", low_cpu_mem_usage=True)
     _check_adapter(adapted.peft_config[_ADAPTER])
     written, added, changed = base.copy(copy), {}, set()
     for name, value in _compute_weights(model, model, "", base, tied):

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 import transformers
-from peft import PeftModel
 from safetensors import safe_open
 
 from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning.adapter_loading import load_adapter
 from trainjob.frameworks.fine_tuning.available_memory import measure_available_memory
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
@@ -107,7 +107,7 @@ def _merge_model(run: TrainingRun, processor: Any, tokens: Any, written: Path) -
 
 
 def _load_adapted(run: TrainingRun, processor: Any) -> Any:
-    return PeftModel.from_pretrained(_load_base_model(run, processor), run.output)
+    return load_adapter(_load_base_model(run, processor), run.output)
 
 
 def _make_empty(folder: Path) -> None:

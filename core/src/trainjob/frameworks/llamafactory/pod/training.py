@@ -6,6 +6,7 @@ and records complete checkpoints. Everything else is LLaMA-Factory's own.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -19,6 +20,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
+from trainjob.frameworks.fine_tuning.linear_layers import list_linear_layers
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.llamafactory.pod.conversations import convert_row
@@ -81,6 +83,7 @@ def build_arguments(run: RunArguments, checkpoint: str) -> dict[str, Any]:
     return {
         **_defaults(run),
         **run.arguments,
+        **_choose_layers(run),
         **splits,
         "dataset_dir": {split: {"hf_hub_url": split, **entry} for split in splits.values()},
         "stage": run.method,
@@ -103,6 +106,14 @@ def _defaults(run: RunArguments) -> dict[str, Any]:
     if os.environ.get("KUBEFLOW_TRAINER_SERVER_URL"):
         values["report_to"] = ["kubeflow"]  # the Trainer's own progress (gate TrainJobStatus, Trainer 2.2)
     return values
+
+
+def _choose_layers(run: RunArguments) -> dict[str, str]:
+    """Return the layers of LoRA if peft cannot adapt all linear ones."""
+    if not run.uses_lora or run.arguments.get("lora_target", "all") != "all":
+        return {}
+    layers = list_linear_layers(json.loads((run.model / "config.json").read_bytes()))
+    return {"lora_target": ",".join(layers)} if layers else {}
 
 
 def _refuse_quantization(run: RunArguments) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from trainjob.frameworks.fine_tuning.linear_layers import list_linear_layers
+
 __all__ = ["choose_lora_arguments", "has_experts"]
 
 # Names in the configurations of mixtures of experts (transformers 5.23, models/*/configuration_*.py).
@@ -23,21 +25,27 @@ def has_experts(config: Mapping[str, Any]) -> bool:
 
 
 def choose_lora_arguments(
-    config: Mapping[str, Any], given: Collection[str], known_types: Collection[str]
+    config: Mapping[str, Any], given: Mapping[str, Any], known_types: Collection[str]
 ) -> Iterator[str]:
-    """Yield arguments that the request lacks and without which the training would fail.
+    """Yield arguments without which the training would fail.
 
     * peft chooses layers for the model types in its table only (peft 0.21.2, utils/constants.py). The layers of experts
       are not in the table.
+    * peft cannot adapt every linear layer of some models, so that `all-linear` fails.
     * TRL's default dropout of 0.05 is refused for the weights of experts, which are no separate layers (peft 0.21.2,
       tuners/lora/layer.py, ParamWrapper).
 
     Args:
         config: content of the model's `config.json`.
-        given: names of the given arguments.
+        given: the given arguments by name.
         known_types: model types for which peft chooses the layers.
     """
-    if "lora_target_modules" not in given and (has_experts(config) or config.get("model_type") not in known_types):
+    needs_all = has_experts(config) or config.get("model_type") not in known_types
+    layers = given.get("lora_target_modules", ["all-linear"] if needs_all else None)
+    if layers == ["all-linear"] and (possible := list_linear_layers(config)):
+        # TRL passes one name to peft as a regular expression (trl 1.16, trainer/model_config.py).
+        yield from ("--lora_target_modules", *(possible if len(possible) > 1 else [rf"(.*\.)?{possible[0]}"]))
+    elif needs_all and "lora_target_modules" not in given:
         yield "--lora_target_modules=all-linear"
     if "lora_dropout" not in given and has_experts(config):
         yield "--lora_dropout=0.0"

@@ -105,7 +105,7 @@ def _choose_lora_arguments(run: RunArguments) -> list[str]:
     given = _parse_parameters(run.trl_arguments)
     chosen = list(choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING))
     if chosen and int(os.environ.get("RANK", "0")) == 0:
-        print(f"trl: with this model, {' '.join(chosen)} is the default", flush=True)
+        print(f"trl: with this model, LoRA has {' '.join(chosen)}", flush=True)
     return chosen
 
 

@@ -1,0 +1,41 @@
+"""Loading of an adapter, with a check that all of it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
+
+from trainjob.errors import MergeError
+
+__all__ = ["load_adapter"]
+
+
+def load_adapter(model: Any, folder: Path, **options: Any) -> Any:
+    """Return a model with an adapter.
+
+    peft only warns about tensors for which it finds no place, and begins their layers anew. With peft 0.21.2 and
+    transformers 5.23 this happens to the shared experts of Laguna, whose names are changed twice.
+
+    Args:
+        model: the base model.
+        folder: folder of the adapter.
+        **options: options of `PeftModel.from_pretrained`.
+
+    Raises:
+        MergeError: a tensor of the adapter's file is not in the model.
+        OSError: the file cannot be read.
+    """
+    adapted = PeftModel.from_pretrained(model, folder, **options)
+    loaded, own = get_peft_model_state_dict(adapted, save_embedding_layers=False), adapted.state_dict().keys()
+    saved = load_file(folder / "adapter_model.safetensors")
+    lost = [
+        name
+        for name, value in saved.items()
+        if name not in own and not (name in loaded and value.to(loaded[name].dtype).equal(loaded[name].cpu()))
+    ]
+    if lost:
+        raise MergeError(f"peft does not load {len(lost)} of the adapter's {len(saved)} tensors, such as {lost[0]}")
+    return adapted

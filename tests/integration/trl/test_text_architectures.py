@@ -1,0 +1,40 @@
+"""LoRA with the layers that the pod chooses is merged right, for every text architecture of transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.training_fixtures import ROOT
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1800, func_only=True)]
+
+PROGRAM = Path(__file__).with_name("text_architectures.py")
+# Their configurations do not fit the sizes of the program, or they need images or sound.
+NOT_BUILT = """
+    bailing_hybrid blt cohere_compass_text dbrx dots3_note dots3_note_text emu3 fuyu gemma3 gemma3n gemma4
+    gemma4_assistant gemma4_unified gemma4_unified_assistant git got_ocr2 kimi_linear llama4 mllama
+    moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal prophetnet qwen3_5 qwen3_5_moe qwen4_exp
+    qwen4_exp_text reformer xlnet xlstm xmod zamba zamba2
+"""
+
+
+def test_the_chosen_layers_train_and_merge(hub, tmp_path, evidence):
+    tokenizer = hub / "models" / "demo" / "tiny-llama"
+    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, tmp_path / "model"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
+    printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = {row.pop("type"): row for line in printed.splitlines() if (row := json.loads(line))}
+    for kind, row in found.items():
+        evidence("architectures", type=kind, result="not built" if "not_built" in row else row.get("error", "ok"))
+    assert {kind: row["error"] for kind, row in found.items() if "error" in row} == {}
+    merged = {kind: row for kind, row in found.items() if "difference" in row}
+    # Logits of cpmant are up to 30.
+    wrong = {kind: row for kind, row in merged.items() if row["difference"] > max(1e-5, 1e-5 * row["effect"])}
+    assert wrong == {}
+    assert {kind for kind, row in merged.items() if row["effect"] < 1e-3} == set()
+    assert found.keys() - merged.keys() == set(NOT_BUILT.split())
