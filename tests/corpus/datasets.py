@@ -112,7 +112,17 @@ CASES = {
         {"train.csv": "\ufeffprompt,completion\r\n" + _pairs(5).replace("\n", "\r\n")}, rows=5
     ),
     "semicolons": DatasetCase(
-        {"train.csv": "prompt;completion\n" + _pairs(3).replace(",", ";")}, refusal="a dataset with prompt;completion"
+        {"train.csv": "prompt;completion\n" + _pairs(3).replace(",", ";")},
+        refusal="separated by ';': separate them by commas",
+    ),
+    "tabs": DatasetCase(
+        {"train.csv": "prompt\tcompletion\n" + _pairs(3).replace(",", "\t")}, refusal="are separated by '\\t'"
+    ),
+    "an older encoding": DatasetCase(
+        {"train.csv": "prompt,completion\nfür,dich\n".encode("latin-1")}, refusal="save it in UTF-8"
+    ),
+    "two bytes for each character": DatasetCase(
+        {"train.csv": f"prompt,completion\n{_pairs(2)}".encode("utf-16")}, refusal="save it in UTF-8"
     ),
     "an empty cell": DatasetCase(
         {"train.csv": "prompt,completion\na,b\nc,\n"}, refusal="row 2, column completion: the value is missing"
@@ -147,6 +157,12 @@ CASES = {
     "a saved dataset": DatasetCase(_save_to_disk, rows=4, path="saved"),
     "only a test split": DatasetCase({"test.jsonl": _lines(*_texts(2))}, rows=2),
     # Hand editing.
+    "a null byte and many scripts": DatasetCase({"train.jsonl": _lines({"text": "a\0b 名前 שלום 😀"})}, rows=1),
+    "a long row": DatasetCase({"train.jsonl": _lines({"text": "word " * 20_000})}, rows=1),
+    "mixed types": DatasetCase(
+        {"train.jsonl": _lines({"prompt": "a", "completion": "b"}, {"prompt": "a", "completion": 5})},
+        refusal="row 2, column completion: it must be a text",
+    ),
     "blank lines": DatasetCase({"train.jsonl": _lines(*_texts(2)) + "\n\n" + _lines(*_texts(1))}, rows=3),
     "a byte order mark in JSON lines": DatasetCase({"train.jsonl": "\ufeff" + _lines(*_texts(3))}, rows=3),
     "a printed array": DatasetCase({"train.json": json.dumps(_texts(3), indent=2)}, rows=3),
@@ -221,6 +237,12 @@ CASES = {
         {"train.jsonl": _lines({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})},
         columns=(("messages", "conversations"),),
         refusal="row 1, column messages: a message has no role; it has from, value",
+    ),
+    "a prompt and an answer as conversations": DatasetCase(
+        {"train.jsonl": _lines({"prompt": _chat()[:1], "completion": _chat()[1:]})}, rows=1
+    ),
+    "a message without content": DatasetCase(
+        {"train.jsonl": _lines({"messages": _chat(None)})}, rows=1, warning="a message without content"
     ),
     "messages as JSON text": DatasetCase(
         {"train.jsonl": _lines({"messages": json.dumps(_chat())})},

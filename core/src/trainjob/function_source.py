@@ -99,6 +99,9 @@ def _parse_definition(function: Any, field: str) -> ast.FunctionDef:
     return definition
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection[str] = ()) -> tuple[str, str]:
     """Return the text to send for a function, and its name.
 
@@ -109,7 +112,7 @@ def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection
 
     Raises:
         InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
-            its module or package; it has a decorator; or it has no source.
+            its module or package; it has a decorator; it runs nothing; or it has no source.
     """
     definition = _parse_definition(function, field)
     _check_decorators(function, definition, field)
@@ -176,10 +179,13 @@ def _check_names(function: Any, source: str, field: str) -> None:
 
 
 def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str, field: str) -> None:
-    """Refuse relative imports and generators, which do not work in the pod.
+    """Refuse relative imports and generators, which do not work in the pod, and a body that runs nothing.
 
     All their names may exist, so [_check_names][] does not find them.
     """
+    defined = [node.name for node in definition.body if isinstance(node, _DEFINITIONS)]
+    if defined and all(isinstance(node, (*_DEFINITIONS, ast.Import, ast.ImportFrom)) for node in definition.body):
+        raise _invalid_function(field, function, f"it only defines {', '.join(defined)}, and calls nothing")
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
         rule = "it has a relative import: import by the full name, and install that package in the training image"
         raise _invalid_function(field, function, rule)

@@ -77,7 +77,7 @@ def build_model(kind: str, vocabulary: int) -> Any:
     """
     own, default = _VALUES.get(kind, {}), transformers.CONFIG_MAPPING[kind]()
     known = default.to_dict()
-    values = {name: size for name, size in _SIZES.items() if type(known.get(name)) is int}
+    values: dict[str, Any] = {name: size for name, size in _SIZES.items() if type(known.get(name)) is int}
     values |= {"pad_token_id": 0, "vocab_size": vocabulary, **own}
     values = {name: value for name, value in values.items() if value is not None}
     build, config = getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]), type(default)(**values)

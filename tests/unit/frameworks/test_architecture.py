@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 
@@ -17,11 +18,12 @@ GPTQ = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_me
 MXFP4 = {"architectures": ["GptOssForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}}
 T5 = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
 VISION = {"architectures": ["LlavaForConditionalGeneration"], "vision_config": {}}
+OWN_CODE = {"architectures": ["OwnModel"], "auto_map": {"AutoModelForCausalLM": "a.B"}}
 # Configuration, method, merge, TRL's arguments.
 ACCEPTED = {
     "Llama": ({"architectures": ["LlamaForCausalLM"]}, "sft", True, LORA),
     "GPT-2": ({"architectures": ["GPT2LMHeadModel"]}, "dpo", False, ()),
-    "own code": ({"architectures": ["OwnModel"], "auto_map": {"AutoModelForCausalLM": "a.B"}}, "sft", True, LORA),
+    "own code": (OWN_CODE, "sft", True, (*LORA, "--trust_remote_code=true")),
     "without architectures": ({"model_type": "llama"}, "sft", False, ()),
     "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "reward", False, ()),
     "quantized without a merge": (GPTQ, "sft", False, LORA),
@@ -42,12 +44,21 @@ def check(folder, config, method="sft", *, merge=False, arguments=()):
     check_architecture(parse_run_arguments([*paths, *(["--merge"] * merge), method, *arguments]))
 
 
+@pytest.fixture
+def all_packages(monkeypatch):
+    """Let each package of an image be found."""
+    found = importlib.util.find_spec("json")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: found)
+
+
 @pytest.mark.parametrize(("config", "method", "merge", "arguments"), ACCEPTED.values(), ids=ACCEPTED)
+@pytest.mark.usefixtures("all_packages")
 def test_a_model_that_can_be_trained_is_accepted(tmp_path, config, method, merge, arguments):
     check(tmp_path, config, method, merge=merge, arguments=arguments)
 
 
 @pytest.mark.parametrize(("config", "method", "field", "text"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.usefixtures("all_packages")
 def test_another_model_is_refused(tmp_path, config, method, field, text):
     with pytest.raises(InvalidSpec) as refused:
         check(tmp_path, config, method, merge=True, arguments=LORA)
@@ -101,9 +112,38 @@ def test_each_popular_model_is_accepted_or_refused_with_the_reason(tmp_path, mon
     assert all(text in found for text in expected)
 
 
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
+def test_the_packages_of_a_quantization_are_named(tmp_path, monkeypatch, method):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    config = {**GPTQ, "quantization_config": {"quant_method": method}}
+    package = "bitsandbytes" if method == "bitsandbytes" else "gptqmodel"
+    with pytest.raises(InvalidSpec, match=f"the quantized model needs .*{package}: give an image with"):
+        check(tmp_path, config, arguments=LORA)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "is_refused"),
+    [("own", (), True), (None, (), True), ("own", ("--trust_remote_code=true",), False), ("gpt-neo", (), False)],
+)
+def test_code_of_the_model_runs_only_if_it_is_trusted(tmp_path, monkeypatch, kind, words, is_refused):
+    """A model of a type that transformers knows needs no code of its own."""
+    package = tmp_path / "transformers"
+    (package / "models" / "gpt_neo").mkdir(parents=True)
+    (package / "models" / "gpt_neo" / "__init__.py").touch()
+    found = importlib.util.spec_from_file_location("transformers", package / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: found)
+    config = {"auto_map": {"AutoConfig": "a.B"}, **({"model_type": kind} if kind else {})}
+    with pytest.raises(InvalidSpec, match="trust_remote_code=True") if is_refused else contextlib.nullcontext():
+        check(tmp_path, config, arguments=words)
+
+
 TOKENS = {
     "tokenizer.json": {"added_tokens": [{"id": 3, "content": "<pad>"}, {"id": 400, "content": "<new>"}]},
     "added_tokens.json": {"<pad>": 3, "<new>": 400},
+}
+VOCABULARIES = {
+    "by number": {"a": 0, "<new>": 400},
+    "in order": [[str(number), 0.0] for number in range(400)] + [["<new>", 0]],
 }
 
 
@@ -115,6 +155,14 @@ def test_a_token_without_an_embedding_is_refused(tmp_path, name, sizes):
         check(tmp_path, sizes)
     for larger in (401, 512):  # vocabularies are often padded
         check(tmp_path, {"vocab_size": larger})
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=VOCABULARIES)
+def test_a_vocabulary_longer_than_the_embeddings_is_refused(tmp_path, vocabulary):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+    with pytest.raises(InvalidSpec, match="no embedding for, such as '<new>'"):
+        check(tmp_path, {"vocab_size": 400})
+    check(tmp_path, {"vocab_size": 401})
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"added_tokens": 1}', '{"added_tokens": [{}]}'])

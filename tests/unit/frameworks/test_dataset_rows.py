@@ -60,6 +60,20 @@ def test_llamafactory_trains_no_answer_none(column):
         convert_row(row, "sft")
 
 
+@pytest.mark.parametrize(
+    ("messages", "rule"),
+    [
+        ('[{"role": "user"}]', "it contains JSON text: store the list itself"),
+        ([], "the conversation has no messages"),
+        (["text"], "it must be a text or a list of messages, but is a list"),
+    ],
+)
+def test_llamafactory_trains_no_text_in_place_of_messages(messages, rule):
+    column, found = find_row_problem({"messages": messages}, ("messages",), "sft")
+    assert column == "messages"
+    assert rule in found
+
+
 def test_llamafactory_refuses_a_role_before_torch_is_loaded():
     messages = [{"role": "tool", "content": "x"}]
     column, rule = find_row_problem({"messages": messages}, ("messages",), "sft")

@@ -36,6 +36,8 @@ ROWS = {
         "",
     ),
     "conversations of prompt and answer": ("sft", {"prompt": [USER], "completion": [ANSWER]}, [USER], [ANSWER], ""),
+    "a user's last message": ("sft", {"messages": [USER, USER]}, [USER, USER], [], ""),
+    "a pair without answers": ("dpo", {"chosen": [USER], "rejected": [USER]}, [USER], [], ""),
     "plain text": ("pt", {"text": "q"}, [USER], [], ""),
     "pair of texts": ("dpo", {"prompt": "q", "chosen": "a", "rejected": "b"}, [USER], [ANSWER, BAD], ""),
     "pair of conversations": ("dpo", {"chosen": [USER, ANSWER], "rejected": [USER, BAD]}, [USER], [ANSWER, BAD], ""),
@@ -56,6 +58,12 @@ def test_a_row_becomes_messages(case):
     method, row, prompt, responses, system = ROWS[case]
     found = convert_row(row, method)
     assert (found["_prompt"], found["_response"], found["_system"]) == (prompt, responses, system)
+
+
+@pytest.mark.parametrize("tools", ['[{"name": "f"}]', [{"name": "f"}]])
+def test_tools_are_given_as_text(tools):
+    found = convert_row({"messages": [USER, ANSWER], "tools": tools}, "sft")
+    assert found["_tools"] == '[{"name": "f"}]'
 
 
 @pytest.mark.parametrize(

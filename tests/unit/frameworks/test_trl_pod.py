@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 
@@ -141,6 +142,27 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     check_models(run_in(tmp_path, "sft"))
     with pytest.raises(InvalidSpec, match=r"config\.teacher_path"):
         check_models(run_in(tmp_path, "--teacher", str(tmp_path / "model-1b"), "distillation"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "is_refused"),
+    [
+        ({}, (), True),
+        ({"pad_token": None}, (), True),
+        ({"eos_token": "</s>"}, (), False),
+        ({"pad_token": {"content": "<pad>"}}, (), False),
+        ({"tokenizer_class": "GPT2Tokenizer"}, (), False),  # it has tokens of its own
+        ({}, ("--pad_token=<pad>",), False),
+    ],
+)
+def test_a_tokenizer_needs_a_token_for_padding(tmp_path, tokens, words, is_refused):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings))
+    refusal = pytest.raises(InvalidSpec, match="its tokenizer has no pad_token and no eos_token")
+    with refusal if is_refused else contextlib.nullcontext():
+        check_models(run_in(tmp_path, "sft", *words))
 
 
 def test_conversations_need_a_chat_template(tmp_path):

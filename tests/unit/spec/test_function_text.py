@@ -138,6 +138,13 @@ def use_generator():
     return list(numbers())
 
 
+def define_only():
+    import json
+
+    def train():
+        print(json.dumps([1]))
+
+
 def make_closure(scale):
     def closure(x=1):
         return x * scale
@@ -160,6 +167,7 @@ def import_relative():
             "closure is not allowed; it uses scale from its module: import such names inside it",
         ),
         (import_relative, "it has a relative import: import by the full name"),
+        (define_only, "it only defines train, and calls nothing"),
     ],
 )
 def test_a_function_that_would_fail_or_do_nothing_in_the_pod_is_refused(function, words):

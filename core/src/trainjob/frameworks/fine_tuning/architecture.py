@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -19,6 +20,17 @@ _CLASSIFIES = ("ForSequenceClassification",)
 # transformers loads these weights in 16 bits if it cannot compute with them (5.23, quantizers/quantizer_mxfp4.py).
 _DEQUANTIZED = ("mxfp4",)
 _IMAGE_PACKAGES = {"PIL": "pillow", "torchvision": "torchvision"}
+# Modules by method of quantization (transformers 5.23, quantizers/quantizer_*.py, validate_environment).
+_QUANTIZATION_PACKAGES: Mapping[str, Mapping[str, str]] = {
+    "gptq": {"optimum": "optimum", "gptqmodel": "gptqmodel"},
+    "awq": {"gptqmodel": "gptqmodel"},
+    "bitsandbytes": {"bitsandbytes": "bitsandbytes"},
+    "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
+    "torchao": {"torchao": "torchao"},
+    "hqq": {"hqq": "hqq"},
+    "aqlm": {"aqlm": "aqlm"},
+    "auto-round": {"auto_round": "auto-round"},
+}
 
 
 def check_architecture(run: TrainingRun) -> None:
@@ -28,7 +40,8 @@ def check_architecture(run: TrainingRun) -> None:
         run: the request; the model's folder contains `config.json`.
 
     Raises:
-        InvalidSpec: the model is of another kind, is quantized, or needs packages that the image lacks.
+        InvalidSpec: the model is of another kind, is quantized, needs packages that the image lacks, or runs code that
+            the request does not trust.
     """
     path = run.model / "config.json"
     try:
@@ -41,6 +54,7 @@ def check_architecture(run: TrainingRun) -> None:
         *_find_other_kinds(run, config),
         *_find_quantization(run, config),
         *_find_packages(config),
+        *_find_code(run, config),
         *_find_tokens(run, config),
     ]:
         raise InvalidSpec(problems)
@@ -78,12 +92,28 @@ def _find_quantization(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[
 
 
 def _find_packages(config: Mapping[str, Any]) -> Iterator[Problem]:
-    if not isinstance(config.get("vision_config"), Mapping):
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+    of_weights = _QUANTIZATION_PACKAGES.get(str(method), {})
+    of_images = _IMAGE_PACKAGES if isinstance(config.get("vision_config"), Mapping) else {}
+    for what, packages in (("model reads images, and its processor", of_images), ("quantized model", of_weights)):
+        missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
+        if missing:
+            rule = (
+                f"the {what} needs {' and '.join(missing)}: give an image with {'it' if len(missing) == 1 else 'them'}"
+            )
+            yield Problem("image", "the image of this pod", rule)
+
+
+def _find_code(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problem of a model that only its own code can load, if the request does not trust it."""
+    found = importlib.util.find_spec("transformers")
+    if run.trusts_remote_code or not config.get("auto_map") or found is None or not found.origin:
         return
-    missing = [package for module, package in _IMAGE_PACKAGES.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        rule = f"the model reads images, and its processor needs {' and '.join(missing)}: give an image with them"
-        yield Problem("image", "the image of this pod", rule)
+    name = str(config.get("model_type", "")).replace("-", "_")
+    if not (Path(found.origin).with_name("models") / name / "__init__.py").is_file():
+        rule = "only its own code can load it: read the code, and set trust_remote_code=True in arguments"
+        yield Problem("model_path", str(run.model), rule)
 
 
 def _find_tokens(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
@@ -96,7 +126,7 @@ def _find_tokens(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Proble
     size = next((each for each in sizes if isinstance(each, int)), None)
     if size is None or run.resizes_vocabulary:
         return
-    if beyond := sorted(token for token, number in _read_added_tokens(run).items() if number >= size):
+    if beyond := sorted(token for token, number in _read_tokens(run).items() if number >= size):
         rule = (
             f"its tokenizer has {len(beyond)} tokens that the model has no embedding for, such as {beyond[0]!r}: use "
             f"the model's tokenizer with its {size} tokens, or resize the model's embeddings before the training"
@@ -104,11 +134,14 @@ def _find_tokens(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Proble
         yield Problem("model_path", str(run.model), rule)
 
 
-def _read_added_tokens(run: TrainingRun) -> dict[str, int]:
-    """Return the numbers of the tokens that were added to the tokenizer's vocabulary."""
-    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
-        tokens = json.loads((run.model / "tokenizer.json").read_bytes())["added_tokens"]
-        return {str(token["content"]): int(token["id"]) for token in tokens}
+def _read_tokens(run: TrainingRun) -> dict[str, int]:
+    """Return the numbers of the tokens, or only of the added ones without `tokenizer.json`."""
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
+        tokenizer = json.loads((run.model / "tokenizer.json").read_bytes())
+        vocabulary = tokenizer.get("model", {}).get("vocab", {})
+        if isinstance(vocabulary, list):  # pairs of token and score, in the order of their numbers
+            vocabulary = {token: number for number, (token, _) in enumerate(vocabulary)}
+        return {**vocabulary, **{str(token["content"]): int(token["id"]) for token in tokenizer["added_tokens"]}}
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return dict(json.loads((run.model / "added_tokens.json").read_bytes()).items())
     return {}

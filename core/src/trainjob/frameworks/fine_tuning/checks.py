@@ -10,7 +10,10 @@ from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["check_model", "check_package", "get_version", "has_chat_template", "list_versions"]
+__all__ = ["check_model", "check_package", "get_version", "has_chat_template", "lacks_padding", "list_versions"]
+
+# Classes of tokenizers without special tokens of their own (transformers 5.23, tokenization_utils_tokenizers.py).
+_PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
 
 
 def check_model(folder: Path, field: str) -> None:
@@ -58,6 +61,17 @@ def has_chat_template(model: Path) -> bool:
         return True
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return bool(json.loads((model / "tokenizer_config.json").read_bytes()).get("chat_template"))
+    return False
+
+
+def lacks_padding(model: Path) -> bool:
+    """Return whether the tokenizer in a model's folder has no token for padding, and none for the end of a text."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        known = json.loads((model / "tokenizer_config.json").read_bytes())
+        if (model / "special_tokens_map.json").is_file():
+            known = {**json.loads((model / "special_tokens_map.json").read_bytes()), **known}
+        if known.get("tokenizer_class") in _PLAIN_TOKENIZERS:
+            return not (known.get("pad_token") or known.get("eos_token"))
     return False
 
 

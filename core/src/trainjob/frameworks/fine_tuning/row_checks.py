@@ -121,7 +121,8 @@ def _read(file: RowFile) -> Iterator[dict[str, list[Any]]]:
         if isinstance(cause, StopIteration):  # of a file without bytes
             return
         reason = " ".join(str(cause).split())[:300] or type(cause).__name__
-        raise refuse_dataset(file.path, f"it cannot be read: {reason}") from None
+        advice = "; save it in UTF-8" if isinstance(cause, UnicodeDecodeError) else ""
+        raise refuse_dataset(file.path, f"it cannot be read: {reason}{advice}") from None
 
 
 def _refuse_missing(path: Path, columns: Mapping[str, str], found: Sequence[str]) -> None:
@@ -138,5 +139,8 @@ def _choose(method: str, names: Sequence[str], choices: Choices) -> list[str]:
         if set(needed) <= set(names):
             return list(needed)
     needs = " or ".join(" + ".join(each) for each in choices)
-    rule = f"{method} needs {needs}: rename columns with columns={{'NAME': 'COLUMN'}}, or convert the dataset"
+    advice = "rename columns with columns={'NAME': 'COLUMN'}, or convert the dataset"
+    if len(names) == 1 and (found := next((each for each in (";", "\t", "|") if each in names[0]), "")):
+        advice = f"its columns are separated by {found!r}: separate them by commas"
+    rule = f"{method} needs {needs}: {advice}"
     raise InvalidSpec(Problem("dataset_path", f"a dataset with {join_names(names)}", rule))

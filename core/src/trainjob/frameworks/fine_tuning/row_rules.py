@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["find_missing_value", "find_problem", "find_warning", "is_conversation"]
+__all__ = ["find_missing_value", "find_problem", "find_value_problem", "find_warning", "is_conversation"]
 
 _TOKENS = ("input_ids", "chosen_ids", "rejected_ids")
 _CONVERSATIONS = ("messages", "conversations")
@@ -35,7 +35,7 @@ def find_problem(row: Mapping[str, Any], columns: Collection[str]) -> tuple[str,
             return name, rule
         if name in (*_TOKENS, _LABEL):
             continue
-        if rule := _find_rule(name, value):
+        if rule := find_value_problem(name, value) or _find_missing_role(name, value):
             return name, rule
         forms.add(isinstance(value, str))
     if len(forms) > 1:
@@ -70,7 +70,13 @@ def find_warning(row: Mapping[str, Any], columns: Collection[str]) -> str:
     return ""
 
 
-def _find_rule(name: str, value: Any) -> str:
+def find_value_problem(name: str, value: Any) -> str:
+    """Return the rule that a value breaks that is neither a text nor a conversation; empty if it breaks none.
+
+    Args:
+        name: the method's name of the column.
+        value: the value.
+    """
     if isinstance(value, str):
         if name in _CONVERSATIONS:
             looks_like_json = value.lstrip().startswith(("[", "{"))
@@ -80,9 +86,11 @@ def _find_rule(name: str, value: Any) -> str:
     if not is_conversation(value):
         kind = {int: "a number", float: "a number", bool: "a truth value", list: "a list"}.get(type(value), "an object")
         return f"it must be a text or a list of messages, but is {kind}: {_show(value)}"
-    if not value:
-        return "the conversation has no messages"
-    for message in value:
+    return "" if value else "the conversation has no messages"
+
+
+def _find_missing_role(name: str, value: Any) -> str:
+    for message in value if is_conversation(value) else ():
         # TRL converts only the column `conversations` (trl 1.16, data_utils.py, maybe_convert_to_chatml).
         if message.get("role") is None and (name != "conversations" or message.get("from") is None):
             advice = "; with from and value, the column must be conversations" if "from" in message else ""

@@ -1,16 +1,18 @@
 """Rows of a dataset as the messages that LLaMA-Factory's processors expect.
 
 A processor gets a prompt, which is an odd number of messages that ends with one of the user, and the responses
-(llamafactory 0.9.5, data/processor). It drops a row with another number of messages, and logs a warning.
+(llamafactory 0.9.5, data/processor). It drops a row with another number of messages, and logs a warning. So a row whose
+conversation does not end with an answer gets no response.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.row_rules import find_missing_value
+from trainjob.frameworks.fine_tuning.row_rules import find_missing_value, find_value_problem
 
 __all__ = ["convert_row", "find_row_problem"]
 
@@ -28,17 +30,18 @@ def convert_row(row: Mapping[str, Any], method: str) -> dict[str, Any]:
         method: the method.
 
     Raises:
-        InvalidSpec: a message has another role or no content.
+        InvalidSpec: a value is neither a text nor a conversation, or a message has another role or no content.
     """
     prompt, responses = _CONVERSIONS[method](row)
     system = str(row.get("system") or "")
     if prompt and prompt[0]["role"] == "system":
         system, prompt = prompt[0]["content"], prompt[1:]
+    tools = row.get("tools") or ""
     return {
         "_prompt": prompt,
         "_response": responses,
         "_system": system,
-        "_tools": "",
+        "_tools": tools if isinstance(tools, str) else json.dumps(tools),
         "_images": None,
         "_videos": None,
         "_audios": None,
@@ -57,7 +60,9 @@ def find_row_problem(row: Mapping[str, Any], columns: Collection[str], method: s
         None if the row can be used.
     """
     for name in columns:
-        if rule := find_missing_value(name, row.get(name)):
+        value = row.get(name)
+        is_value = isinstance(value, list | str)  # others become texts
+        if rule := find_missing_value(name, value) or (find_value_problem(name, value) if is_value else ""):
             return name, rule
     try:
         convert_row(row, method)
@@ -72,9 +77,10 @@ def _convert_text(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]
 
 
 def _convert_answer(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
-    whole = row.get("messages") or row.get("conversations")
-    messages = _to_messages(whole, "user") if whole else [*_read_prompt(row), *_read_answer(row, "completion")]
-    return messages[:-1], messages[-1:]
+    whole = row.get("messages", row.get("conversations"))
+    if whole is None:
+        return _split_answer([*_read_prompt(row), *_read_answer(row, "completion")])
+    return _split_answer(_to_messages(whole, "user"))
 
 
 def _convert_pair(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
@@ -82,9 +88,9 @@ def _convert_pair(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]
 
     Without a column `prompt`, the prompt is all but the last message of the chosen conversation.
     """
-    chosen, rejected = _read_answer(row, "chosen"), _read_answer(row, "rejected")
-    prompt = _read_prompt(row) if row.get("prompt") else chosen[:-1]
-    return prompt, [*chosen[-1:], *rejected[-1:]]
+    start, chosen = _split_answer(_read_answer(row, "chosen"))
+    _, rejected = _split_answer(_read_answer(row, "rejected"))
+    return _read_prompt(row) if row.get("prompt") else start, [*chosen, *rejected]
 
 
 def _convert_judged_answer(row: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
@@ -92,7 +98,8 @@ def _convert_judged_answer(row: Mapping[str, Any]) -> tuple[list[Message], list[
 
     LLaMA-Factory represents a row with one answer by an empty other one (llamafactory 0.9.5, data/converter.py).
     """
-    answer, empty = _read_answer(row, "completion")[-1:], [{"role": "assistant", "content": ""}]
+    _, answer = _split_answer(_read_answer(row, "completion"))
+    empty = [{"role": "assistant", "content": ""}]
     return _read_prompt(row), [*answer, *empty] if row["label"] else [*empty, *answer]
 
 
@@ -102,6 +109,12 @@ _CONVERSIONS = {
     "dpo": _convert_pair,
     "kto": _convert_judged_answer,
 }
+
+
+def _split_answer(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """Return the messages before the answer, and the answer; all messages and no answer if the last is another."""
+    has_answer = bool(messages) and messages[-1]["role"] == "assistant"
+    return (messages[:-1], messages[-1:]) if has_answer else (messages, [])
 
 
 def _read_prompt(row: Mapping[str, Any]) -> list[Message]:

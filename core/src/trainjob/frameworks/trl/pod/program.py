@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
-from trainjob.frameworks.fine_tuning.checks import check_model
+from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.fine_tuning.row_checks import Choices
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
@@ -66,9 +67,12 @@ def check_models(run: RunArguments) -> None:
     """Refuse folders that contain no model.
 
     Raises:
-        InvalidSpec: a folder does not exist or has no configuration of a model.
+        InvalidSpec: a folder does not exist or has no configuration of a model, or its tokenizer cannot pad texts.
     """
     check_model(run.model, "model_path")
+    if lacks_padding(run.model) and not (_get_trl_argument(run, "pad_token") or _get_trl_argument(run, "eos_token")):
+        rule = "its tokenizer has no pad_token and no eos_token: name one of its tokens in tokenizer_config.json"
+        raise InvalidSpec(Problem("model_path", str(run.model), rule))
     if run.teacher:
         check_model(run.teacher, "config.teacher_path")
 
