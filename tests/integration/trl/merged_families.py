@@ -21,6 +21,7 @@ from unittest import mock
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 
 from trainjob.errors import MergeError
 from trainjob.frameworks.fine_tuning import layer_merging, merging
@@ -137,9 +138,9 @@ def build_own_model(folder: Path, vocabulary: int) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def make_run(folder: Path, *, trust: bool) -> RunArguments:
+def make_run(folder: Path, *, trust: bool = False, method: str = "sft") -> RunArguments:
     paths = ("--model", f"{folder}/base", "--dataset", "-", "--output", f"{folder}/output", "--trl-version", "1.16.0")
-    return parse_run_arguments([*paths, "--merge", "sft", "--use_peft=true", *(["--trust_remote_code=true"] * trust)])
+    return parse_run_arguments([*paths, "--merge", method, "--use_peft=true", *(["--trust_remote_code=true"] * trust)])
 
 
 def train_adapter(run: RunArguments, tokenizer: Any, **options: Any) -> Any:
@@ -148,7 +149,8 @@ def train_adapter(run: RunArguments, tokenizer: Any, **options: Any) -> Any:
     model = merging._load_model(run, run.model)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
-    peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, **options))
+    config = LoraConfig(**{"task_type": "CAUSAL_LM", "r": 4, "init_lora_weights": False, **options})
+    peft_model = get_peft_model(model, config)
     for _, weight in peft_model.named_parameters():
         if weight.requires_grad:
             weight.data.add_(torch.randn_like(weight) * 0.05)
@@ -212,6 +214,26 @@ def merge_added_tokens(folder: Path, tokenizer: Any) -> dict[str, Any]:
     return merge(run, larger, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
 
 
+def merge_reward_model(folder: Path, tokenizer: Any) -> dict[str, Any]:
+    """Merge an adapter of a reward model, whose head the base model's files lack."""
+    run = make_run(folder, method="reward")
+    build_model("llama", len(tokenizer)).save_pretrained(run.model)
+    tokenizer.save_pretrained(run.model)
+    return merge(run, tokenizer, task_type="SEQ_CLS", target_modules="all-linear")
+
+
+def merge_partly_loaded(folder: Path, tokenizer: Any) -> None:
+    """Merge an adapter with tensors that have no place in the model."""
+    run = make_run(folder)
+    build_model("llama", len(tokenizer)).save_pretrained(run.model)
+    tokenizer.save_pretrained(run.model)
+    train_adapter(run, tokenizer, target_modules=["q_proj", "v_proj"])
+    weights = load_file(run.output / "adapter_model.safetensors")
+    moved = {name.replace("layers.1.self_attn.v", "layers.9.self_attn.v"): value for name, value in weights.items()}
+    save_file(moved, run.output / "adapter_model.safetensors")
+    merging.merge_adapter(run)
+
+
 def merge_large(folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Merge into a model of 1.6 GB in files of 0.3 GB, without memory to compare logits."""
     run, sizes = make_run(folder, trust=False), {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 6}
@@ -253,10 +275,12 @@ def main(tokenizer_folder: str, root: str) -> None:
         except Exception as error:  # noqa: BLE001 - each is a result
             result = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"case": ", ".join(case), **result}), flush=True)
-    try:
-        merge_wrongly(Path(root) / "wrong", tokenizer)
-    except MergeError as refusal:
-        print(json.dumps({"case": "wrong", "error": str(refusal)}))
+    for name, attempt in (("wrong", merge_wrongly), ("partly loaded", merge_partly_loaded)):
+        try:
+            attempt(Path(root) / name, tokenizer)
+        except MergeError as refusal:
+            print(json.dumps({"case": name, "error": str(refusal)}))
+    print(json.dumps({"case": "reward", **merge_reward_model(Path(root) / "reward", tokenizer)}))
     print(json.dumps({"case": "added", **merge_added_tokens(Path(root) / "added", tokenizer)}))
     print(json.dumps({"case": "large", **merge_large(Path(root) / "large", tokenizer)}))
 

@@ -53,6 +53,17 @@ def test_added_embeddings_are_merged_with_the_whole_model(results):
     assert added["difference"] <= 1e-5
 
 
+def test_the_head_of_a_reward_model_is_merged_with_the_whole_model(results):
+    reward = results["reward"]
+    assert "the merge loads the whole base model: " in reward["printed"]
+    assert reward["difference"] <= 1e-5
+
+
+def test_an_adapter_that_is_loaded_in_part_is_not_merged(results):
+    expected = "peft does not load 2 of the adapter's 8 tensors, such as base_model.model.model.layers.9.self_attn.v"
+    assert expected in results["partly loaded"]["error"]
+
+
 def test_a_merge_needs_memory_for_one_layer(results):
     large = results["large"]
     assert large["peak"] <= large["largest"] + (1 << 30) < large["all"]
