@@ -179,7 +179,7 @@ def _check_names(function: Any, source: str, field: str) -> None:
 
 
 def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str, field: str) -> None:
-    """Refuse relative imports and generators, which do not work in the pod, and a body that runs nothing.
+    """Refuse what does not work in the pod: relative imports, generators, an idle body.
 
     All their names may exist, so [_check_names][] does not find them.
     """

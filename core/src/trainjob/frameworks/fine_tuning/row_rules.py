@@ -71,7 +71,7 @@ def find_warning(row: Mapping[str, Any], columns: Collection[str]) -> str:
 
 
 def find_value_problem(name: str, value: Any) -> str:
-    """Return the rule that a value breaks that is neither a text nor a conversation; empty if it breaks none.
+    """Return the rule that a value breaks; empty if it is a text or a conversation.
 
     Args:
         name: the method's name of the column.

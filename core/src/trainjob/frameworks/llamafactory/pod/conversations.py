@@ -112,7 +112,10 @@ _CONVERSIONS = {
 
 
 def _split_answer(messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return the messages before the answer, and the answer; all messages and no answer if the last is another."""
+    """Return the messages before the answer, and the answer.
+
+    If the last message is not the assistant's, all are before the answer.
+    """
     has_answer = bool(messages) and messages[-1]["role"] == "assistant"
     return (messages[:-1], messages[-1:]) if has_answer else (messages, [])
 
