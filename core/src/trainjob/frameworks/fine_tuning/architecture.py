@@ -106,7 +106,7 @@ def _find_packages(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _find_code(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problem of a model that only its own code can load, if the request does not trust it."""
+    """Yield the problem of a model whose own code must run, but is not trusted."""
     found = importlib.util.find_spec("transformers")
     if run.trusts_remote_code or not config.get("auto_map") or found is None or not found.origin:
         return

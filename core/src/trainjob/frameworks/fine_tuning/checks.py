@@ -65,7 +65,7 @@ def has_chat_template(model: Path) -> bool:
 
 
 def lacks_padding(model: Path) -> bool:
-    """Return whether the tokenizer in a model's folder has no token for padding, and none for the end of a text."""
+    """Return whether a model's tokenizer has no token for padding, and none for the end."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         known = json.loads((model / "tokenizer_config.json").read_bytes())
         if (model / "special_tokens_map.json").is_file():
