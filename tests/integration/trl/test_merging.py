@@ -67,7 +67,7 @@ def test_an_adapter_that_is_loaded_in_part_is_not_merged(results):
 def test_a_merge_needs_memory_for_one_layer(results):
     large = results["large"]
     assert large["peak"] <= large["largest"] + (1 << 30) < large["all"]
-    assert large["difference"] <= 1e-4
+    assert large["difference"] <= 1e-4  # relative, because the logits of a larger model are larger
     assert "each of its 42 changed tensors is that of base model and adapter; logits were not" in large["printed"]
 
 

@@ -77,6 +77,7 @@ def build_model(kind: str, vocabulary: int) -> Any:
     """
     own, default = _VALUES.get(kind, {}), transformers.CONFIG_MAPPING[kind]()
     known = default.to_dict()
+    known |= {name: known.get(other) for name, other in default.attribute_map.items()}
     values: dict[str, Any] = {name: size for name, size in _SIZES.items() if type(known.get(name)) is int}
     values |= {"pad_token_id": 0, "vocab_size": vocabulary, **own}
     values = {name: value for name, value in values.items() if value is not None}

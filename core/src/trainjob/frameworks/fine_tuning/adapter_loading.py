@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel, get_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from trainjob.errors import MergeError
@@ -29,13 +29,13 @@ def load_adapter(model: Any, folder: Path, **options: Any) -> Any:
         OSError: the file cannot be read.
     """
     adapted = PeftModel.from_pretrained(model, folder, **options)
-    loaded, own = get_peft_model_state_dict(adapted, save_embedding_layers=False), adapted.state_dict().keys()
+    of_base = adapted.state_dict().keys()  # peft saves some weights of the base model, too
     saved = load_file(folder / "adapter_model.safetensors")
-    lost = [
-        name
-        for name, value in saved.items()
-        if name not in own and not (name in loaded and value.to(loaded[name].dtype).equal(loaded[name].cpu()))
-    ]
+    expected = {name: value for name, value in saved.items() if name not in of_base}
+    # peft may have rounded the tensors to the base model's data type before it enlarged them again.
+    set_peft_model_state_dict(adapted, dict(expected))
+    loaded = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    lost = [name for name, value in expected.items() if name not in loaded or not loaded[name].cpu().equal(value)]
     if lost:
-        raise MergeError(f"peft does not load {len(lost)} of the adapter's {len(saved)} tensors, such as {lost[0]}")
+        raise MergeError(f"peft does not load {len(lost)} of the adapter's {len(expected)} tensors, such as {lost[0]}")
     return adapted

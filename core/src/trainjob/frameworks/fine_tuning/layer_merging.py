@@ -114,10 +114,11 @@ def _find_tied(model: Any) -> dict[str, str]:
 def _unload(layer: Any) -> None:
     """Replace a layer's own weights by zeros that need no memory.
 
-    peft would leave the adapter of a layer on the device `meta` there, without its values.
+    peft would leave the adapter of a layer on the device `meta` there, without its values. The zeros have 32 bits,
+    because peft loads the adapter in their data type, and a merge in it is rounded once.
     """
     for name, value in list(layer.named_parameters(recurse=False)):
-        zeros = torch.zeros(1, dtype=value.dtype).expand(value.shape)
+        zeros = torch.zeros(1).expand(value.shape)
         setattr(layer, name, torch.nn.Parameter(zeros, requires_grad=False))
 
 
