@@ -63,6 +63,23 @@ def test_a_sweep_exports_its_best_try(examples):
     assert export["metrics"]["loss"] == pytest.approx(good["progress"]["loss"])
 
 
+def test_a_sweep_skips_a_try_that_diverges(examples):
+    done = examples.run("sweep", learning_rates=[1e8, 3e-3])
+    assert done["state"] == "success", examples.read_log()[-6000:]
+    assert done["tasks"]["fine_tune"] == ["failed", "success"]
+    [good] = done["returned"]["fine_tune"]
+    assert done["returned"]["best"] == [1]
+    [export] = done["returned"]["export"]
+    assert export["metrics"]["loss"] == pytest.approx(good["progress"]["loss"])
+
+
+def test_a_sweep_in_which_each_try_diverges_fails_with_the_reason(examples):
+    done = examples.run("sweep", learning_rates=[1e8])
+    tasks = [done["tasks"][task] for task in ("fine_tune", "best", "export")]
+    assert (done["state"], *tasks) == ("failed", ["failed"], ["failed"], ["upstream_failed"])
+    assert "no try succeeded; the logs of fine_tune show the reasons" in examples.read_log()
+
+
 def test_a_model_is_registered_with_its_sources(examples, evidence):
     with RegistryServer() as registry:
         done = examples.run("registered", registry=registry.url)

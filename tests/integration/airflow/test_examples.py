@@ -1,6 +1,7 @@
 """Tests that each Airflow example loads, has a description and states the retries of its trainings.
 
-tests/e2e/airflow/test_example_runs.py runs them, except `unsloth_sft`, which needs a GPU.
+tests/e2e/airflow/test_example_runs.py runs them, except `unsloth_sft`, which needs a GPU. The sweep has the default
+retries, which do not repeat a try that diverges.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_all_examples_load_and_are_documented(airflow):
     bag = load_dags(EXAMPLES)
     assert bag.import_errors == {}
     assert {name: bool(dag.doc_md) for name, dag in bag.dags.items()} == dict.fromkeys(DAGS, True)
-    assert [name for name, dag in bag.dags.items() for each in dag.tasks if has_unstated_retries(each)] == []
+    assert {name for name, dag in bag.dags.items() for each in dag.tasks if has_unstated_retries(each)} == {"sweep"}
 
 
 def has_unstated_retries(task):
