@@ -48,9 +48,9 @@ def test_filters_limit_the_rows_and_the_counts_show_what_else_can_be_selected():
     assert names(select_page(rows, text="job-3 complete", limit=10)) == []
 
 
-def trial(index, rate, metrics, operator="FineTuneOperator", **config):
+def trial(index, rate, metrics, operator="FineTuneOperator", phase="Complete", **config):
     fields = {"model": "m", "config": {"learning_rate": rate, "epochs": 1, **config}, "rendered_trainjob": str(index)}
-    return Trial("tune", index, operator, "Complete", fields=fields, metrics=metrics)
+    return Trial("tune", index, operator, phase, fields=fields, metrics=metrics)
 
 
 def test_a_comparison_has_the_parameters_that_differ_and_marks_the_best_values():
@@ -78,6 +78,18 @@ def test_equal_values_are_not_marked_but_several_best_ones_are():
     assert [each["best"] for each in group["rows"]] == [[], []]
     [group] = compare([trial(0, 1, {"loss": 0.5}), trial(1, 2, {"loss": 0.5}), trial(2, 3, {"loss": 0.6})])
     assert [each["best"] for each in group["rows"]] == [["loss"], ["loss"], []]
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running", "Terminating", "failed", "up_for_retry"])
+def test_only_a_trial_that_succeeded_is_the_best(phase):
+    trials = [
+        trial(0, 1, {"eval_loss": 0.3}, phase=phase),
+        trial(1, 2, {"eval_loss": 0.5}),
+        trial(2, 3, {"eval_loss": 0.4}, phase="success"),
+        trial(3, 4, {"eval_loss": 0.4}, phase=phase),
+    ]
+    [group] = compare(trials)
+    assert [each["best"] for each in group["rows"]] == [[], [], ["eval_loss"], []]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainjob.status import Phase
+
 RENDERED_TRAINJOB = "rendered_trainjob"
 """Template field of the operators with the TrainJob as it was sent. It is no parameter."""
 _LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "rmse", "mae", "wer")
 _HIGHER_IS_BETTER = ("accuracy", "accuracies", "reward", "rewards", "margins", "score", "f1", "auc")
 _NO_DIRECTION = ("std", "rejected")  # `reward_std` and `rewards/rejected` of TRL
 _MAX_TEXT_LENGTH = 300
+_SUCCEEDED = (Phase.COMPLETE.value, "success")  # of the TrainJob, or of a task instance whose TrainJob is not known
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ def compare(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
     A table has `operator`, `parameters` (names of the values that differ), `metrics` (each with `name` and `better`:
     `lower`, `higher` or empty if that is not known), and `rows`. A row has `best`, the names of the metrics whose best
-    value it has. With equal values, several rows have it.
+    value it has. With equal values, several rows have it. Only trials that succeeded are considered: a training that
+    failed or runs has values, but no model.
     """
     by_operator: dict[str, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: (trial.operator, trial.task, trial.index)):
@@ -61,7 +65,8 @@ def _compare_group(operator: str, trials: Sequence[Trial]) -> dict[str, Any]:
     names = dict.fromkeys(name for each in values for name in each)
     differing = [name for name in names if len({each.get(name) for each in values}) > 1]
     metrics = _sort_metrics({name for trial in trials for name in trial.metrics})
-    best = {name: _find_best(name, [trial.metrics.get(name) for trial in trials]) for name in metrics}
+    succeeded = [trial for trial in trials if trial.phase in _SUCCEEDED]
+    best = {name: _find_best(name, [trial.metrics.get(name) for trial in succeeded]) for name in metrics}
     return {
         "operator": operator,
         "parameters": differing,
@@ -74,7 +79,11 @@ def _compare_group(operator: str, trials: Sequence[Trial]) -> dict[str, Any]:
                 "job": dict(trial.job) or None,
                 "parameters": {name: each[name] for name in differing if name in each},
                 "metrics": dict(trial.metrics),
-                "best": [name for name in metrics if best[name] is not None and trial.metrics.get(name) == best[name]],
+                "best": [
+                    name
+                    for name in (metrics if trial in succeeded else ())
+                    if best[name] is not None and trial.metrics.get(name) == best[name]
+                ],
             }
             for trial, each in zip(trials, values, strict=True)
         ],
