@@ -51,6 +51,19 @@ def test_a_run_id_adopts_a_succeeded_trainjob_unless_the_document_changed(submit
     assert [(job["attempt"], job["adopted"]) for job in json.loads(changed.stdout)] == [(2, False)]
 
 
+def test_a_submission_prints_the_learning_rate_of_lora_unless_it_is_given(submit, namespace):
+    lora = {"framework": "trl", "method": "sft", "peft_config": {"r": 4}}
+    step = {"step": "FineTune", "name": "chosen", "model": "tiny", "workspace": "tickets", "config": lora}
+    given = {**step, "name": "given", "config": {**lora, "learning_rate": 2e-4}}
+    done = submit("-", input=yaml.safe_dump_all([step, given]))
+    assert done.returncode == 0, done.stderr
+    chosen, other = done.stdout.split()
+    rate = "the learning rate is 0.0002, the usual one for LoRA, because config.learning_rate is not given"
+    lines = [line for line in done.stderr.splitlines() if "learning rate" in line]
+    assert lines == [f"TrainJob {namespace}/{chosen}: {rate}"]
+    assert f"TrainJob {namespace}/{other}: created" in done.stderr
+
+
 def test_output_yaml_is_the_object_that_submit_sends(submit, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", workspace="tickets", queue="team", nodes=2)
     shown = submit(work.file, "-o", "yaml")
@@ -189,4 +202,5 @@ def test_a_submission_looks_for_the_jobset_and_the_pods_of_a_deleted_trainjob(tr
         done = trainjob("--kubeconfig", api_server.kubeconfig, "submit", work.file)
         counts = dict(api_server.server.request_counts)
     assert done.returncode == 0, done.stderr
-    assert counts == {"list trainjobs": 1, "get jobsets": 1, "list pods": 1, "post trainjobs": 1}
+    # The second list finds TrainJobs of the run key that have lost its label.
+    assert counts == {"list trainjobs": 2, "get jobsets": 1, "list pods": 1, "post trainjobs": 1}

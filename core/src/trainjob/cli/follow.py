@@ -132,13 +132,18 @@ class _JobFollower:
                 renewal=self._request.renewal,
                 interruptions=interruptions,
                 before_create=before_create,
-                on_notice=lambda notice: terminal.error_console().print(escape(notice)),
+                on_notice=print_notice,
             )
 
     def _print_signal_notice(self) -> None:
         job = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being created"
         again = "interrupt again to leave it as it is and exit at once"
         terminal.error_console().print(f"[yellow]interrupted: ending {escape(job)}; {again}[/]")
+
+
+def print_notice(notice: str) -> None:
+    """Print a log line of a submission to the error stream."""
+    terminal.error_console().print(escape(notice))
 
 
 def describe_submission(reference: JobReference) -> str:

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from trainjob.cli import request_file, terminal
-from trainjob.cli.follow import describe_submission
+from trainjob.cli.follow import describe_submission, print_notice
 from trainjob.cli.request_file import FileContent
 from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
-from trainjob.cli.terminal import escape
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
 from trainjob.manifest import Dialect, build_trainjob
@@ -72,9 +71,16 @@ def submit(
             create_runtimes(cluster, content.runtimes, namespace, file, replace=apply_runtimes)
             for one in content.requests:
                 with one.locate_errors():
-                    reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
+                    reference = submit_one(
+                        cluster,
+                        one.request,
+                        one.key,
+                        namespace=namespace,
+                        renewal=one.renewal,
+                        on_notice=print_notice,
+                    )
                 references.append(reference)
-                terminal.error_console().print(escape(describe_submission(reference)))
+                print_notice(describe_submission(reference))
                 if not as_json:
                     terminal.print_line(reference.name)
     finally:  # report the TrainJobs that were created before another one was refused
