@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import ssl
-
 import pytest
-import trustme
 
 from tests.integration.programs.fetch.fetch_results import failure_message, read_contents, read_receipt
 from tests.support.object_server import StoredObject
 from tests.support.s3_server import S3Server
 from trainjob.programs.fetch.connections import find_connection_advice, use_certificates
 
-
-@pytest.fixture
-def authority():
-    return trustme.CA()
+UNKNOWN_AUTHORITY = "set SSL_CERT_FILE in env to a file with the certificate of the store's authority"
 
 
 @pytest.fixture
-def authority_file(authority, tmp_path):
-    path = tmp_path / "authority.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return str(path)
-
-
-@pytest.fixture
-def serve(run_fetch):
+def serve(run_fetch, use_tls):
     """Return a function that fetches from a store with a certificate."""
 
     def fetch(certificate, **variables):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
         with S3Server() as store:
             store.objects["models/v1/a.txt"] = StoredObject(b"content", {})
-            server = store._server
-            plain, server.get_request = server.get_request, None
-
-            def get_request():
-                connection, address = plain()
-                return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
-
-            server.get_request = get_request
-            endpoint = store.url.replace("http://", "https://")
+            endpoint = use_tls(store._server, certificate)
             given = {**store.environment, "ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1", **variables}
             return run_fetch("dataset", "s3://models/v1", **given)
+
+    return fetch
+
+
+@pytest.fixture
+def fetch_from_hub(run_fetch, hub, use_tls):
+    """Return a function that fetches a dataset from a hub with a certificate."""
+
+    def fetch(certificate, **variables):
+        endpoint = use_tls(hub._server, certificate)
+        return run_fetch("dataset", "hf://demo/tickets", HF_ENDPOINT=endpoint, NO_PROXY="127.0.0.1", **variables)
 
     return fetch
 
@@ -59,13 +47,30 @@ def test_a_store_of_an_own_authority_is_trusted(serve, authority, authority_file
 
 def test_an_unknown_authority_is_named_with_the_variable(serve, authority):
     message = failure_message(serve(authority.issue_cert("127.0.0.1")))
-    assert "set SSL_CERT_FILE in env to a file with the certificate of the store's authority" in message
+    assert UNKNOWN_AUTHORITY in message
     assert "may be repeated" not in message
 
 
 def test_a_certificate_of_another_host_is_named(serve, authority, authority_file):
     message = failure_message(serve(authority.issue_cert("minio.example"), SSL_CERT_FILE=authority_file))
     assert "the store's certificate has another name: correct the endpoint's host" in message
+
+
+def test_a_store_whose_certificate_is_its_own_authority_is_named(serve, authority, authority_file):
+    message = failure_message(serve(authority, SSL_CERT_FILE=authority_file))
+    assert "the store's certificate is its own authority, which is not accepted" in message
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_hub_of_an_own_authority_is_trusted(fetch_from_hub, authority, authority_file, variable):
+    done = fetch_from_hub(authority.issue_cert("127.0.0.1"), **{variable: authority_file})
+    assert read_receipt(done)["files"] == 3
+
+
+def test_a_hub_of_an_unknown_authority_is_named_with_the_variable(fetch_from_hub, authority):
+    message = failure_message(fetch_from_hub(authority.issue_cert("127.0.0.1")))
+    assert UNKNOWN_AUTHORITY in message
+    assert "may be repeated" not in message
 
 
 # Messages of opendal 0.47 and huggingface_hub 2.4, shortened.
