@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, submit, wait
+from trainjob.errors import InstallationFailed
 from trainjob.lifecycle import Listener
-from trainjob.status import parse_step_result
+from trainjob.status import Category, parse_step_result
 
 
 def add_up_ranks(greeting):
@@ -116,3 +117,18 @@ def test_a_container_gets_its_command_its_arguments_and_its_environment(cluster,
     expected = [[value, "$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"], value]
     assert [parse_step_result(line.text) for line in lines] == [{"result": expected}]
     evidence("features", row="container", cell="real run")
+
+
+def test_packages_that_cannot_be_installed_are_an_error_of_their_own(cluster, unique):
+    """The image's Python has no pip, and no index is at this address."""
+    trainer = CustomTrainer(
+        func=add_up_ranks,
+        func_args={"greeting": "hello"},
+        packages_to_install=("no-such-package",),
+        pip_index_urls=("http://127.0.0.1:9/simple",),
+    )
+    outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer), RunKey("test", "functions", unique, "run-1")))
+    assert outcome.category is Category.INSTALLATION
+    with pytest.raises(InstallationFailed, match="packages could not be installed: pip ended with 1") as raised:
+        outcome.raise_for_failure()
+    assert raised.value.retryable

@@ -57,16 +57,19 @@ def serve_index(folder: Path) -> Iterator[tuple[str, list[str]]]:
 @pytest.fixture(scope="module")
 def image_environment(tmp_path_factory):
     """Create a Python with pip, as in an image; the environments of this project have no pip."""
-    folder = tmp_path_factory.mktemp("image")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return create_environment(tmp_path_factory.mktemp("image"))
+
+
+def create_environment(folder, *options):
+    subprocess.run([sys.executable, "-m", "venv", *options, folder], check=True)
     return folder / "bin" / "python"
 
 
-def run_trainer(python, trainer):
+def run_trainer(python, trainer, **more):
     command = [str(python), *function_command(trainer)[1:]]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PET_", "PYTHON"))}
     environment = {**variables, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, env={**environment, **more}, capture_output=True, text=True)
 
 
 def import_versions():
@@ -91,6 +94,24 @@ def test_packages_are_installed_from_the_given_indexes(image_environment, tmp_pa
     assert parse_step_result(done.stdout.splitlines()[-1]) == {"result": ["1.0", "3.1"]}
     assert "/simple/first-package/first_package-1.0-py3-none-any.whl" in paths_one
     assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in paths_two
+
+
+@pytest.mark.slow
+def test_packages_are_installed_for_a_random_user_without_a_home(tmp_path):
+    """The home cannot be created, also not by root, and PIP_USER stands for a read-only folder of the image."""
+    python = create_environment(tmp_path / "image", "--system-site-packages")
+    for name in ("first_package", "second_package"):
+        create_wheel(tmp_path, name, "1.0")
+    (tmp_path / "file").touch()
+    variables = {"HOME": str(tmp_path / "file" / "home"), "PIP_USER": "1", "TMPDIR": str(tmp_path)}
+    with serve_index(tmp_path) as (one, _):
+        packages = ("first_package", "second-package")
+        trainer = CustomTrainer(func=import_versions, packages_to_install=packages, pip_index_urls=(one,))
+        done = run_trainer(python, trainer, **variables)
+    assert done.returncode == 0, done.stderr
+    assert parse_step_result(done.stdout.splitlines()[-1]) == {"result": ["1.0", "1.0"]}
+    assert list((tmp_path / "image").rglob("first_package.py")) == []
+    assert list(tmp_path.glob("tmp*/lib/python*/site-packages/first_package.py"))
 
 
 @pytest.mark.slow
