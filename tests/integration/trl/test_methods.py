@@ -21,6 +21,13 @@ SHAPES = {
 }
 
 
+def read_tensor_names(file):
+    """Return the names of the tensors in a file of weights, from its header."""
+    data = file.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return set(header) - {"__metadata__"}
+
+
 def read_record(workspace, name):
     return json.loads((workspace / "output" / name / "trainjob_run.json").read_text())
 
@@ -71,13 +78,18 @@ def check_two_ranks(run_training, workspace, shape):
     assert read_record(workspace, "run")["metrics"]["loss"] < 1.0
 
 
-def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace):
-    lora = TRLLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
+@pytest.mark.parametrize("modules", [("q_proj",), ("q_proj", "v_proj")], ids=" ".join)
+def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace, modules):
+    lora = TRLLoraConfig(r=4, lora_alpha=8, target_modules=modules)
     outcome, _ = run_training("run", tiny_config(max_steps=STEPS, peft_config=lora))
     outcome.raise_for_failure()
     output = workspace / "output" / "run"
     assert json.loads((output / "adapter_config.json").read_text())["r"] == 4
-    assert (output / "adapter_model.safetensors").is_file()
+    weights = read_tensor_names(output / "adapter_model.safetensors")
+    base = read_tensor_names(workspace / "model" / "model.safetensors")
+    trained = {name.removesuffix(".weight") for name in base if name.split(".")[-2] in modules}
+    sides = ("lora_A", "lora_B")
+    assert weights == {f"base_model.model.{name}.{side}.weight" for name in trained for side in sides}
     assert (output / "merged" / "model.safetensors").is_file()
     assert read_record(workspace, "run")["adapter"] is True
 
