@@ -34,7 +34,7 @@ def test_the_chosen_layers_train_and_merge(hub, tmp_path, evidence):
     assert {kind: row["error"] for kind, row in found.items() if "error" in row} == {}
     merged = {kind: row for kind, row in found.items() if "difference" in row}
     # The logits are about 1, of cpmant about 30. A merge of wrong layers differs by 0.03 or more.
-    wrong = {kind: row for kind, row in merged.items() if row["difference"] > 1e-4 * max(1, row["effect"])}
+    wrong = {kind: row for kind, row in merged.items() if row["difference"] > 1e-3 * max(1, row["effect"])}
     assert wrong == {}
     assert {kind for kind, row in merged.items() if row["effect"] < 1e-3} == set()
     assert found.keys() - merged.keys() == set(NOT_BUILT.split())

@@ -75,6 +75,7 @@ def build_model(kind: str, vocabulary: int) -> Any:
     Raises:
         Exception: the type cannot be built in this size, or does not compute with text alone.
     """
+    torch.manual_seed(0)
     own, default = _VALUES.get(kind, {}), transformers.CONFIG_MAPPING[kind]()
     known = default.to_dict()
     known |= {name: known.get(other) for name, other in default.attribute_map.items()}
