@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import urllib3
 
@@ -102,6 +103,22 @@ class MLflowServer:
         listed = [{"key": key, "value": value} for key, value in tags.items()]
         body = {"experiment_id": found, "tags": listed, "start_time": start_time}
         return str(self._request("runs/create", body)["run"]["info"]["run_id"])
+
+    def get_run(self, run: str) -> dict[str, Any]:
+        """Return a run, as the REST API does."""
+        found: dict[str, Any] = self._request(f"runs/get?run_id={run}")["run"]
+        return found
+
+    def list_versions(self, model: str) -> list[dict[str, Any]]:
+        """Return the versions of a registered model, newest first."""
+        query = urlencode({"filter": f"name = '{model}'"})
+        versions: list[dict[str, Any]] = self._request(f"model-versions/search?{query}").get("model_versions", [])
+        return versions
+
+    def get_aliases(self, model: str) -> dict[str, str]:
+        """Return the version of each alias of a registered model."""
+        found = self._request(f"registered-models/get?{urlencode({'name': model})}")["registered_model"]
+        return {each["alias"]: each["version"] for each in found.get("aliases", [])}
 
     def delete_run(self, run: str) -> None:
         """Delete a run, as a user does on the server's page."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.tracking.authorizing_proxy import AuthorizingProxy
 from tests.integration.tracking.tracked_programs import (
     mlflow_run,
     python,
@@ -17,6 +16,7 @@ from tests.integration.tracking.tracked_programs import (
     start_tracked,
     wait_for_end,
 )
+from tests.support.http_proxy import authorizing_proxy
 from tests.support.mlflow_server import MLflowServer
 from tests.support.polling import wait_until
 from trainjob.programs.fetch.record import RecordedFile, RecordWriter
@@ -207,7 +207,7 @@ def test_a_server_that_dies_and_returns_gets_all_values(unique, tmp_path):
 
 @pytest.mark.slow
 def test_a_login(mlflow, unique):
-    with AuthorizingProxy(mlflow.url, "Bearer right") as proxy:
+    with authorizing_proxy(mlflow.url, "Bearer right") as proxy:
         run = mlflow_run(proxy.url, unique)
         assert run_tracked(run, python(STEPS), env={"MLFLOW_TRACKING_TOKEN": "right"}).code == 0
         found = only_run(mlflow, unique)

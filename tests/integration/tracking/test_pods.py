@@ -11,9 +11,9 @@ import pytest
 from kubernetes import client
 from kubernetes import config as configuration
 
-from tests.integration.tracking.authorizing_proxy import AuthorizingProxy
 from tests.integration.tracking.event_files import read_event_files
 from tests.integration.tracking.tracked_programs import STEP_PRINTER
+from tests.support.http_proxy import authorizing_proxy
 from tests.support.mlflow_server import TRACKING_PYTHON
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, Workspace, submit, wait
@@ -139,7 +139,7 @@ def test_a_login_from_a_secret(cluster, core_api, mlflow, unique, tmp_path):
     login = {"MLFLOW_TRACKING_USERNAME": "team", "MLFLOW_TRACKING_PASSWORD": "from-the-secret"}
     core_api.create_namespaced_secret("default", {"metadata": {"name": unique}, "stringData": login})
     expected = "Basic " + base64.b64encode(b"team:from-the-secret").decode()
-    with AuthorizingProxy(mlflow.url, expected) as proxy:
+    with authorizing_proxy(mlflow.url, expected) as proxy:
         tracking = MLflow(tracking_uri=proxy.url, experiment=unique, secret=unique)
         reference = submit(cluster, tracked_job(DONE, tracking, tmp_path), RunKey("test", "dag", "tune", unique))
         wait(cluster, reference).raise_for_failure()

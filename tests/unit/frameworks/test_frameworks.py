@@ -17,6 +17,7 @@ from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
+from trainjob.manifest.steps import EXPORT_PACKAGES
 from trainjob.manifest.tracking import LIBRARIES as TRACKING_LIBRARIES
 from trainjob.manifest.tracking import PROGRAM_DEPENDENCIES as TRACKING_DEPENDENCIES
 from trainjob.packing import pack_sources, program_command
@@ -31,7 +32,7 @@ PROGRAMS = {
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
     "programs.fetch": ("addresses", "credentials", "errors"),
-    "programs.export": ("programs.fetch", "job_variables", "addresses", "credentials", "errors"),
+    "programs.export": EXPORT_PACKAGES[1:],
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.frameworks.tracking.mlflow_tracker import _to_name
+from trainjob.mlflow_names import to_mlflow_name
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ from trainjob.frameworks.tracking.mlflow_tracker import _to_name
     ],
 )
 def test_a_name_is_made_valid(given_name, name):
-    assert _to_name(given_name) == name
+    assert to_mlflow_name(given_name) == name
 
 
 @given(st.text(st.sampled_from("ab./ :-(é\n"), max_size=300))
 def test_every_name_is_valid(text):
     """These are the rules of mlflow 3.17 (mlflow/utils/validation.py)."""
-    name = _to_name(text)
+    name = to_mlflow_name(text)
     assert re.fullmatch(r"[/\w.\- :]+", name)
     assert len(name) <= 250
     normal = posixpath.normpath(name)
     assert normal == name != "."
     assert not normal.startswith(("..", "/"))
-    assert _to_name(name) == name
+    assert to_mlflow_name(name) == name

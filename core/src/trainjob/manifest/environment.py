@@ -25,7 +25,9 @@ AZURE_KEYS = (
 _KEYS = {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, **dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS)}
 
 REGISTRY_KEYS = ("REGISTRY_TOKEN",)
-"""The variable that our export reads to register a model."""
+"""The variable that our export reads to register a model in a Kubeflow Model Registry."""
+MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+"""Variables that mlflow, and our export, read for a server that requires a login."""
 
 
 def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:

@@ -10,7 +10,13 @@ from typing import Any
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
-from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_arguments, secret_env
+from trainjob.manifest.environment import (
+    MLFLOW_KEYS,
+    REGISTRY_KEYS,
+    get_credential_keys,
+    secret_arguments,
+    secret_env,
+)
 from trainjob.manifest.tracking import list_parameters
 from trainjob.packing import program_command
 from trainjob.spec import (
@@ -22,7 +28,7 @@ from trainjob.spec import (
     InitializeDataset,
     InitializeModel,
     Initializer,
-    ModelRegistry,
+    MLflowRegistry,
     SecretReference,
     Step,
     TrainJob,
@@ -30,9 +36,16 @@ from trainjob.spec import (
 )
 from trainjob.spec.framework import get_framework
 from trainjob.spec.job import END_POLICY_FIELDS
+from trainjob.spec.registry import Registry
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
+
+EXPORT_PACKAGES = (
+    *("programs.export", "programs.fetch", "job_variables", "addresses", "credentials", "errors"),
+    "mlflow_names",
+)
+"""The export's program, and what it needs."""
 
 
 def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
@@ -99,21 +112,21 @@ def _export(step: ExportModel) -> TrainJob:
     ]
     arguments += [word for name in step.after_jobs for word in ("--after-job", name)]
     arguments += ["--any-run"] if step.any_run else []
-    packages = ("programs.export", "programs.fetch", "job_variables", "addresses", "credentials", "errors")
+    registry_keys = MLFLOW_KEYS if isinstance(step.registry, MLflowRegistry) else REGISTRY_KEYS
     keys, registry_secret = get_credential_keys(step.destination), step.registry.secret if step.registry else None
-    arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, REGISTRY_KEYS)
+    arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, registry_keys)
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
-        command=tuple(program_command(*packages, source=step.program)),
+        command=tuple(program_command(*EXPORT_PACKAGES, source=step.program)),
         args=tuple(arguments),
-        env={**secret_env(step.secret, keys), **secret_env(registry_secret, REGISTRY_KEYS)},
+        env={**secret_env(step.secret, keys), **secret_env(registry_secret, registry_keys)},
     )
     own = {labels.MODEL: step.destination, **_exported_job_annotation(step)}
     return job.model_copy(update={"annotations": {**step.annotations, **own}})
 
 
-def _registry_entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
+def _registry_entry(step: ExportModel, registry: Registry) -> dict[str, str | None]:
     """Return the fields of the registry's entry for an export.
 
     A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
@@ -123,8 +136,7 @@ def _registry_entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str
         below = posixpath.join(workspace.sub_path, posixpath.relpath(uri, WORKSPACE))
         # KServe accepts a path on a claim in this form.
         uri = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
-    names = ("server", "model", "version", "author")
-    return {**{name: getattr(registry, name) for name in names}, "uri": uri}
+    return {**registry.model_dump(exclude={"secret"}), "uri": uri}
 
 
 def _exported_job_annotation(step: ExportModel) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob.frameworks.tracking.settings import TrackedRun
 from trainjob.manifest import labels
-from trainjob.manifest.environment import secret_env
+from trainjob.manifest.environment import MLFLOW_KEYS, secret_env
 from trainjob.packing import program_command
 from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
 from trainjob.spec.base import invalid_field
@@ -20,7 +20,6 @@ from trainjob.spec.trainers import MAX_ITEM_LENGTH, escape_expansion, validate_c
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status.nested_fields import get_str
 
-_MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
@@ -33,6 +32,7 @@ PROGRAM_DEPENDENCIES = (
         "status.nested_fields",
         "credentials",
         "errors",
+        "mlflow_names",
         "programs.fetch.record",
         "programs.fetch.folder",
     ),
@@ -67,7 +67,7 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
 def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:
     """Return the environment variables that refer to the tracker's Secret."""
     if isinstance(tracking, MLflow):
-        return secret_env(tracking.secret, _MLFLOW_KEYS)
+        return secret_env(tracking.secret, MLFLOW_KEYS)
     return secret_env(tracking.secret, _WANDB_KEYS) if isinstance(tracking, WandB) else {}
 
 

@@ -15,7 +15,7 @@ from trainjob.spec.initializers import (
 from trainjob.spec.job import TrainJob
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import ModelCheck
-from trainjob.spec.registry import ModelRegistry
+from trainjob.spec.registry import MLflowRegistry, ModelRegistry
 from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext
@@ -38,6 +38,7 @@ __all__ = [
     "InitializeModel",
     "Initializer",
     "MLflow",
+    "MLflowRegistry",
     "ModelCheck",
     "ModelRegistry",
     "Placement",

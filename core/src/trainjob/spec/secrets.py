@@ -166,6 +166,17 @@ def _validate_endpoint(url: Any) -> Any:
     return url
 
 
+def validate_server(url: str, example: str) -> str:
+    """Return a server's URL without a slash at its end.
+
+    Raises:
+        InvalidSpec: the URL has a query or a fragment.
+    """
+    if "?" in url or "#" in url:
+        raise invalid_field("", url, f"it must be only the server's address, such as {example}")
+    return url.rstrip("/")
+
+
 def _validate_region(region: Any) -> Any:
     if isinstance(region, str) and region and not _REGION.fullmatch(region):
         raise invalid_field("", region, "it must be a region's name: letters, digits, - and ., such as eu-central-1")

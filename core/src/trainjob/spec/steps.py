@@ -19,7 +19,7 @@ from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
 from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
-from trainjob.spec.registry import ModelRegistry
+from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
@@ -273,7 +273,8 @@ class ExportModel(BaseStep):
             run. A checkpoint without a record of its TrainJob is always exported.
         any_run: whether to export the model of any workflow run.
         metadata: additional JSON values for `manifest.json`.
-        registry: Kubeflow Model Registry in which the model is registered after the upload is complete.
+        registry: Kubeflow Model Registry, or registry of an MLflow server, in which the model is registered after the
+            upload is complete.
     """
 
     workspace: WorkspaceField
@@ -287,11 +288,20 @@ class ExportModel(BaseStep):
     after_jobs: JobNames = ()
     any_run: bool = False
     metadata: Annotated[dict[str, Any], AfterValidator(_validate_metadata)] = Field(default_factory=dict)
-    registry: ModelRegistry | None = None
+    registry: Registry | None = None
 
     @model_validator(mode="after")
     def _validate_image(self) -> Self:
         check_program_image(self.program, self.image, "huggingface_hub and opendal")
+        return self
+
+    @model_validator(mode="after")
+    def _validate_registered_location(self) -> Self:
+        is_path, address = self.destination.startswith("/"), self.destination.partition("://")[2]
+        is_refused = bool(self.workspace.node_path) if is_path else "/" not in address.strip("/")
+        if isinstance(self.registry, MLflowRegistry) and is_refused:
+            rule = "MLflow accepts no path of a node and no bucket alone: export to a claim or a folder in the bucket"
+            raise invalid_field("destination", self.destination, rule)
         return self
 
     @field_validator("output_path")

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, field_validator
 
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_values
-from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Secret
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Secret, validate_server
 
 NO_PROJECT_CHARACTER = re.compile(r"[/\\#?%:\s]")
 """Character that Weights & Biases refuses in a project's name (wandb 0.31, sdk/wandb_settings.py)."""
@@ -53,7 +53,7 @@ class MLflow(_Tracking):
     @field_validator("tracking_uri")
     @classmethod
     def _validate_tracking_uri(cls, uri: str) -> str:
-        return _validate_address(uri, "https://mlflow.example.org")
+        return validate_server(uri, "https://mlflow.example.org")
 
 
 class WandB(_Tracking):
@@ -84,7 +84,7 @@ class WandB(_Tracking):
     @field_validator("base_url")
     @classmethod
     def _validate_base_url(cls, url: str | None) -> str | None:
-        return None if url is None else _validate_address(url, "https://wandb.example.org")
+        return None if url is None else validate_server(url, "https://wandb.example.org")
 
 
 class TensorBoard(_Tracking):
@@ -108,12 +108,6 @@ class TensorBoard(_Tracking):
 
 
 _CLASSES: Mapping[str, type[_Tracking]] = {"mlflow": MLflow, "wandb": WandB, "tensorboard": TensorBoard}
-
-
-def _validate_address(url: str, example: str) -> str:
-    if "?" in url or "#" in url:
-        raise invalid_field("", url, f"it must be only the server's address, such as {example}")
-    return url.rstrip("/")
 
 
 def _to_tracking(value: Any) -> Any:

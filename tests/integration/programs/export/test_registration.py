@@ -227,7 +227,7 @@ def test_properties_have_the_types_of_the_contract() -> None:
             {"server": "https://me:word@registry"},
             "registry.server: *** is not allowed; it must not contain a user name or password",
         ),
-        ({"server": "https://registry/?a=b"}, "only the registry's address"),
+        ({"server": "https://registry/?a=b"}, "only the server's address"),
         ({"model": ""}, "registry.model: '' is not allowed"),
         ({"model": "modèle"}, "it must be printable ASCII text"),
         ({"version": " v1"}, "registry.version: ' v1' is not allowed"),

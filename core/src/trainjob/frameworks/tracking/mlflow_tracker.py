@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ from typing import Any
 from trainjob.frameworks.tracking.library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues
+from trainjob.mlflow_names import to_mlflow_name
 from trainjob.programs.fetch.record import read_record
 
 __all__ = ["create"]
 
 # mlflow 3.17, mlflow/utils/validation.py
-_NO_NAME_CHARACTER = re.compile(r"[^\w./ :-]")
-_MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 100, 1000, 250  # of one request, of one request, and of a name
+_MAX_PARAMETERS, _MAX_VALUES = 100, 1000  # of one request
 _MAX_DATASET_NAME, _MAX_DIGEST = 500, 36
 # By default, mlflow tries a request seven times, each for up to two minutes (mlflow 3.17, environment_variables.py).
 _ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -68,7 +67,7 @@ class _MLflowTracker:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(_to_name(name), value, int(step.time * 1000), step.step)
+            Metric(to_mlflow_name(name), value, int(step.time * 1000), step.step)
             for step in steps
             for name, value in step.values.items()
         ]
@@ -118,7 +117,7 @@ class _MLflowTracker:
 
         MLflow refuses another value for a parameter.
         """
-        names = {_to_name(name): value for name, value in self._run.parameters.items()}
+        names = {to_mlflow_name(name): value for name, value in self._run.parameters.items()}
         parameters = [mlflow.entities.Param(name, value) for name, value in names.items() if name not in known]
         tags = [mlflow.entities.RunTag(name, value) for name, value in self._tags.items()]
         self._client.log_batch(run_id, tags=tags)
@@ -144,10 +143,3 @@ class _MLflowTracker:
         )
         context = [entities.InputTag("mlflow.data.context", "training")]
         self._client.log_inputs(run_id, datasets=[entities.DatasetInput(dataset, tags=context)])
-
-
-def _to_name(text: str) -> str:
-    """Return a valid name of a metric, parameter or tag: a normal relative path."""
-    parts = _NO_NAME_CHARACTER.sub("_", text)[:_MAX_LENGTH].split("/")
-    name = "/".join(part for part in parts if part not in ("", ".", ".."))
-    return name.replace("..", "_.", 1) if name.startswith("..") else name or "_"

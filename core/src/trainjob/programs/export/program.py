@@ -25,6 +25,7 @@ from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.layout import find_missing_files, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import build_content
+from trainjob.programs.export.mlflow_registration import MLflowEntry, MLflowRegistration, get_authorization
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
@@ -36,6 +37,12 @@ from trainjob.programs.fetch.record import read_record
 from trainjob.version import check_version
 
 __all__ = ["Export", "export_model", "main"]
+
+# Fields of --registry by backend: the required ones, of which the first is the server's URL, and the others.
+_REGISTRY_FIELDS = {
+    "": (("server", "model", "uri"), ("version", "author")),
+    "mlflow": (("tracking_uri", "model", "uri"), ("alias",)),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Export:
     destination: str
     access: Access = field(default_factory=Access)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    registry_entry: RegistryEntry | None = None
+    registry_entry: RegistryEntry | MLflowEntry | None = None
     dataset: Path | None = None
     adapter: str = "merge"
     origin: OriginRule = field(default_factory=OriginRule)
@@ -92,7 +99,7 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     missing = find_missing_files(checkpoint, files, request.model)
     inherited = read_inherited_fields(request.model) if is_trained_on(checkpoint, request.model) else {}
     content = build_content(with_card(files, checkpoint, metrics, metadata, inherited), checkpoint, metrics, metadata)
-    registration = Registration(request.registry_entry, content.manifest.sha256) if request.registry_entry else None
+    registration = _create_registration(request, content.manifest.sha256)
     if registration:
         registration.check()
     total = sum(file.size for file in content.files)
@@ -120,6 +127,13 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
         registered=registered,
         step=checkpoint.step,
     )
+
+
+def _create_registration(request: Export, digest: str) -> Registration | MLflowRegistration | None:
+    entry = request.registry_entry
+    if isinstance(entry, MLflowEntry):
+        return MLflowRegistration(entry, digest, read_origin(request.output))
+    return Registration(entry, digest) if entry else None
 
 
 def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any]:
@@ -188,7 +202,10 @@ def _parse_arguments(arguments: Sequence[str]) -> Export:
     parser.add_argument("--region", default="", help="region of an S3 bucket")
     parser.add_argument("--manifest", default="{}", help="JSON object with additional values for manifest.json")
     parser.add_argument(
-        "--registry", default="{}", help="JSON object with server, model and uri, and optionally version and author"
+        "--registry",
+        default="{}",
+        help="JSON object with server, model and uri, and optionally version and author; "
+        "with the backend mlflow: tracking_uri, model and uri, and optionally alias",
     )
     names = ("SECRET", "VARIABLE")
     parser.add_argument("--secret", action="append", default=[], nargs="+", metavar=names, help=CREDENTIALS_HELP)
@@ -215,19 +232,23 @@ def _origin_rule(after_jobs: Sequence[str], *, any_run: bool) -> OriginRule:
     return OriginRule(after_jobs=tuple(after_jobs)) if after_jobs else OriginRule(workflow_run=get_own_run())
 
 
-def _registry_entry(registry: Mapping[str, Any]) -> RegistryEntry | None:
+def _registry_entry(registry: Mapping[str, Any]) -> RegistryEntry | MLflowEntry | None:
     if not registry:
         return None
     fields = {name: str(value) for name, value in registry.items() if value}
-    if not {"server", "model", "uri"} <= set(fields) <= {"server", "model", "uri", "version", "author"}:
-        raise InvalidSpec(
-            Problem("registry", ", ".join(fields), "give server, model and uri, and optionally version and author")
-        )
-    if not fields["server"].startswith(("https://", "http://")):
-        raise InvalidSpec(
-            Problem("registry", fields["server"], "the server's address must begin with https:// or http://")
-        )
-    return RegistryEntry(**fields, token=os.environ.get(TOKEN_VARIABLE, ""))
+    backend = "mlflow" if fields.get("backend") == "mlflow" else ""
+    required, optional = _REGISTRY_FIELDS[backend]
+    given = fields.keys() - ({"backend"} if backend else set())
+    if not set(required) <= given <= {*required, *optional}:
+        form = f"give {', '.join(required[:-1])} and {required[-1]}, and optionally {' and '.join(optional)}"
+        raise InvalidSpec(Problem("registry", ", ".join(fields), form))
+    values = {name: fields[name] for name in given}
+    address = values[required[0]]
+    if not address.startswith(("https://", "http://")):
+        raise InvalidSpec(Problem("registry", address, "the server's address must begin with https:// or http://"))
+    if backend:
+        return MLflowEntry(**values, authorization=get_authorization(os.environ))
+    return RegistryEntry(**values, token=os.environ.get(TOKEN_VARIABLE, ""))
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:

@@ -10,26 +10,19 @@ another export is refused before anything is uploaded.
 
 from __future__ import annotations
 
-import http.client
-import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from trainjob.errors import ExportError
 from trainjob.programs.export.properties import to_properties
+from trainjob.programs.export.registry_client import RegistryClient
 
 __all__ = ["TOKEN_VARIABLE", "Registration", "RegistryEntry"]
 
 TOKEN_VARIABLE = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
 _API = "/api/model_registry/v1alpha3"
-_TIMEOUT = 30.0  # seconds for one request
-_PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
-_RETRY_STATUSES = (429, 500, 502, 503, 504)
 _NAME_TAKEN_STATUSES = (400, 409)  # the API's answers if a name is taken
 _FORMAT = "safetensors"
 
@@ -66,7 +59,13 @@ class Registration:
     def __init__(self, entry: RegistryEntry, digest: str) -> None:
         self._entry, self._digest = entry, digest
         self._version = entry.version or digest[:12]
-        self._opener = build_opener(_NoRedirects)
+        self._client = RegistryClient(
+            entry.server,
+            _API,
+            f"Bearer {entry.token}" if entry.token else "",
+            title="a Model Registry",
+            access_hint=f"check {TOKEN_VARIABLE} in the registry's secret: it must read and create models",
+        )
 
     def check(self) -> None:
         """Check that the entry can be created; call this before the upload.
@@ -132,86 +131,24 @@ class Registration:
         found = self._find(search, names)
         if found is not None:
             return found
-        status, answer = self._request("POST", path, body=body)
+        status, answer = self._client.request("POST", path, body)
         if status in (200, 201):
             return self._resource(answer)
         # Another client created it in the meantime, or our own earlier request whose response was lost.
         if status in _NAME_TAKEN_STATUSES and (found := self._find(search, names)) is not None:
             return found
-        raise self._to_error(status, answer)
+        raise self._client.to_error(status, answer)
 
     def _find(self, search: str, names: Mapping[str, str]) -> dict[str, Any] | None:
-        status, answer = self._request("GET", f"{search}?{urlencode(names)}")
+        status, answer = self._client.request("GET", f"{search}?{urlencode(names)}")
         if status == 404:
             return None
         if status != 200:
-            raise self._to_error(status, answer)
+            raise self._client.to_error(status, answer)
         return self._resource(answer)
 
     def _resource(self, body: bytes) -> dict[str, Any]:
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-            raise ExportError(
-                f"the response of {self._entry.server} is not that of a Model Registry", hint="check its address"
-            )
+        found = self._client.decode(body)
+        if not isinstance(found.get("id"), str):
+            raise self._client.wrong_server()
         return found
-
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Send a request, and return the response's status and body.
-
-        The request is repeated if the registry does not answer, or answers that it is starting or busy.
-
-        Raises:
-            ExportError: the registry did not answer the last try.
-        """
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if self._entry.token:
-            headers["Authorization"] = f"Bearer {self._entry.token}"
-        content = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self._entry.server}{_API}/{path}", content, headers, method=method)  # noqa: S310 - http(s)
-        status, answer = self._once(request)
-        for pause in _PAUSES:
-            if status and status not in _RETRY_STATUSES:
-                break
-            time.sleep(pause)
-            status, answer = self._once(request)
-        if not status:
-            hint = "check its address, and that pods can reach it; the export may be repeated at any time"
-            raise ExportError(f"{self._entry.server}: no response: {answer.decode()}", hint=hint)
-        return status, answer
-
-    def _once(self, request: Request) -> tuple[int, bytes]:
-        """Send a request once, and return the response's status and body.
-
-        Without a response, the status is 0 and the body is the reason.
-        """
-        try:
-            with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                return answer.status, answer.read()
-        except HTTPError as refusal:
-            with refusal:
-                return refusal.code, refusal.read()
-        except (OSError, http.client.HTTPException) as failure:  # URLError is an OSError
-            return 0, (str(getattr(failure, "reason", failure)) or type(failure).__name__).encode()
-
-    def _to_error(self, status: int, body: bytes) -> ExportError:
-        try:
-            message = json.loads(body)["message"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            message = body.decode(errors="replace")
-        text = " ".join(str(message).split())[:300]
-        if status in (401, 403):
-            hint = f"check {TOKEN_VARIABLE} in the registry's secret: it must read and create models"
-            return ExportError(f"{self._entry.server}: access denied ({status}): {text}", hint=hint)
-        hint = "check its address; the export may be repeated at any time"
-        return ExportError(f"{self._entry.server} returned {status}: {text}", hint=hint)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """A handler that follows no redirect, because the token is only for the given server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Ignore the redirect, so that the caller gets the redirect response itself."""

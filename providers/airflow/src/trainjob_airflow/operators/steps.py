@@ -313,8 +313,8 @@ class ExportModelOperator(StepOperator):
                 `["{{ ti.xcom_pull('fine_tune')['job'] }}"]`; by default any one of this DAG run.
             any_run: whether to export the model of any DAG run.
             metadata: values to add to the export's `manifest.json`, such as base model and dataset.
-            registry: a `ModelRegistry` in which to register the model, or a dict of its fields, which may have
-                templates.
+            registry: a `ModelRegistry` or `MLflowRegistry` in which to register the model, or a dict of its fields,
+                which may have templates; that of an `MLflowRegistry` has `"backend": "mlflow"`.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:

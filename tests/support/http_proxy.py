@@ -1,7 +1,8 @@
-"""HTTP proxy in front of a server, which requires a login."""
+"""HTTP proxy in front of a server, which may answer requests itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -9,16 +10,21 @@ import urllib3
 
 from tests.support.loopback_server import LoopbackServer
 
-__all__ = ["AuthorizingProxy"]
+__all__ = ["HttpProxy", "authorizing_proxy"]
+
+Hook = Callable[[BaseHTTPRequestHandler, bool], int]
 
 
-class AuthorizingProxy:
-    """Proxy that forwards requests with the right header Authorization; a context manager."""
+class HttpProxy:
+    """Proxy that forwards requests; a context manager.
 
-    def __init__(self, target: str, authorization: str) -> None:
-        self._handler = type("Handler", (_Handler,), {"target": target, "authorization": authorization})
+    `hook` gets each request twice: before the server does, and after it answered. A status that is not 0 is the answer.
+    """
 
-    def __enter__(self) -> AuthorizingProxy:
+    def __init__(self, target: str, hook: Hook) -> None:
+        self._handler = type("Handler", (_Handler,), {"target": target, "hook": staticmethod(hook)})
+
+    def __enter__(self) -> HttpProxy:
         self._server = LoopbackServer(self._handler)
         return self
 
@@ -30,17 +36,24 @@ class AuthorizingProxy:
         return self._server.url
 
 
+def authorizing_proxy(target: str, authorization: str) -> HttpProxy:
+    """Return a proxy that forwards only requests with the right header Authorization."""
+    return HttpProxy(target, lambda request, _: 0 if request.headers.get("Authorization") == authorization else 401)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     target: str
-    authorization: str
+    hook: Hook
 
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Authorization") != self.authorization:
-            return self._respond(401, b"You are not authenticated")
+        if status := self.hook(self, False):
+            return self._respond(status, b"refused by the proxy")
         headers = {"Content-Type": self.headers.get("Content-Type") or ""}
         answer = urllib3.request(self.command, f"{self.target}{self.path}", body=body, headers=headers, retries=False)
+        if status := self.hook(self, True):
+            return self._respond(status, b"refused by the proxy")
         return self._respond(answer.status, answer.data)
 
     def _respond(self, status: int, body: bytes) -> None:
