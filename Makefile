@@ -245,7 +245,7 @@ llamafactory: $(call ENVIRONMENTS,llamafactory) ## write the argument table for 
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
 tracking-locks: $(call ENVIRONMENTS,tracking) ## write the package locks of the experiment trackers' libraries, which pods install
-	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny
+	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny psutil nvidia-ml-py
 	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
 	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from tests.integration.tracking.tracked_programs import (
     start_tracked,
     wait_for_end,
 )
-from tests.support.http_proxy import authorizing_proxy
+from tests.support.http_proxy import HttpProxy, authorizing_proxy
 from tests.support.mlflow_server import MLflowServer
 from tests.support.polling import wait_until
 from trainjob.programs.fetch.record import RecordedFile, RecordWriter
@@ -24,6 +25,7 @@ from trainjob.programs.fetch.record import RecordedFile, RecordWriter
 STEPS = "[step(number, 1 / number) for number in range(1, 4)]"
 UNTIL_SIGTERM = f"""
 import signal
+import time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 {STEPS}
 signal.pause()
@@ -94,6 +96,88 @@ def test_a_run_has_the_fetched_dataset_once(mlflow, unique, tmp_path):
     assert (found["dataset"]["name"], found["dataset"]["source_type"]) == ("demo/tickets", "hf")
     assert json.loads(found["dataset"]["source"]) == {"uri": "hf://demo/tickets", "revision": "1234abcd"}
     assert len(found["dataset"]["digest"]) == 36
+
+
+@pytest.mark.slow
+def test_a_server_that_lacks_datasets_gets_the_metrics(mlflow, unique, tmp_path):
+    fetch_record(tmp_path).finish()
+    requests = []
+
+    def refuse(request, done):
+        if not request.path.endswith("/log-inputs"):
+            return 0
+        requests.append(request.path)
+        return 404
+
+    with HttpProxy(mlflow.url, refuse) as proxy:
+        run = mlflow_run(proxy.url, unique)
+        run = replace(run, options={**run.options, "dataset": str(tmp_path)})
+        ended = run_tracked(run, python(STEPS))
+    first, second = ended.own_lines
+    assert first.startswith(f"tracking: run {proxy.url}/")
+    assert second.startswith(f"tracking: the dataset is not recorded in MLflow ({proxy.url}): MlflowException: ")
+    assert "404" in second
+    found = only_run(mlflow, unique)
+    assert (found["info"]["status"], losses(mlflow, found)) == ("FINISHED", [(1, 1.0), (2, 0.5), (3, 1 / 3)])
+    assert len(requests) == 1
+
+
+@pytest.mark.slow
+def test_map_indexes_have_one_parent(mlflow, unique):
+    """Two map indexes that start at once create the parent if they find none."""
+    tags = {"trainjob.engine": "airflow", "trainjob.workflow": "dag", "trainjob.task": "tune", "trainjob.run": "run-1"}
+
+    def start(index):
+        run = mlflow_run(mlflow.url, unique, run_id=f"{unique}-{index}", tags={**tags, "trainjob.map_index": index})
+        return start_tracked(replace(run, options={**run.options, "parent": f"{unique}-parent"}), python(STEPS))
+
+    processes = [start(index) for index in ("0", "1")]
+    assert [wait_for_end(process).code for process in processes] == [0, 0]
+    assert wait_for_end(start("0")).code == 0  # a later attempt
+    [parent] = [run for run in mlflow.list_runs(unique) if "trainjob.map_index" not in tags_of(run)]
+    children = [run for run in mlflow.list_runs(unique) if run != parent]
+    assert (parent["info"]["run_name"], parent["info"]["status"]) == ("tune run-1", "FINISHED")
+    assert tags_of(parent).items() >= {**tags, "trainjob.tracked_run": f"{unique}-parent"}.items()
+    assert [tags_of(run)["mlflow.parentRunId"] for run in children] == [parent["info"]["run_id"]] * 2
+
+
+OFTEN = {"MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL": "0.1"}
+CPU = "system/cpu_utilization_percentage"
+
+
+def measured_run(url, unique):
+    run = mlflow_run(url, unique)
+    return replace(run, options={**run.options, "system_metrics": "true"})
+
+
+def read_cpu(server, experiment):
+    runs = server.list_runs(experiment) if server.has_experiment(experiment) else []
+    return [step for run in runs for step, _ in server.get_metric_history(run["info"]["run_id"], CPU)]
+
+
+@pytest.mark.slow
+def test_system_metrics_continue_in_a_later_attempt(mlflow, unique):
+    counts = []
+    for _ in range(2):
+        process = start_tracked(measured_run(mlflow.url, unique), python(UNTIL_SIGTERM), env=OFTEN)
+        wait_until(lambda: len(read_cpu(mlflow, unique)) > (counts or [0])[-1] + 2)
+        process.send_signal(signal.SIGTERM)
+        ended = wait_for_end(process)
+        assert (ended.code, len(ended.own_lines)) == (0, 1)
+        counts.append(len(read_cpu(mlflow, unique)))
+    assert read_cpu(mlflow, unique) == list(range(counts[-1]))
+    assert only_run(mlflow, unique)["info"]["status"] == "KILLED"
+
+
+@pytest.mark.slow
+def test_an_image_without_psutil_has_no_system_metrics(mlflow, unique, tmp_path):
+    (tmp_path / "psutil.py").write_text("raise ModuleNotFoundError(\"No module named 'psutil'\", name='psutil')")
+    env = {**OFTEN, "PYTHONPATH": str(tmp_path)}
+    ended = run_tracked(measured_run(mlflow.url, unique), python(STEPS), env=env)
+    cause = "ModuleNotFoundError: No module named 'psutil'"
+    assert ended.own_lines[1:] == [f"tracking: no system metrics are sent to MLflow ({mlflow.url}): {cause}"]
+    run = only_run(mlflow, unique)
+    assert (run["info"]["status"], len(losses(mlflow, run)), read_cpu(mlflow, unique)) == ("FINISHED", 3, [])
 
 
 @pytest.mark.slow
@@ -190,13 +274,16 @@ def test_a_server_that_dies_and_returns_gets_all_values(unique, tmp_path):
     go_on, end = tmp_path / "go-on", tmp_path / "end"
     source = f"{WHEN_FILE_EXISTS}\nstep(1, 1.0)\nwait_for({str(go_on)!r})\nstep(2, 0.5)\nwait_for({str(end)!r})"
     with MLflowServer() as server:
-        process = start_tracked(mlflow_run(server.url, unique), python(source))
+        process = start_tracked(measured_run(server.url, unique), python(source), env=OFTEN)
         read_line(process, "tracking: run ")
         wait_until(lambda: [run for run in server.list_runs(unique) if losses(server, run)])
+        wait_until(lambda: read_cpu(server, unique))
         server.stop()
         go_on.touch()
         failure_of(server.url, read_line(process, "tracking: "))
         server.start()
+        before = len(read_cpu(server, unique))
+        wait_until(lambda: len(read_cpu(server, unique)) > before)
         end.touch()
         ended = wait_for_end(process, 180)
         run = only_run(server, unique)
@@ -216,6 +303,10 @@ def test_a_login(mlflow, unique):
         cause = failure_of(proxy.url, read_line(process, "tracking: "))
         process.send_signal(signal.SIGTERM)
         ended = wait_for_end(process)
+        started = time.monotonic()
+        refused = run_tracked(run, python(STEPS), env={"MLFLOW_TRACKING_TOKEN": "the-wrong-one"})
+    assert time.monotonic() - started < 40  # it does not wait for 60 s after the end of the training
+    assert refused.own_lines[-1] == f"tracking: 3 of 3 steps were not sent to MLflow ({proxy.url}): {cause}"
     assert "401" in cause
     assert "the-wrong-one" not in cause + ended.output + ended.errors
     [line] = ended.own_lines

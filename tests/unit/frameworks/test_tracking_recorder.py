@@ -39,7 +39,7 @@ class FailingTracker:
 
     def open(self):
         self._call("open")
-        return "run 1"
+        return ["run 1"]
 
     def record(self, steps):
         self._call("record", [step.step for step in steps])
@@ -119,6 +119,23 @@ def test_the_oldest_steps_are_lost_if_too_many_wait(monkeypatch):
         "tracking: run 1",
         f"tracking: 2 of 5 steps were not sent to the tracker: {cause}",
     ]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_login_is_not_tried_again_after_the_training(status):
+    class Refused(Exception):
+        def get_http_status_code(self):
+            return status
+
+    class Tracker(FailingTracker):
+        def open(self):
+            self.calls.append("open")
+            raise Refused("no such user")
+
+    tracker = Tracker()
+    lines = record(tracker, [line_of(1), end_line()])
+    assert tracker.calls == ["open"]
+    assert lines[1:] == ["tracking: 1 of 1 steps were not sent to the tracker: Refused: no such user"]
 
 
 def test_what_was_not_sent_is_described():

@@ -6,6 +6,7 @@ UPDATE_GOLDEN=1 pytest tests/unit/manifest/test_tracking.py     writes the files
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,8 @@ def test_the_program_in_the_image_needs_no_packed_code():
 def test_the_run_leads_back_to_its_origin():
     run = read_run(build(STEPS["torchtune"], attempt=2))
     assert run.name == "tune[3] manual__2026-01-01"
-    assert run.options == {"tracking_uri": URI, "experiment": "tickets", "dataset": "/workspace/dataset"}
+    options = {"tracking_uri": URI, "experiment": "tickets", "dataset": "/workspace/dataset"}
+    assert {name: text for name, text in run.options.items() if name != "parent"} == options
     assert run.tags == {
         "trainjob.engine": "airflow",
         "trainjob.workflow": "tickets",
@@ -187,6 +189,22 @@ def test_the_run_leads_back_to_its_origin():
         "trainjob.name": build(STEPS["torchtune"], attempt=2)["metadata"]["name"],
         "trainjob.attempt": "2",
     }
+
+
+def test_the_map_indexes_of_a_task_have_one_parent():
+    def parent_of(step="torchtune", **fields):
+        return read_run(build(STEPS[step], key=replace(KEY, **fields))).options.get("parent")
+
+    assert parent_of() == parent_of(map_index="0") != parent_of(run="manual__2")
+    assert parent_of() != parent_of(origin="https://other.example.org")
+    assert parent_of(map_index="") is None
+    assert parent_of("trl") is None  # only MLflow has parents
+
+
+def test_system_metrics_are_an_option():
+    tracking = MLflow(tracking_uri=URI, system_metrics=True)
+    step = STEPS["torchtune"].model_copy(update={"tracking": tracking})
+    assert read_run(build(step)).options["system_metrics"] == "true"
 
 
 def test_the_parameters_are_those_of_the_configuration_and_of_the_tracker():

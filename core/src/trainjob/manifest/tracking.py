@@ -95,7 +95,7 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: 
         backend=tracking.backend,
         run_id=run_id,
         name=title,
-        options=_build_options(tracking, origin, run_id, dataset),
+        options={**_build_options(tracking, origin, run_id, dataset), **_build_parent(tracking, metadata)},
         parameters=parameters,
         tags={f"trainjob.{key}": value for key, value in tags.items()},
     )
@@ -125,7 +125,8 @@ def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str, d
     workflow = origin.get("workflow") or _DEFAULT_GROUP
     if isinstance(tracking, MLflow):
         server = {"tracking_uri": tracking.tracking_uri, "experiment": tracking.experiment or workflow}
-        return {**server, **({"dataset": dataset} if dataset else {})}
+        more = {"dataset": dataset, "system_metrics": "true" if tracking.system_metrics else ""}
+        return {**server, **{name: value for name, value in more.items() if value}}
     if isinstance(tracking, TensorBoard):
         parts = [
             _NO_FOLDER_CHARACTER.sub("_", part) for part in (workflow, f"{origin.get('task', 'run')}-{run_id[:8]}")
@@ -140,6 +141,14 @@ def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str, d
         "folder": WORKSPACE if tracking.mode == "offline" else None,
     }
     return {name: value for name, value in given.items() if value}
+
+
+def _build_parent(tracking: Tracking, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the option for MLflow's parent run, which all map indexes of a task share."""
+    key = json.loads(get_str(metadata, "annotations", labels.RUN_KEY) or "{}")
+    if not isinstance(tracking, MLflow) or not key.pop("map_index", ""):
+        return {}
+    return {"parent": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}
 
 
 def _read_run_key(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -43,12 +43,14 @@ class MLflow(_Tracking):
             pipeline.
         secret: Secret with the key `MLFLOW_TRACKING_TOKEN`, or with `MLFLOW_TRACKING_USERNAME` and
             `MLFLOW_TRACKING_PASSWORD`, for a server that requires a login.
+        system_metrics: whether to log the CPU, memory, disk, network and GPUs of the first node while it trains.
     """
 
     backend: Literal["mlflow"] = "mlflow"
     tracking_uri: Endpoint
     experiment: str | None = Field(default=None, min_length=1, max_length=500)
     secret: Secret | None = None
+    system_metrics: bool = False
 
     @field_validator("tracking_uri")
     @classmethod

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import IO, Any
 
-from trainjob.credentials import redact_credentials
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
-from trainjob.frameworks.tracking.trackers import StepValues, Tracker, create_tracker
+from trainjob.frameworks.tracking.trackers import StepValues, Tracker, create_tracker, describe_error, is_access_denied
 
 __all__ = ["Inbox", "Recorder", "main"]
 
@@ -27,7 +26,6 @@ _MAX_WAITING = 50_000  # steps; about 50 MB
 _MAX_BATCH = 500  # steps in one request; MLflow allows 1000 values
 _COLLECT_SECONDS = 1.0  # in which the steps of one request are collected
 _FIRST_DELAY, _MAX_DELAY = 1.0, 30.0  # seconds between two tries
-_MAX_ERROR_LENGTH = 300
 
 
 class Inbox:
@@ -121,15 +119,18 @@ class Recorder:
         while not self._is_closed:
             try:
                 if not is_open:
-                    self._print(self._tracker.open())
+                    for line in self._tracker.open():
+                        self._print(line)
                     is_open = True
                 self._send_steps()
                 delay = _FIRST_DELAY
             except Exception as error:  # noqa: BLE001 - each library has its own exceptions
                 self._handle_failure(error)
+                if self._inbox.end is not None and is_access_denied(error):
+                    break  # the pod does not wait for another login
                 _pause(self._inbox, delay)
                 delay = min(2 * delay, _MAX_DELAY)
-        if self._inbox.lost:
+        if self._inbox.lost or not self._is_closed:
             self._print(self.describe_unsent())
 
     def describe_unsent(self) -> str:
@@ -151,7 +152,7 @@ class Recorder:
             self._is_closed = True
 
     def _handle_failure(self, error: Exception) -> None:
-        text = _shorten(redact_credentials(" ".join(f"{type(error).__name__}: {error}".split())))
+        text = describe_error(error)
         if not self._failure:
             self._print(f"{self._tracker.title} failed, and is tried again while the training continues: {text}")
         self._failure = text
@@ -166,12 +167,6 @@ def _pause(inbox: Inbox, seconds: float) -> None:
         inbox.wait_for_end(seconds)
     else:
         threading.Event().wait(_FIRST_DELAY)
-
-
-def _shorten(text: str) -> str:
-    """Return start and end of a long error, because the cause is often at the end."""
-    half = _MAX_ERROR_LENGTH // 2
-    return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[:half]} … {text[-half:]}"
 
 
 def main() -> int:

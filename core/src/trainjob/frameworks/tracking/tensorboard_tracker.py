@@ -35,10 +35,10 @@ class _TensorBoardTracker:
         self._run, self._folder = run, Path(run.options["folder"])
         self._writer: Any = None
 
-    def open(self) -> str:
+    def open(self) -> list[str]:
         import_library("tensorboardX")
         self._folder.mkdir(parents=True, exist_ok=True)
-        return f"event files in {self._folder}"
+        return [f"event files in {self._folder}"]
 
     def record(self, steps: Sequence[StepValues]) -> None:
         writer = self._writer or self._create_writer(steps[0].step)

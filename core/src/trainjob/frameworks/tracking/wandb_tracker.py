@@ -38,7 +38,7 @@ class _WandBTracker:
         self._run = run
         self._wandb_run: Any = None
 
-    def open(self) -> str:
+    def open(self) -> list[str]:
         options = self._run.options
         os.environ.setdefault("WANDB_SILENT", "true")
         folder = options.get("folder") or tempfile.gettempdir()  # not the training's working folder
@@ -64,7 +64,7 @@ class _WandBTracker:
         # step, so ours is a value.
         self._wandb_run.define_metric(_STEP, hidden=True)
         self._wandb_run.define_metric("*", step_metric=_STEP)
-        return f"run {self._wandb_run.url}" if self._wandb_run.url else f"offline run in {self._wandb_run.dir}"
+        return [f"run {self._wandb_run.url}" if self._wandb_run.url else f"offline run in {self._wandb_run.dir}"]
 
     def record(self, steps: Sequence[StepValues]) -> None:
         for step in steps:
