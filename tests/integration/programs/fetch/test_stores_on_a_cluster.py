@@ -9,14 +9,27 @@ from kubernetes import client, config
 
 from tests.integration.programs.fetch.fetch_results import read_contents
 from tests.support.azure_server import AzureServer
-from tests.support.export_runs import make_model, make_run
+from tests.support.export_runs import make_model, make_run, make_trl_run
 from tests.support.gcs_server import GcsServer
+from tests.support.http_proxy import authorizing_proxy
+from tests.support.mlflow_server import TRACKING_PYTHON
 from tests.support.object_server import StoredObject
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server
 from trainjob.errors import NeverStarted
+from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import Listener, RunKey, submit, wait
-from trainjob.spec import ExportModel, InitializeDataset, InitializeModel, ModelRegistry, Workspace
+from trainjob.spec import (
+    CustomTrainerContainer,
+    ExportModel,
+    InitializeDataset,
+    InitializeModel,
+    MLflow,
+    MLflowRegistry,
+    ModelRegistry,
+    TrainJob,
+    Workspace,
+)
 from trainjob.status import Category, parse_step_result
 
 
@@ -107,6 +120,45 @@ def test_a_model_is_registered_with_a_token_from_a_secret(run_step, create_secre
     assert registry.violations == []
     assert "registry-token" not in "".join(lines)
     evidence("features", row="model registry", cell="real run")
+
+
+@pytest.mark.slow
+def test_a_tracked_model_is_registered_in_mlflow(run_step, cluster, create_secret, mlflow, unique, tmp_path):
+    """The version is linked to the run of the training, of the same run of the workflow."""
+    make_model(tmp_path / "model")
+    workspace = Workspace(node_path=str(tmp_path))
+    with GcsServer() as store, authorizing_proxy(mlflow.url, "Bearer the-mlflow-token") as proxy:
+        login = {"MLFLOW_TRACKING_TOKEN": "the-mlflow-token"}
+        create_secret(unique, **login, GOOGLE_CREDENTIALS=store.environment["GOOGLE_CREDENTIALS"])
+        trainer = CustomTrainerContainer(
+            image="docker.io/library/python:3.12-alpine",
+            command=("python", "-c", "print('Step 1 | loss:0.5 lr:0.1 ')"),
+            env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
+        )
+        tracking = MLflow(tracking_uri=proxy.url, experiment=unique, secret=unique)
+        training = TrainJob(trainer=trainer, tracking=tracking, workspace=workspace)
+        reference = submit(cluster, training, RunKey("test", "workflow", unique, "run-1"))
+        wait(cluster, reference).raise_for_failure()
+        make_trl_run(tmp_path / "output", trained_by=reference.name, workflow_run="test/workflow/run-1")
+        step = ExportModel(
+            workspace=workspace,
+            destination="gs://models/v1",
+            endpoint=store.url,
+            secret=unique,
+            registry=MLflowRegistry(tracking_uri=proxy.url, model=unique, alias="champion", secret=unique),
+        )
+        receipt, _, lines = run_step(step, "export")
+    [run] = mlflow.list_runs(unique)
+    [version] = mlflow.list_versions(unique)
+    assert (version["source"], version["run_id"]) == ("gs://models/v1", run["info"]["run_id"])
+    assert receipt["registered"] == {
+        "model": unique,
+        "version": "1",
+        "alias": "champion",
+        "run_id": run["info"]["run_id"],
+    }
+    assert {"key": "trainjob.exported_model", "value": "gs://models/v1"} in run["data"]["tags"]
+    assert "the-mlflow-token" not in "".join(lines)
 
 
 def missing_secret_steps(workspace, name):
