@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.integration.airflow.airflow_runs import run_dag
@@ -39,6 +41,15 @@ def test_a_named_trainjob_and_any_run_reach_the_export_program():
     assert build_arguments(any_run=True)[-1] == "--any-run"
     with pytest.raises(InvalidSpec, match=r"after_jobs\[0\]: .* it must be the name of a TrainJob"):
         ExportModelOperator(task_id="t", workspace="w", destination="s3://models/tickets", after_jobs=["--any-run"])
+
+
+def test_a_registry_of_mlflow_may_have_templates():
+    registry = {"backend": "mlflow", "tracking_uri": "https://mlflow", "model": "tickets", "alias": "{{ params.job }}"}
+    arguments = build_arguments(registry=registry)
+    entry = json.loads(arguments[arguments.index("--registry") + 1])
+    assert entry == {**registry, "alias": "tune-11111111", "uri": "s3://models/tickets"}
+    with pytest.raises(InvalidSpec, match=r"registry\.alias: 'latest' is not allowed"):
+        build_arguments(registry={**registry, "alias": "latest"})
 
 
 @pytest.mark.slow

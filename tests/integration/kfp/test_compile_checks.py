@@ -14,6 +14,7 @@ from trainjob_kfp.image import BASE_IMAGE
 
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
 IN_URI = "s3://user:SECRET-IN-URI@bucket/path"
+MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow", "model": "tickets"}
 FUNCTION = "def score(limit):\n    return {'share': 1.0}\n"
 DEPENDENT_FUNCTION = "def rewards(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
 REQUIRED = {
@@ -116,6 +117,7 @@ WRONG = [
     ("export_model", {"destination": "ftp://server/path"}, "destination"),
     ("export_model", {"adapter": "other"}, "adapter"),
     ("export_model", {"registry": {"server": "https://user:SECRET-IN-URI@host", "model": "m"}}, "registry.server"),
+    ("export_model", {"registry": {**MLFLOW, "alias": "latest"}}, "registry.alias"),
     ("train", {"command": ["train", "--hf-token", SECRET]}, "command[2]"),
     ("train", {"command": ["train", "--password=plain-words"]}, "command[1]"),
     ("train", {"env": {"TOKEN": SECRET, "OTHER": from_run("text")}}, "env.TOKEN"),
@@ -179,6 +181,7 @@ RIGHT = [
     ("export_model", {"destination": from_run("text"), "output_path": from_run("output")}),
     ("export_model", {"endpoint": "https://minio", "region": "eu"}),
     ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),
+    ("export_model", {"registry": lambda values: {**MLFLOW, "alias": values["text"]}}),
     ("export_model", {"after_jobs": lambda values: [values["output"]]}),
     ("train", {"command": lambda values: ["train", "--hf-token", values["text"], "next"]}),
     ("train", {"command": ["train"], "args": lambda values: [f"--steps={values['number']}", values["output"]]}),

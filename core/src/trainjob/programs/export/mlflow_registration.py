@@ -61,7 +61,8 @@ class MLflowRegistration:
 
     def __init__(self, entry: MLflowEntry, digest: str, origin: Origin) -> None:
         self._entry, self._digest, self._origin = entry, digest, origin
-        hint = f"check {_TOKEN}, or {_USER} and {_PASSWORD}, in the registry's secret: they must allow to create models"
+        login = f"{_TOKEN}, or {_USER} and {_PASSWORD}, in the registry's secret"
+        hint = f"check {login}: they must allow to create models and to edit the tracked run"
         self._client = RegistryClient(
             entry.tracking_uri, _API, entry.authorization, title="an MLflow server", access_hint=hint
         )
