@@ -66,8 +66,7 @@ def export_model(
         endpoint: URL of an object store other than AWS, Google or Azure.
         region: Region of an S3 bucket.
         metadata: Values to add to the export's manifest.json, such as base model and dataset.
-        registry: Model Registry entry to create: {"server": URL, "model": NAME}, also version, author and secret. In
-            MLflow: {"backend": "mlflow", "tracking_uri": URL, "model": NAME}, also alias and secret.
+        registry: Registry: {"server": URL, "model": NAME} or {"backend": "mlflow", "tracking_uri": URL, "model": NAME}.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
         program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
