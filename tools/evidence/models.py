@@ -35,17 +35,20 @@ def render_page(folder: Path, commit: str) -> str:
     lines = [[str(row["family"]), *(str(row.get(step, row.get("error", "-"))) for step in _STEPS)] for row in rows]
     test = str(rows[0]["test"]).partition("::")[0]
     shown = table(["Family", *(step[0].upper() + step[1:] for step in _STEPS)], lines)
-    types = [str(row["type"]) for row in architectures if row["result"] == "ok"]
-    not_built = [str(row["type"]) for row in architectures if row["result"] == "not built"]
+    types = {
+        result: [str(row["type"]) for row in architectures if row["result"] == result]
+        for result in ("ok", "refused", "not built")
+    }
     text = (_HERE / "models.md").read_text(encoding="utf-8")
     return text.format(
         version=TRL_VERSIONS[-1],
         commit=commit,
         test=test,
         table=shown,
-        merged=len(types),
-        types=", ".join(types),
-        not_built=", ".join(not_built),
+        merged=len(types["ok"]),
+        types=", ".join(types["ok"]),
+        refused=", ".join(types["refused"]),
+        not_built=", ".join(types["not built"]),
         architectures_test=str(architectures[0]["test"]).partition("::")[0],
     )
 

@@ -1,4 +1,4 @@
-"""LoRA with the layers that the pod chooses is merged right, for every text architecture of transformers."""
+"""Every text architecture of transformers trains with LoRA's defaults, and its adapters are merged right."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ NOT_BUILT = """
 """
 
 
-def test_the_chosen_layers_train_and_merge(hub, tmp_path, evidence):
-    tokenizer = hub / "models" / "demo" / "tiny-llama"
-    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, tmp_path / "model"]
+def test_every_type_of_text_model_trains_and_is_merged(hub, tmp_path, evidence):
+    tokenizer, rows = hub / "models" / "demo" / "tiny-llama", tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"ticket {n}", "completion": " billing"}) + "\n" for n in range(8)))
+    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, rows, tmp_path / "model"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
     printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {row.pop("type"): row for line in printed.splitlines() if (row := json.loads(line))}
     for kind, row in found.items():
-        evidence("architectures", type=kind, result="not built" if "not_built" in row else row.get("error", "ok"))
+        results = {"not_built": "not built", "untrainable": "refused", "error": "failed"}
+        evidence("architectures", type=kind, result=next((results[key] for key in results if key in row), "ok"))
     assert {kind: row["error"] for kind, row in found.items() if "error" in row} == {}
     merged = {kind: row for kind, row in found.items() if "difference" in row}
     # The logits are about 1, of cpmant about 30. A merge of wrong layers differs by 0.03 or more.
     wrong = {kind: row for kind, row in merged.items() if row["difference"] > 1e-3 * max(1, row["effect"])}
     assert wrong == {}
     assert {kind for kind, row in merged.items() if row["effect"] < 1e-3} == set()
-    assert found.keys() - merged.keys() == set(NOT_BUILT.split())
+    assert {kind for kind, row in found.items() if "untrainable" in row} == {"electra", "llama4_text", "rembert"}
+    assert {kind for kind, row in found.items() if "not_built" in row} == set(NOT_BUILT.split())

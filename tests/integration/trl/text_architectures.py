@@ -1,18 +1,20 @@
-"""LoRA with the chosen layers, and its merge, for tiny models of every text architecture of transformers.
+"""SFT with LoRA, and the merge of an adapter, for tiny models of every text architecture of transformers.
 
-python text_architectures.py TOKENIZER FOLDER     print for each type of model: the difference of the logits, or why not
+python text_architectures.py TOKENIZER ROWS FOLDER     print for each type: the difference of the logits, or why not
 """
 # The environment in which types are checked has none of these libraries.
 # mypy: disable-error-code="import-not-found, import-untyped"
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,11 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tests.integration.trl.merged_families import _compute, make_run, merge
+from trainjob.frameworks.fine_tuning.start import Start
+from trainjob.frameworks.trl.pod import training
 from trainjob.frameworks.trl.pod.lora_arguments import choose_lora_arguments
+from trainjob.frameworks.trl.pod.model_arguments import is_untrainable
+from trainjob.frameworks.trl.pod.run_arguments import RunArguments
 
 _MAX_PARAMETERS = 20_000_000
 _SIZES = {
@@ -92,7 +98,7 @@ def build_model(kind: str, vocabulary: int) -> Any:
     return model
 
 
-def run_type(kind: str, tokenizer: Any, folder: Path) -> dict[str, Any]:
+def run_type(kind: str, tokenizer: Any, rows: Path, folder: Path) -> dict[str, Any]:
     """Return the differences of the logits and the chosen layers, or why there are none."""
     run = make_run(folder, trust=False)
     try:
@@ -110,9 +116,19 @@ def run_type(kind: str, tokenizer: Any, folder: Path) -> dict[str, Any]:
         options["target_modules"] = layers if len(layers) > 1 else layers[0]
     try:
         merged = merge(run, tokenizer, **options)
+        if is_untrainable(kind, "sft"):
+            return {"untrainable": True}
+        train(run, rows)
     except Exception as error:  # noqa: BLE001 - the test shows it
         return {"error": f"{type(error).__name__}: {error}"}
     return {"difference": merged["difference"], "effect": merged["effect"], "layers": layers}
+
+
+def train(run: RunArguments, rows: Path) -> None:
+    """Train an adapter for two steps as the pod does, and merge it."""
+    words = ("--max_steps=2", "--per_device_train_batch_size=4", "--save_strategy=no", "--report_to=none")
+    training.train(replace(run, dataset=rows, trl_arguments=(*run.trl_arguments, *words)), Start("", "", ""))
+    assert json.loads((run.output / "trainjob_run.json").read_bytes())["step"] == 2
 
 
 def main() -> None:
@@ -122,10 +138,12 @@ def main() -> None:
     """
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    tokenizer, folder = transformers.AutoTokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[2])
+    tokenizer, folder = transformers.AutoTokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[3])
     for kind in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
         if not (child := os.fork()):
-            print(json.dumps({"type": kind, **run_type(kind, tokenizer, folder)}), flush=True)
+            with contextlib.redirect_stdout(sys.stderr):
+                result = run_type(kind, tokenizer, Path(sys.argv[2]), folder)
+            print(json.dumps({"type": kind, **result}), flush=True)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0, kind
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
 from trainjob.frameworks.fine_tuning.row_checks import check_rows_of
 from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
 from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark, remove_marks
+from trainjob.frameworks.trl.pod.model_arguments import choose_model_arguments
 from trainjob.frameworks.trl.pod.program import (
     check_datasets,
     check_models,
@@ -142,6 +143,29 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     check_models(run_in(tmp_path, "sft"))
     with pytest.raises(InvalidSpec, match=r"config\.teacher_path"):
         check_models(run_in(tmp_path, "--teacher", str(tmp_path / "model-1b"), "distillation"))
+
+
+def test_a_type_of_model_that_trl_cannot_train_is_refused(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "llama4_text"}')
+    with pytest.raises(InvalidSpec, match=r"llama4_text is not allowed; TRL 1\.16\.0 cannot compute the loss of sft"):
+        check_models(run_in(tmp_path, "sft"))
+    check_models(run_in(tmp_path, "dpo"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "given", "chosen"),
+    [
+        ("granitemoe", "sft", {}, ["--router_aux_loss_coef=0.0"]),
+        ("granitemoe", "sft", {"router_aux_loss_coef": 0.1}, []),
+        ("granitemoe", "dpo", {}, []),
+        ("jetmoe", "dpo", {}, ["--gradient_checkpointing=false"]),
+        ("jetmoe", "dpo", {"gradient_checkpointing": True}, []),
+        ("llama", "sft", {}, []),
+    ],
+)
+def test_arguments_follow_from_the_type_of_the_model(kind, method, given, chosen):
+    assert list(choose_model_arguments(kind, method, given)) == chosen
 
 
 @pytest.mark.parametrize(

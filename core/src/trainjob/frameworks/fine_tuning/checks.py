@@ -10,7 +10,15 @@ from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["check_model", "check_package", "get_version", "has_chat_template", "lacks_padding", "list_versions"]
+__all__ = [
+    "check_model",
+    "check_package",
+    "get_version",
+    "has_chat_template",
+    "lacks_padding",
+    "list_versions",
+    "read_model_type",
+]
 
 # Classes of tokenizers without special tokens of their own (transformers 5.23, tokenization_utils_tokenizers.py).
 _PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
@@ -62,6 +70,13 @@ def has_chat_template(model: Path) -> bool:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return bool(json.loads((model / "tokenizer_config.json").read_bytes()).get("chat_template"))
     return False
+
+
+def read_model_type(model: Path) -> str:
+    """Return `model_type` of the model in a folder; empty if it has none."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return str(json.loads((model / "config.json").read_bytes()).get("model_type") or "")
+    return ""
 
 
 def lacks_padding(model: Path) -> bool:

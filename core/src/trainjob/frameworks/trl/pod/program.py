@@ -12,11 +12,12 @@ from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
-from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding
+from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding, read_model_type
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.fine_tuning.row_checks import Choices
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.installation import provide_trl
+from trainjob.frameworks.trl.pod.model_arguments import is_untrainable
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
 __all__ = ["main"]
@@ -67,9 +68,13 @@ def check_models(run: RunArguments) -> None:
     """Refuse folders that contain no model.
 
     Raises:
-        InvalidSpec: a folder does not exist or has no configuration of a model, or its tokenizer cannot pad texts.
+        InvalidSpec: a folder does not exist or has no configuration of a model, TRL fails with this type of model, or
+            its tokenizer cannot pad texts.
     """
     check_model(run.model, "model_path")
+    if is_untrainable(kind := read_model_type(run.model), run.method):
+        rule = f"TRL {run.trl_version} cannot compute the loss of {run.method} for this type of model"
+        raise InvalidSpec(Problem("model_path", kind, rule))
     if lacks_padding(run.model) and not (_get_trl_argument(run, "pad_token") or _get_trl_argument(run, "eos_token")):
         rule = "its tokenizer has no pad_token and no eos_token: name one of its tokens in tokenizer_config.json"
         raise InvalidSpec(Problem("model_path", str(run.model), rule))

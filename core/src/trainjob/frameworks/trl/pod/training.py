@@ -20,11 +20,13 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.checks import read_model_type
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
 from trainjob.frameworks.transformers.callback import CheckpointCallback
 from trainjob.frameworks.trl.pod.lora_arguments import choose_lora_arguments
+from trainjob.frameworks.trl.pod.model_arguments import choose_model_arguments
 from trainjob.frameworks.trl.pod.program import reward_names
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -87,8 +89,7 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
         words.append(f"--teacher_model_name_or_path={run.teacher}")
     if run.rewards:
         words += ["--reward_funcs", *reward_names(run.rewards)]
-    if _has(words, "use_peft"):
-        words += _choose_lora_arguments(run)
+    words += _choose_arguments(run)
     if checkpoint:
         words.append(f"--resume_from_checkpoint={checkpoint}")
     if not torch.accelerator.is_available():
@@ -100,12 +101,14 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
     return words
 
 
-def _choose_lora_arguments(run: RunArguments) -> list[str]:
+def _choose_arguments(run: RunArguments) -> list[str]:
     config = json.loads((run.model / "config.json").read_bytes())
     given = _parse_parameters(run.trl_arguments)
-    chosen = list(choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING))
+    chosen = list(choose_model_arguments(read_model_type(run.model), run.method, given))
+    if run.uses_lora:
+        chosen += choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)
     if chosen and int(os.environ.get("RANK", "0")) == 0:
-        print(f"trl: with this model, LoRA has {' '.join(chosen)}", flush=True)
+        print(f"trl: this model needs {' '.join(chosen)}", flush=True)
     return chosen
 
 
