@@ -125,7 +125,7 @@ def run_type(kind: str, tokenizer: Any, rows: Path, folder: Path) -> dict[str, A
 
 
 def train(run: RunArguments, rows: Path) -> None:
-    """Train an adapter for two steps as the pod does, and merge it."""
+    """Run a training of two steps as the pod does, and merge its adapter."""
     words = ("--max_steps=2", "--per_device_train_batch_size=4", "--save_strategy=no", "--report_to=none")
     training.train(replace(run, dataset=rows, trl_arguments=(*run.trl_arguments, *words)), Start("", "", ""))
     assert json.loads((run.output / "trainjob_run.json").read_bytes())["step"] == 2
