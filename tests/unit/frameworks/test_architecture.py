@@ -149,12 +149,21 @@ VOCABULARIES = {
 
 @pytest.mark.parametrize("sizes", [{"vocab_size": 400}, {"text_config": {"vocab_size": 400}}])
 @pytest.mark.parametrize("name", TOKENS)
-def test_a_token_without_an_embedding_is_refused(tmp_path, name, sizes):
+def test_a_token_without_an_embedding_is_refused_if_texts_contain_it(tmp_path, capsys, name, sizes):
     (tmp_path / name).write_text(json.dumps(TOKENS[name]))
-    with pytest.raises(InvalidSpec, match=r"no embedding for, such as '<new>': .* with its 400 tokens"):
+    check(tmp_path, sizes)
+    assert capsys.readouterr().out == "the model has no embedding for the token '<new>', so no row may contain it\n"
+    for settings in ({"eos_token": "<new>"}, {"pad_token": {"content": "<new>"}}, {"chat_template": "{{ x }}<new>"}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(InvalidSpec, match=r"no embedding for, such as '<new>': .* with its 400 tokens"):
+            check(tmp_path, sizes)
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "chat_template.jinja").write_text("<new>{{ x }}")
+    with pytest.raises(InvalidSpec, match="no embedding for"):
         check(tmp_path, sizes)
     for larger in (401, 512):  # vocabularies are often padded
         check(tmp_path, {"vocab_size": larger})
+        assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=VOCABULARIES)

@@ -117,31 +117,47 @@ def _find_code(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]
 
 
 def _find_tokens(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problem of a tokenizer with more tokens than the model has embeddings.
+    """Yield the problem of a tokenizer with tokens that the model has no embedding for.
 
-    Such a token ends a training on a GPU with an assertion of the device.
+    Such a token ends a training on a GPU with an assertion of the device. An added one is a problem only if each text
+    may contain it: Gemma 3 1B has one for images, which no text contains.
     """
     text = config.get("text_config")
     sizes = [part.get("vocab_size") for part in (config, text) if isinstance(part, Mapping)]
     size = next((each for each in sizes if isinstance(each, int)), None)
     if size is None or run.resizes_vocabulary:
         return
-    if beyond := sorted(token for token, number in _read_tokens(run).items() if number >= size):
+    vocabulary, added = ({each for each in part if part[each] >= size} for part in _read_tokens(run.model))
+    used = " ".join(_read_settings(run.model))
+    beyond = sorted((vocabulary - added) | {token for token in added if token in used})
+    if beyond:
         rule = (
             f"its tokenizer has {len(beyond)} tokens that the model has no embedding for, such as {beyond[0]!r}: use "
             f"the model's tokenizer with its {size} tokens, or resize the model's embeddings before the training"
         )
         yield Problem("model_path", str(run.model), rule)
+    elif added:
+        print(f"the model has no embedding for the token {min(added)!r}, so no row may contain it", flush=True)
 
 
-def _read_tokens(run: TrainingRun) -> dict[str, int]:
-    """Return the numbers of the tokens, or only of the added ones without `tokenizer.json`."""
+def _read_tokens(model: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the numbers of the tokens in the vocabulary, and of the added ones."""
     with contextlib.suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-        tokenizer = json.loads((run.model / "tokenizer.json").read_bytes())
+        tokenizer = json.loads((model / "tokenizer.json").read_bytes())
         vocabulary = tokenizer.get("model", {}).get("vocab", {})
         if isinstance(vocabulary, list):  # pairs of token and score, in the order of their numbers
             vocabulary = {token: number for number, (token, _) in enumerate(vocabulary)}
-        return {**vocabulary, **{str(token["content"]): int(token["id"]) for token in tokenizer["added_tokens"]}}
+        return vocabulary, {str(token["content"]): int(token["id"]) for token in tokenizer["added_tokens"]}
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        return dict(json.loads((run.model / "added_tokens.json").read_bytes()).items())
-    return {}
+        return {}, dict(json.loads((model / "added_tokens.json").read_bytes()).items())
+    return {}, {}
+
+
+def _read_settings(model: Path) -> Iterator[str]:
+    """Yield the tokenizer's special tokens and its chat template."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        known = json.loads((model / "tokenizer_config.json").read_bytes())
+        for name in ("bos_token", "eos_token", "pad_token", "chat_template"):
+            yield json.dumps(known.get(name), ensure_ascii=False)
+    with contextlib.suppress(OSError):
+        yield (model / "chat_template.jinja").read_text("utf-8", errors="replace")
