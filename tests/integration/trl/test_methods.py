@@ -94,6 +94,16 @@ def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, w
     assert read_record(workspace, "run")["adapter"] is True
 
 
+@pytest.mark.parametrize("method", [method for method in METHOD_FIELDS if method != "sft"])
+def test_the_adapter_of_every_method_is_merged(run_training, workspace, method):
+    """The step compares the logits of the merged model with those of base model and adapter."""
+    config = tiny_config(method, max_steps=2, peft_config=TRLLoraConfig(r=4))
+    outcome, lines = run_training("run", config, **STEP_FIELDS.get(method, {}))
+    outcome.raise_for_failure()
+    assert [line for line in lines if "contains the merged model; its logits differ by" in line]
+    assert (workspace / "output" / "run" / "merged" / "model.safetensors").is_file()
+
+
 def test_evaluation_is_reported(run_training, workspace):
     config = tiny_config(max_steps=STEPS, eval_dataset_path="heldout", eval_strategy="steps", eval_steps=3)
     outcome, _ = run_training("run", config)
