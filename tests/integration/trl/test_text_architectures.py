@@ -19,7 +19,7 @@ NOT_BUILT = """
     bailing_hybrid blt cohere_compass_text dbrx dots3_note dots3_note_text emu3 fuyu gemma3 gemma3n gemma4
     gemma4_assistant gemma4_unified gemma4_unified_assistant git got_ocr2 kimi_linear llama4 mllama
     moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal qwen3_5 qwen3_5_moe qwen4_exp
-    qwen4_exp_text reformer xlstm xmod zamba zamba2
+    qwen4_exp_text reformer trocr whisper xlstm xmod zamba zamba2
 """
 
 

@@ -31,6 +31,7 @@ from trainjob.frameworks.trl.pod.model_arguments import is_untrainable
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
 
 _MAX_PARAMETERS = 20_000_000
+_OF_OTHER_INPUT = ("trocr", "whisper")
 _SIZES = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "embed_dim"), 32),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "intermediate_size_mlp"), 48),
@@ -81,6 +82,8 @@ def build_model(kind: str, vocabulary: int) -> Any:
     Raises:
         Exception: the type cannot be built in this size, or does not compute with text alone.
     """
+    if kind in _OF_OTHER_INPUT:
+        raise ValueError("its processor reads images or sound")
     torch.manual_seed(0)
     own, default = _VALUES.get(kind, {}), transformers.CONFIG_MAPPING[kind]()
     known = default.to_dict()
