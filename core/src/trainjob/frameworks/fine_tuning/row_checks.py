@@ -139,8 +139,7 @@ def _choose(method: str, names: Sequence[str], choices: Choices) -> list[str]:
         if set(needed) <= set(names):
             return list(needed)
     needs = " or ".join(" + ".join(each) for each in choices)
-    advice = "rename columns with columns={'NAME': 'COLUMN'}, or convert the dataset"
+    rule = f"{method} needs {needs}: rename columns with columns={{'NAME': 'COLUMN'}}, or convert the dataset"
     if len(names) == 1 and (found := next((each for each in (";", "\t", "|") if each in names[0]), "")):
-        advice = f"its columns are separated by {found!r}: separate them by commas"
-    rule = f"{method} needs {needs}: {advice}"
+        rule = f"{method} needs {needs}; its columns are separated by {found!r}: separate them by commas"
     raise InvalidSpec(Problem("dataset_path", f"a dataset with {join_names(names)}", rule))
