@@ -14,6 +14,8 @@ from tests.support.training_fixtures import ROOT
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1800, func_only=True)]
 
 PROGRAM = Path(__file__).with_name("text_architectures.py")
+PARTS = 4
+REFUSED = {"electra", "llama4_text", "rembert"}
 # Their configurations do not fit the sizes of the program, or they need images or sound.
 NOT_BUILT = """
     bailing_hybrid blt cohere_compass_text dbrx dots3_note dots3_note_text emu3 fuyu gemma3 gemma3n gemma4
@@ -23,10 +25,11 @@ NOT_BUILT = """
 """
 
 
-def test_every_type_of_text_model_trains_and_is_merged(hub, tmp_path, evidence):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_type_of_text_model_trains_and_is_merged(hub, tmp_path, evidence, part):
     tokenizer, rows = hub / "models" / "demo" / "tiny-llama", tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"ticket {n}", "completion": " billing"}) + "\n" for n in range(8)))
-    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, rows, tmp_path / "model"]
+    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, rows, tmp_path / "model", f"{part}/{PARTS}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
     printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {row.pop("type"): row for line in printed.splitlines() if (row := json.loads(line))}
@@ -39,5 +42,5 @@ def test_every_type_of_text_model_trains_and_is_merged(hub, tmp_path, evidence):
     wrong = {kind: row for kind, row in merged.items() if row["difference"] > 1e-3 * max(1, row["effect"])}
     assert wrong == {}
     assert {kind for kind, row in merged.items() if row["effect"] < 1e-3} == set()
-    assert {kind for kind, row in found.items() if "untrainable" in row} == {"electra", "llama4_text", "rembert"}
-    assert {kind for kind, row in found.items() if "not_built" in row} == set(NOT_BUILT.split())
+    assert {kind for kind, row in found.items() if "untrainable" in row} == found.keys() & REFUSED
+    assert {kind for kind, row in found.items() if "not_built" in row} == found.keys() & set(NOT_BUILT.split())

@@ -1,6 +1,6 @@
 """SFT with LoRA, and the merge of an adapter, for tiny models of every text architecture of transformers.
 
-python text_architectures.py TOKENIZER ROWS FOLDER     print for each type: the difference of the logits, or why not
+python text_architectures.py TOKENIZER ROWS FOLDER PART/PARTS     print the difference of each type's logits, or why not
 """
 # The environment in which types are checked has none of these libraries.
 # mypy: disable-error-code="import-not-found, import-untyped"
@@ -142,7 +142,8 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     tokenizer, folder = transformers.AutoTokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[3])
-    for kind in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+    part, parts = map(int, sys.argv[4].split("/"))
+    for kind in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)[part::parts]:
         if not (child := os.fork()):
             with contextlib.redirect_stdout(sys.stderr):
                 result = run_type(kind, tokenizer, Path(sys.argv[2]), folder)
