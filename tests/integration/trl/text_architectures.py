@@ -1,6 +1,6 @@
 """SFT with LoRA, and the merge of an adapter, for tiny models of every text architecture of transformers.
 
-python text_architectures.py TOKENIZER ROWS FOLDER PART/PARTS     print each type's difference of the logits, or why not
+python text_architectures.py TOKENIZER ROWS FOLDER PART/PARTS  print each type's difference of logits
 """
 # The environment in which types are checked has none of these libraries.
 # mypy: disable-error-code="import-not-found, import-untyped"
