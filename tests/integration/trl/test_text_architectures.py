@@ -29,7 +29,8 @@ NOT_BUILT = """
 def test_every_type_of_text_model_trains_and_is_merged(hub, tmp_path, evidence, part):
     tokenizer, rows = hub / "models" / "demo" / "tiny-llama", tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"ticket {n}", "completion": " billing"}) + "\n" for n in range(8)))
-    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, tokenizer, rows, tmp_path / "model", f"{part}/{PARTS}"]
+    arguments = (tokenizer, rows, tmp_path / "model", f"{part}/{PARTS}")
+    command = [ROOT / ".venv" / "trl" / "bin" / "python", PROGRAM, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "core" / "src")))}
     printed = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {row.pop("type"): row for line in printed.splitlines() if (row := json.loads(line))}
