@@ -36,7 +36,7 @@ def render_page(folder: Path, commit: str) -> str:
     test = str(rows[0]["test"]).partition("::")[0]
     shown = table(["Family", *(step[0].upper() + step[1:] for step in _STEPS)], lines)
     types = {
-        result: [str(row["type"]) for row in architectures if row["result"] == result]
+        result: sorted(str(row["type"]) for row in architectures if row["result"] == result)
         for result in ("ok", "refused", "not built")
     }
     text = (_HERE / "models.md").read_text(encoding="utf-8")
