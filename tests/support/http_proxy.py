@@ -15,25 +15,14 @@ __all__ = ["HttpProxy", "authorizing_proxy"]
 Hook = Callable[[BaseHTTPRequestHandler, bool], int]
 
 
-class HttpProxy:
+class HttpProxy(LoopbackServer):
     """Proxy that forwards requests; a context manager.
 
     `hook` gets each request twice: before the server does, and after it answered. A status that is not 0 is the answer.
     """
 
     def __init__(self, target: str, hook: Hook) -> None:
-        self._handler = type("Handler", (_Handler,), {"target": target, "hook": staticmethod(hook)})
-
-    def __enter__(self) -> HttpProxy:
-        self._server = LoopbackServer(self._handler)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.stop()
-
-    @property
-    def url(self) -> str:
-        return self._server.url
+        super().__init__(type("Handler", (_Handler,), {"target": target, "hook": staticmethod(hook)}))
 
 
 def authorizing_proxy(target: str, authorization: str) -> HttpProxy:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """A server that runs from its construction until `stop`.
+    """A server that runs from its construction until `stop`, or the end of its `with` block.
 
     It ignores clients that disconnect.
     """
@@ -20,6 +20,9 @@ class LoopbackServer(ThreadingHTTPServer):
         super().__init__(address, handler)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def url(self) -> str:

@@ -14,11 +14,24 @@ import pytest
 
 from tests.support.demo_chain import make_demo_hub
 from trainjob import Cluster, FineTune, JobReference, Outcome, RunKey, Workspace, submit, wait
+from trainjob.errors import Diverged
 from trainjob.lifecycle import Listener
 from trainjob.spec import FrameworkConfig
+from trainjob.status import Category
 
 ROOT = Path(__file__).resolve().parents[2]
-__all__ = ["environments", "hub", "run_training", "submit_training", "workspace"]
+__all__ = ["check_divergence", "environments", "hub", "run_training", "submit_training", "workspace"]
+
+
+def check_divergence(outcome: Outcome, lines: list[str], output: Path) -> None:
+    """Check that a training in a folder failed because its loss is no finite number."""
+    assert outcome.category is Category.DIVERGED, lines[-20:]
+    with pytest.raises(Diverged) as raised:
+        outcome.raise_for_failure()
+    assert not raised.value.retryable
+    assert [line for line in lines if "'loss': 'nan'" in line]  # not 0
+    assert any("the training diverged: loss nan" in line for line in lines)
+    assert not (output / "model.safetensors").exists()
 
 
 def environments(name: str) -> dict[str, Path]:

@@ -98,7 +98,7 @@ def test_packages_are_installed_from_the_given_indexes(image_environment, tmp_pa
 
 @pytest.mark.slow
 def test_packages_are_installed_for_a_random_user_without_a_home(tmp_path):
-    """The home cannot be created, also not by root, and PIP_USER stands for a read-only folder of the image."""
+    """Not even root can create the home, and PIP_USER keeps pip out of the image's folder, as if it were read-only."""
     python = create_environment(tmp_path / "image", "--system-site-packages")
     for name in ("first_package", "second_package"):
         create_wheel(tmp_path, name, "1.0")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
-from trainjob.errors import Diverged
-from trainjob.status import Category
+from tests.support.training_fixtures import check_divergence
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
@@ -21,10 +20,4 @@ def test_a_diverged_training_fails(run_training, workspace, case):
     processes = {"num_proc_per_node": 2} if case == "two processes" else {}
     config = tiny_config(max_steps=steps, learning_rate=learning_rate, arguments=arguments, **processes)
     outcome, lines = run_training("run", config)
-    assert outcome.category is Category.DIVERGED, lines[-20:]
-    with pytest.raises(Diverged) as raised:
-        outcome.raise_for_failure()
-    assert not raised.value.retryable
-    assert [line for line in lines if "'loss': 'nan'" in line]  # not 0
-    assert any("the training diverged: loss nan" in line for line in lines)
-    assert not (workspace / "output" / "run" / "model.safetensors").exists()
+    check_divergence(outcome, lines, workspace / "output" / "run")

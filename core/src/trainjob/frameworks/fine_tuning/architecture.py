@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.checks import read_object
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["check_architecture"]
@@ -76,8 +77,7 @@ def _find_other_kinds(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[P
 
 
 def _find_quantization(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[Problem]:
-    quantization = config.get("quantization_config")
-    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+    method = _get_quantization(config)
     if not method or method in _DEQUANTIZED:
         return
     if not run.uses_lora:
@@ -91,10 +91,14 @@ def _find_quantization(run: TrainingRun, config: Mapping[str, Any]) -> Iterator[
         yield Problem("config.peft_config.merge", "True", rule)
 
 
-def _find_packages(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _get_quantization(config: Mapping[str, Any]) -> str:
+    """Return the method with which the weights are quantized; empty if they are not."""
     quantization = config.get("quantization_config")
-    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
-    of_weights = _QUANTIZATION_PACKAGES.get(str(method), {})
+    return str(quantization.get("quant_method") or "") if isinstance(quantization, Mapping) else ""
+
+
+def _find_packages(config: Mapping[str, Any]) -> Iterator[Problem]:
+    of_weights = _QUANTIZATION_PACKAGES.get(_get_quantization(config), {})
     of_images = _IMAGE_PACKAGES if isinstance(config.get("vision_config"), Mapping) else {}
     for what, packages in (("model reads images, and its processor", of_images), ("quantized model", of_weights)):
         missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
@@ -148,16 +152,13 @@ def _read_tokens(model: Path) -> tuple[dict[str, int], dict[str, int]]:
         if isinstance(vocabulary, list):  # pairs of token and score, in the order of their numbers
             vocabulary = {token: number for number, (token, _) in enumerate(vocabulary)}
         return vocabulary, {str(token["content"]): int(token["id"]) for token in tokenizer["added_tokens"]}
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return {}, dict(json.loads((model / "added_tokens.json").read_bytes()).items())
-    return {}, {}
+    return {}, read_object(model / "added_tokens.json")
 
 
 def _read_settings(model: Path) -> Iterator[str]:
     """Yield the tokenizer's special tokens and its chat template."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        known = json.loads((model / "tokenizer_config.json").read_bytes())
-        for name in ("bos_token", "eos_token", "pad_token", "chat_template"):
-            yield json.dumps(known.get(name), ensure_ascii=False)
+    known = read_object(model / "tokenizer_config.json")
+    for name in ("bos_token", "eos_token", "pad_token", "chat_template"):
+        yield json.dumps(known.get(name), ensure_ascii=False)
     with contextlib.suppress(OSError):
         yield (model / "chat_template.jinja").read_text("utf-8", errors="replace")

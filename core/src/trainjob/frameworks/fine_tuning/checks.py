@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 
@@ -17,7 +18,7 @@ __all__ = [
     "has_chat_template",
     "lacks_padding",
     "list_versions",
-    "read_model_type",
+    "read_object",
 ]
 
 # Classes of tokenizers without special tokens of their own (transformers 5.23, tokenization_utils_tokenizers.py).
@@ -67,27 +68,22 @@ def has_chat_template(model: Path) -> bool:
     """Return whether the tokenizer in a model's folder has a chat template."""
     if any((model / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
         return True
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return bool(json.loads((model / "tokenizer_config.json").read_bytes()).get("chat_template"))
-    return False
+    return bool(read_object(model / "tokenizer_config.json").get("chat_template"))
 
 
-def read_model_type(model: Path) -> str:
-    """Return `model_type` of the model in a folder; empty if it has none."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return str(json.loads((model / "config.json").read_bytes()).get("model_type") or "")
-    return ""
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty if it cannot be read, or is another value."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def lacks_padding(model: Path) -> bool:
     """Return whether a model's tokenizer has no token for padding, and none for the end."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-        known = json.loads((model / "tokenizer_config.json").read_bytes())
-        if (model / "special_tokens_map.json").is_file():
-            known = {**json.loads((model / "special_tokens_map.json").read_bytes()), **known}
-        if known.get("tokenizer_class") in _PLAIN_TOKENIZERS:
-            return not (known.get("pad_token") or known.get("eos_token"))
-    return False
+    known = {**read_object(model / "special_tokens_map.json"), **read_object(model / "tokenizer_config.json")}
+    is_plain = known.get("tokenizer_class") in _PLAIN_TOKENIZERS
+    return is_plain and not (known.get("pad_token") or known.get("eos_token"))
 
 
 def get_version(package: str) -> str:

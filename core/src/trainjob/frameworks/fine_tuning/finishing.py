@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from trainjob.errors import MergeError
+from trainjob.frameworks.fine_tuning.checks import read_object
 from trainjob.frameworks.fine_tuning.merging import merge_adapter
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, sync_files, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
@@ -73,7 +72,7 @@ def _restore_cache_setting(run: TrainingRun) -> None:
     Gradient checkpointing sets it to false (transformers 5.23, trainer.py). A server of the model would then compute
     without a cache.
     """
-    base, trained = (_read_config(folder) for folder in (run.model, run.output))
+    base, trained = (read_object(folder / "config.json") for folder in (run.model, run.output))
     if trained.get("use_cache") is not False or base.get("use_cache") is False:
         return
     del trained["use_cache"]
@@ -81,10 +80,3 @@ def _restore_cache_setting(run: TrainingRun) -> None:
         trained["use_cache"] = base["use_cache"]
     text = json.dumps(trained, indent=2, ensure_ascii=False) + "\n"
     (run.output / "config.json").write_text(text, encoding="utf-8")
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder / "config.json").read_bytes())
-        return found if isinstance(found, dict) else {}
-    return {}

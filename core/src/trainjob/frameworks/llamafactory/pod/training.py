@@ -6,7 +6,6 @@ and records complete checkpoints. Everything else is LLaMA-Factory's own.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -19,6 +18,7 @@ from llamafactory.train.tuner import run_exp
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.fine_tuning.checks import read_object
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.linear_layers import list_linear_layers
 from trainjob.frameworks.fine_tuning.rows import load_rows
@@ -112,7 +112,7 @@ def _choose_layers(run: RunArguments) -> dict[str, str]:
     """Return the layers of LoRA if peft cannot adapt all linear ones."""
     if not run.uses_lora or run.arguments.get("lora_target", "all") != "all":
         return {}
-    layers = list_linear_layers(json.loads((run.model / "config.json").read_bytes()))
+    layers = list_linear_layers(read_object(run.model / "config.json"))
     return {"lora_target": ",".join(layers)} if layers else {}
 
 

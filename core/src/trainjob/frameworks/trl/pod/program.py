@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
-from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding, read_model_type
+from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding, read_object
 from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
 from trainjob.frameworks.fine_tuning.row_checks import Choices
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
@@ -72,7 +72,8 @@ def check_models(run: RunArguments) -> None:
             its tokenizer cannot pad texts.
     """
     check_model(run.model, "model_path")
-    if is_untrainable(kind := read_model_type(run.model), run.method):
+    kind = str(read_object(run.model / "config.json").get("model_type"))
+    if is_untrainable(kind, run.method):
         rule = f"TRL {run.trl_version} cannot compute the loss of {run.method} for this type of model"
         raise InvalidSpec(Problem("model_path", kind, rule))
     if lacks_padding(run.model) and not (_get_trl_argument(run, "pad_token") or _get_trl_argument(run, "eos_token")):

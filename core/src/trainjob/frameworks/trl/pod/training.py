@@ -20,7 +20,7 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import read_model_type
+from trainjob.frameworks.fine_tuning.checks import read_object
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
@@ -102,9 +102,9 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
 
 
 def _choose_arguments(run: RunArguments) -> list[str]:
-    config = json.loads((run.model / "config.json").read_bytes())
+    config = read_object(run.model / "config.json")
     given = _parse_parameters(run.trl_arguments)
-    chosen = list(choose_model_arguments(read_model_type(run.model), run.method, given))
+    chosen = list(choose_model_arguments(str(config.get("model_type")), run.method, given))
     if run.uses_lora:
         chosen += choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)
     if chosen and int(os.environ.get("RANK", "0")) == 0:
