@@ -5,9 +5,19 @@ A training records them beside its checkpoint, and an export compares them: [tra
 
 from __future__ import annotations
 
-__all__ = ["NAME_VARIABLE", "RUN_VARIABLE"]
+__all__ = ["ATTEMPT_VARIABLE", "JOB_VARIABLE", "NAME_VARIABLE", "POD_VARIABLE", "RUN_VARIABLE"]
 
+ATTEMPT_VARIABLE = "TRAINJOB_ATTEMPT"
+"""Environment variable with the number of the TrainJob among those of its step, from 1."""
+JOB_VARIABLE = "TRAINJOB_JOB_UID"
+"""Environment variable with the uid of the Job that has created the pod, or its predecessor in the same TrainJob."""
 NAME_VARIABLE = "TRAINJOB_NAME"
 """Environment variable with the name of the TrainJob."""
+POD_VARIABLE = "TRAINJOB_POD"
+"""Environment variable with the name of the pod.
+
+HOSTNAME does not identify a pod: an Indexed Job gives a pod and its replacement the same host name (Kubernetes 1.36,
+job_controller.go).
+"""
 RUN_VARIABLE = "TRAINJOB_WORKFLOW_RUN"
 """Environment variable with the workflow run, such as `airflow/tickets_llm/manual__1`; empty without a workflow."""
