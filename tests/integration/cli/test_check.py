@@ -152,7 +152,8 @@ def test_required_permissions_are_sufficient(
         work = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
         reference = submit(engine, work, RunKey("test", "check", unique, "run-1"))
         assert wait(engine, reference).succeeded
-        assert not cancel(engine, reference).had_finished
+        work = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "600"]))
+        assert not cancel(engine, submit(engine, work, RunKey("test", "check", unique, "run-2"))).had_finished
 
 
 def test_a_missing_namespace_fails_the_webhook_check(trainjob, unique):

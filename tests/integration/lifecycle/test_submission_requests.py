@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import timedelta
 
 import pytest
 
@@ -63,7 +62,8 @@ def test_any_other_submission_also_looks_for_jobs_without_labels_a_jobset_and_po
 
 def test_a_first_submission_that_finds_a_trainjob_looks_for_a_jobset_and_pods(counted, proxy, cluster, key):
     """The caller is wrong about the run key, and the TrainJob of another request is deleted."""
-    earlier = submit(cluster, JOB.model_copy(update={"deadline": timedelta(hours=1)}), key)
+    trainer = JOB.trainer.model_copy(update={"resources_per_node": {"memory": "64Mi"}})
+    earlier = submit(cluster, JOB.model_copy(update={"trainer": trainer}), key)
     reference = submit(counted, JOB, key, first_submission=True)
     assert (reference.name, reference.uid == earlier.uid) == (earlier.name, False)
     assert proxy.request_counts[get_jobset(reference)] >= 1

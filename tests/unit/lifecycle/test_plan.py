@@ -52,6 +52,17 @@ def test_a_running_job_is_adopted():
     assert plan_submission([job(1, "failed"), job(2, "active")], SPEC_HASH).adopt == job(2, "active")
 
 
+def test_a_running_job_of_another_request_is_kept_if_the_caller_says_so():
+    other = job(1, "active", OTHER)
+    assert plan_submission([other], SPEC_HASH).delete == [other]
+    plan = plan_submission([other], SPEC_HASH, is_kept=lambda found: found is other)
+    assert (plan.adopt, plan.delete, plan.attempt) == (other, [], 1)
+    assert "runs already, and is not replaced: its request has changed only in fields" in plan.notice
+    same = job(2, "active")
+    plan = plan_submission([other, same], SPEC_HASH, is_kept=lambda _: True)
+    assert (plan.adopt, plan.delete, plan.notice) == (same, [other], "")
+
+
 def test_a_succeeded_job_is_adopted_if_its_spec_is_the_same():
     assert plan_submission([job(1, "complete")], SPEC_HASH).adopt == job(1, "complete")
     assert plan_submission([job(1, "complete", OTHER)], SPEC_HASH).adopt is None

@@ -130,7 +130,14 @@ def test_another_attempt_follows_a_start_problem_only_if_it_may_help(category):
 
 @pytest.mark.parametrize(
     "category",
-    [Category.APPLICATION, Category.INITIALIZER, Category.OUT_OF_MEMORY, Category.DEADLINE, Category.UNKNOWN],
+    [
+        Category.APPLICATION,
+        Category.INITIALIZER,
+        Category.OUT_OF_MEMORY,
+        Category.STORAGE_FULL,
+        Category.DEADLINE,
+        Category.UNKNOWN,
+    ],
 )
 def test_another_attempt_follows_a_trainjob_that_ran_and_failed(category):
     assert plan_resubmission(reference(), failure(category), 3, attempts=2).failures == 1

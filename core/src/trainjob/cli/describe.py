@@ -46,7 +46,8 @@ def describe(
     have no permission to read, such as events, are left out and listed under "Could not be read".
 
     With --json: the keys of `trainjob list --json`, and spec, steps, pods, events, timeline, outcome (null before the
-    end), result (the value that its program returned, or null), hints and read_errors.
+    end), start (from which checkpoint a training continues, or why it starts from the beginning), result (the value
+    that its program returned, or null), hints and read_errors.
     """
     from trainjob.spec.redaction import redact
 
@@ -121,6 +122,8 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
         yield "deadline", f"{spec['deadline_seconds']} s"
     if one.percent is not None:
         yield "progress", f"{one.percent} %"
+    if description.start:
+        yield "start", description.start
 
 
 def _size(spec: Mapping[str, Any]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.log_lines import Tail
+from trainjob.client.log_lines import LogLine, Tail
 from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterError
 from trainjob.status.diagnostics import event_time
@@ -16,7 +17,7 @@ from trainjob.status.pods import ContainerFailure, claims_of, trim_scheduler_mes
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
 
-_LOG_LINES = 20
+_LOG_LINES, _HEAD_LINES = 20, 2000
 _EVENTS = 8
 # The reason of events about restarts of a failed container; the failure itself is reported with its exit code.
 _IGNORED_REASONS = frozenset({"BackOff"})
@@ -111,14 +112,36 @@ def read_log_tail(cluster: Cluster, namespace: str, pod: Mapping[str, Any], cont
     return []
 
 
+def find_log_line(
+    cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str, pattern: re.Pattern[str]
+) -> str:
+    """Return the first line of a container's log that matches a pattern.
+
+    Returns:
+        The line, if it is among the first 2000; empty if there is none, or the log can't be read.
+    """
+    with contextlib.suppress(ClusterError):
+        for read, line in enumerate(_read_lines(cluster, namespace, get_str(pod, "metadata", "name"), container)):
+            if pattern.match(line.text):
+                return line.text
+            if read >= _HEAD_LINES:
+                break
+    return ""
+
+
 def _read_tail(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool) -> list[str]:
-    stream = cluster.open_log(pod, namespace, container, previous=previous, tail=_LOG_LINES, read_seconds=10.0)
-    tail, reader = Tail(_LOG_LINES), LogReader()
+    tail = Tail(_LOG_LINES)
+    for line in _read_lines(cluster, namespace, pod, container, previous=previous, tail=_LOG_LINES):
+        tail.extend([line])
+    return list(tail.lines)
+
+
+def _read_lines(cluster: Cluster, namespace: str, pod: str, container: str, **options: Any) -> Iterator[LogLine]:
+    stream, reader = cluster.open_log(pod, namespace, container, read_seconds=10.0, **options), LogReader()
     try:
         with contextlib.suppress(ClusterError):  # lines that arrived before the error are kept
             for lines in reader.read(stream):
-                tail.extend(lines)
+                yield from lines
     finally:
         stream.close()
-    tail.extend(reader.flush())
-    return list(tail.lines)
+    yield from reader.flush()

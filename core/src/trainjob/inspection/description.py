@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from trainjob.client import Cluster, list_warning_events, list_warning_lines, read_failure_log_tail
-from trainjob.client.diagnostics import read_log_tail
+from trainjob.client.diagnostics import find_log_line, read_log_tail
 from trainjob.errors import ClusterError
 from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
@@ -24,10 +25,13 @@ from trainjob.status.diagnostics import (
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.failure_rules import RULES, Category
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import container_statuses, rank_of
+from trainjob.status.pods import container_statuses, rank_of, step_of
 
 T = TypeVar("T")
 Json = dict[str, Any]
+_NODE = "node"
+# As trainjob.frameworks.transformers.checkpoints and trainjob.frameworks.torchtune.pod.epochs print it.
+_START = re.compile("continues from (step|epoch) [0-9]|starts from the beginning, because ")
 _MAX_REASONS = 3  # a description has at most this many reasons why the TrainJob does not start
 
 
@@ -44,6 +48,8 @@ class Description:
         events: the newest events; repeated events are merged.
         timeline: when it was created, adopted, admitted, started and ended.
         outcome: its outcome; None while it has not finished.
+        start: the line of its log that says from which checkpoint the training continues, or why it starts from the
+            beginning; empty if there is none.
         result: value that its program returned through its log; None if there is none, or the log was deleted.
         hints: reasons why it does not start or has failed, with the remedy.
         read_errors: the objects that could not be read, each with its error.
@@ -57,6 +63,7 @@ class Description:
     events: list[Json]
     timeline: list[dict[str, str]]
     outcome: Outcome | None
+    start: str
     result: Json | None
     hints: list[str]
     read_errors: list[str]
@@ -71,6 +78,7 @@ class Description:
             "events": self.events,
             "timeline": self.timeline,
             "outcome": self.outcome.to_dict() if self.outcome else None,
+            "start": self.start,
             "result": self.result,
             "hints": self.hints,
             "read_errors": self.read_errors,
@@ -115,6 +123,7 @@ class _DescriptionBuilder:
             events=event_facts(events),
             timeline=build_timeline(self._job, pods),
             outcome=outcome,
+            start=self._find_start(pods),
             result=self._find_result(pods) if verdict.phase is Phase.COMPLETE else None,
             hints=_outcome_hints(outcome, pods) if outcome else self._build_hints(verdict, findings),
             read_errors=self._read_errors,
@@ -173,6 +182,16 @@ class _DescriptionBuilder:
                     if result := next(filter(None, map(parse_step_result, reversed(lines))), None):
                         return result
         return None
+
+    def _find_start(self, pods: Sequence[Mapping[str, Any]]) -> str:
+        """Return the line about the start of a training from the log of rank 0."""
+        for pod in pods:
+            if rank_of(pod) == 0 and step_of(pod) == _NODE:
+                for status in container_statuses(pod):
+                    name = get_str(status, "name")
+                    if line := find_log_line(self._cluster, self._namespace, pod, name, _START):
+                        return line
+        return ""
 
     def _find_reasons(
         self, verdict: Verdict, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]

@@ -12,7 +12,7 @@ from trainjob.manifest import labels
 
 
 def adopt(
-    cluster: Cluster, job: Mapping[str, Any], new_metadata: Mapping[str, Any], retention_annotations: Mapping[str, str]
+    cluster: Cluster, job: Mapping[str, Any], new_metadata: Mapping[str, Any], given_annotations: Mapping[str, str]
 ) -> Mapping[str, Any] | None:
     """Mark a TrainJob as adopted by this caller, and resume it if it waits for adoption.
 
@@ -25,7 +25,7 @@ def adopt(
         cluster: the cluster of the TrainJob.
         job: the TrainJob as it was read.
         new_metadata: the metadata of a new TrainJob; its labels, run key and spec hash are written to the adopted one.
-        retention_annotations: the annotations for retention and for the kill action.
+        given_annotations: the request's annotations, and those for retention and for the kill action.
 
     Returns:
         The TrainJob after the patch. None if it does not exist any more, is being deleted, or was suspended since it
@@ -43,7 +43,7 @@ def adopt(
         **{name: new_metadata["annotations"][name] for name in (labels.RUN_KEY, labels.SPEC_HASH)},
         labels.ADOPTED: datetime.now(timezone.utc).isoformat(),
         **dict.fromkeys(unset),
-        **retention_annotations,
+        **given_annotations,
         **({labels.SUSPENDED: None} if suspended else {}),
     }
     try:

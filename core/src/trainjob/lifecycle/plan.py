@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ class Plan:
         delete: the TrainJobs to delete, because their request has changed or another TrainJob does the same work.
         terminating: the TrainJobs that are being deleted; wait until they do not exist any more.
         attempt: the number of the adopted attempt, or of the next one.
-        notice: log line that says why a finished TrainJob is adopted although the work was requested again; else empty.
+        notice: log line that says why a TrainJob is adopted although its request has changed, or the work was requested
+            again; else empty.
     """
 
     adopt: Mapping[str, Any] | None
@@ -33,7 +34,12 @@ class Plan:
 
 
 def plan_submission(
-    jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: str = "", renewal: str = "", training_hash: str = ""
+    jobs: Sequence[Mapping[str, Any]],
+    spec_hash: str,
+    since: str = "",
+    renewal: str = "",
+    training_hash: str = "",
+    is_kept: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> Plan:
     """Decide which TrainJob of one run key to adopt, and which ones to delete.
 
@@ -51,17 +57,18 @@ def plan_submission(
         since: RFC 3339 time in UTC; a succeeded TrainJob that was created earlier is not adopted.
         renewal: a succeeded TrainJob with another renewal is not adopted.
         training_hash: the training hash of the current request; empty if only the same request is adopted.
+        is_kept: function that returns whether an active TrainJob with another spec hash is adopted, too, because it
+            runs already and would have the same result.
     """
     ordered = sorted(jobs, key=attempt_of)
     terminating = [job for job in ordered if get_mapping(job, "metadata").get("deletionTimestamp")]
     active = [job for job in ordered if job not in terminating and not derive_verdict(job).phase.finished]
     marked_failed = [job for job in ordered if job not in terminating and may_have_running_pods(job)]
     same = [job for job in active if _spec_hash_of(job) == spec_hash]
-    if same:
-        chosen = same[0]
-        return Plan(
-            chosen, [job for job in active if job is not chosen] + marked_failed, terminating, attempt_of(chosen)
-        )
+    if chosen := next(iter(same), None) or next(filter(is_kept, active), None):
+        others = [job for job in active if job is not chosen] + marked_failed
+        notice = "" if same else _format_kept_notice(chosen)
+        return Plan(chosen, others, terminating, attempt_of(chosen), notice)
     recent = [job for job in ordered if get_str(job, "metadata", "creationTimestamp") >= since]
     same = [
         job
@@ -106,6 +113,16 @@ def _format_notice(job: Mapping[str, Any], spec_hash: str, renewal: str) -> str:
         f"TrainJob {namespace}/{name} has succeeded, and no step has ended with its result yet, so it is adopted: "
         f"{', and '.join(reasons)}. To repeat the work, run `kubectl delete trainjob {name} -n {namespace}` and start "
         "the step again; `adopt_undelivered=False` always repeats it"
+    )
+
+
+def _format_kept_notice(job: Mapping[str, Any]) -> str:
+    name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
+    return (
+        f"TrainJob {namespace}/{name} runs already, and is not replaced: its request has changed only in fields that "
+        "change neither its result nor its resources. Those of its metadata are changed; the others, such as deadline, "
+        "placement and variables, take effect in its next attempt. To apply them now, delete it: "
+        f"kubectl delete trainjob {name} -n {namespace}"
     )
 
 

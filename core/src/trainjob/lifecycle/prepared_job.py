@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, PermissionDenied, Problem
-from trainjob.lifecycle.identity import RunKey
+from trainjob.lifecycle.identity import RunKey, attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs
 from trainjob.lifecycle.plan import plan_submission
 from trainjob.lifecycle.runtime_checks import check_runtime
@@ -27,6 +28,10 @@ from trainjob.manifest import (
     training_hash,
 )
 from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.status import Phase, derive_verdict
+from trainjob.status.nested_fields import get_mapping
+
+_RESOURCE_FIELDS = ("image", "numNodes", "numProcPerNode", "resourcesPerNode")
 
 
 @dataclass(frozen=True)
@@ -106,13 +111,12 @@ def prepare_job(
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
-    request_hash = spec_hash(request)
-    job = add_env(to_trainjob(request, run=f"{key.digest}-{request_hash}"), variables or {})
+    job = add_env(to_trainjob(request, run=key.digest), variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
         job,
         key,
-        request_hash,
+        spec_hash(request),
         training_hash(request),
         selected_namespace,
         name_prefix,
@@ -133,8 +137,27 @@ def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:
         ClusterError: a request failed or was denied.
     """
     jobs = list_labelled_jobs(cluster, prepared.key, prepared.namespace)
-    attempt = plan_submission(jobs, prepared.spec_hash, renewal=prepared.renewal).attempt
+    is_kept = partial(is_running_with_same_result, cluster, prepared)
+    attempt = plan_submission(jobs, prepared.spec_hash, renewal=prepared.renewal, is_kept=is_kept).attempt
     return build_manifest(cluster, prepared.job, prepared.build_metadata(attempt), read_dialect=True)
+
+
+def is_running_with_same_result(cluster: Cluster, prepared: PreparedJob, job: Mapping[str, Any]) -> bool:
+    """Return whether a TrainJob runs, and has the result and the resources of a request.
+
+    It is then not replaced, although other fields differ: a training would repeat the steps since its last checkpoint.
+
+    Raises:
+        InvalidSpec: the request cannot be expressed, or does not fit its runtime.
+        NotFound: a claim that the runtime needs does not exist.
+        ClusterError: a request failed or was denied.
+    """
+    is_same = labels.get_annotation(job, labels.TRAINING_HASH) == prepared.training_hash
+    if not is_same or derive_verdict(job).phase is not Phase.RUNNING:
+        return False
+    sent = build_manifest(cluster, prepared.job, prepared.build_metadata(attempt_of(job)), read_dialect=True)
+    now, then = (get_mapping(each, "spec", "trainer") for each in (sent, job))
+    return all(now.get(name) == then.get(name) for name in _RESOURCE_FIELDS)
 
 
 def build_manifest(

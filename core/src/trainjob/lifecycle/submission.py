@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from trainjob.client import Backoff, Cluster
@@ -46,7 +47,12 @@ from trainjob.lifecycle.identity import JobReference, RunKey, attempt_of, is_att
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
 from trainjob.lifecycle.plan import Plan, plan_submission
-from trainjob.lifecycle.prepared_job import PreparedJob, build_manifest, prepare_job
+from trainjob.lifecycle.prepared_job import (
+    PreparedJob,
+    build_manifest,
+    is_running_with_same_result,
+    prepare_job,
+)
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import FineTune, Step, TrainJob, TrainJobManifest
@@ -56,6 +62,7 @@ from trainjob.status.nested_fields import contains, get_mapping, get_str
 # Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
 # younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
 _CREATION_TIME_STEP = 1.0
+_KUEUE = "kueue.x-k8s.io/"
 # Part of the error of strict field validation (k8s.io/apimachinery, runtime.NewStrictDecodingError).
 _UNKNOWN_FIELD = "unknown field"
 # End of the error of the Trainer's webhook (2.0 to 2.3, pkg/runtime/core/clustertrainingruntime.go).
@@ -161,7 +168,7 @@ def submit(
         used_names |= set(map(_name_of, jobs))
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
-            if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
+            if adopted := _adopt(cluster, prepared, plan.adopt, plan.attempt):
                 notices.report(plan.notice)
                 return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
@@ -189,6 +196,18 @@ def submit(
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
 
 
+def _adopt(cluster: Cluster, prepared: PreparedJob, job: Mapping[str, Any], attempt: int) -> Mapping[str, Any] | None:
+    """Adopt a TrainJob with the labels and annotations of the request, which may be new."""
+    metadata, request = prepared.build_metadata(attempt), prepared.job
+    annotations = labels.retention_annotations(request)
+    if isinstance(request, TrainJob):
+        # Kueue refuses another queue for a TrainJob that runs.
+        given = {name: text for name, text in request.labels.items() if not name.startswith(_KUEUE)}
+        metadata["labels"] = {**given, **metadata["labels"]}
+        annotations = {**request.annotations, **annotations}
+    return adopt(cluster, job, metadata, annotations)
+
+
 def _make_plan(
     cluster: Cluster,
     prepared: PreparedJob,
@@ -204,10 +223,13 @@ def _make_plan(
     identified = [_restore_spec_hash(cluster, prepared, job) for job in jobs]
 
     def plan(training_hash: str) -> Plan:
-        return plan_submission(identified, prepared.spec_hash, _to_api_time(since), prepared.renewal, training_hash)
+        is_kept = partial(is_running_with_same_result, cluster, prepared)
+        start, renewal = _to_api_time(since), prepared.renewal
+        return plan_submission(identified, prepared.spec_hash, start, renewal, training_hash, is_kept)
 
     found = plan(prepared.training_hash if adopt_undelivered else "")
-    if found.notice and found.adopt is not None and _has_new_claim(cluster, prepared.job, found.adopt):
+    is_finished = found.adopt is not None and derive_verdict(found.adopt).phase.finished
+    if found.notice and found.adopt is not None and is_finished and _has_new_claim(cluster, prepared.job, found.adopt):
         return plan("")
     return found
 
