@@ -16,16 +16,28 @@ from trainjob.lifecycle import Listener
 from trainjob.local import LocalCluster
 from trainjob.spec import FrameworkConfig
 
-__all__ = ["assert_same_weights", "check_kills", "drain_training", "killing_environment", "resumed_steps", "saved_step"]
+__all__ = [
+    "KILLER_PROGRAM",
+    "assert_same_weights",
+    "check_kills",
+    "delete_pod",
+    "drain_training",
+    "killing_environment",
+    "resumed_steps",
+    "saved_step",
+]
 
 # Every Python of the pod runs this program. It kills the first process that opens a file for writing whose path ends
-# with KILL_AT. If the kubelet restarts the container in place, the container waits for the end of the pod: a short
-# training could otherwise be complete before anybody sees the restart.
+# with KILL_AT, or in which the audit event KILL_EVENT, such as os.remove, has such a path. If the kubelet restarts the
+# container in place, the container waits for the end of the pod: a short training could otherwise be complete before
+# anybody sees the restart.
 KILLER_PROGRAM = """
 import os, signal, sys
 
 def kill(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
+    if event != os.environ.get("KILL_EVENT", "open") or (event == "open" and "w" not in str(arguments[1])):
+        return
+    if str(arguments[0]).endswith(os.environ["KILL_AT"]):
         try:
             killed = os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
@@ -52,7 +64,7 @@ def killing_environment(tmp_path: Path) -> dict[str, str]:
 
 
 def resumed_steps(lines: list[str]) -> list[int]:
-    return [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("resumed from step ")]
+    return [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("continues from step ")]
 
 
 def assert_same_weights(one: Path, other: Path) -> None:

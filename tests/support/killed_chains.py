@@ -28,7 +28,7 @@ def kill_variables(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def check_resumed_trainings(log: str) -> None:
     """Check in the log of a run that each killed training has resumed, once."""
     for step in RESUMED_STEPS.values():
-        assert log.count(f"[node-0] resumed from step {step}: ") == 1, log[-6000:]
+        assert log.count(f"[node-0] continues from step {step} of attempt ") == 1, log[-6000:]
 
 
 def check_exports(workspace: Path) -> None:

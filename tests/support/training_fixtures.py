@@ -35,8 +35,12 @@ def check_divergence(outcome: Outcome, lines: list[str], output: Path) -> None:
 
 
 def environments(name: str) -> dict[str, Path]:
-    """Return the environments for a laptop cluster that trains in one of them."""
-    return {each: ROOT / ".venv" / each for each in ("torchtune", "initializer", name)}
+    """Return the environments for a laptop cluster that trains in one of them.
+
+    The image NAME-next is another name of the same environment.
+    """
+    known = {each: ROOT / ".venv" / each for each in ("torchtune", "initializer", name)}
+    return {**known, f"{name}-next": known[name]}
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +69,10 @@ def submit_training(cluster: Cluster, unique: str, workspace: Path, training_ima
 
     def start(name: str, config: FrameworkConfig, **fields: Any) -> JobReference:
         step = FineTune(
-            model="tiny-llama",
             workspace=Workspace(node_path=str(workspace)),
             config=config,
             output_path=name,
-            **{"image": training_image, **fields},
+            **{"model": "tiny-llama", "image": training_image, **fields},
         )
         return submit(cluster, step, RunKey("test", training_image, unique, name))
 

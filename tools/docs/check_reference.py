@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "core/src": (
         "trainjob",
+        "trainjob.checkpoint",
         "trainjob.client",
         "trainjob.errors",
         "trainjob.frameworks.llamafactory",

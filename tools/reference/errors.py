@@ -25,6 +25,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _WIDTH = 120
 _NOT_IN_TABLE = (
     errors.FetchError,
+    errors.OutputInUse,
     errors.MergeError,
     errors.ExportError,
     EnvironmentNotCreated,
@@ -44,7 +45,7 @@ _GROUPS = {
         if inspect.isclass(each := getattr(errors, name)) and issubclass(each, JobFailed)
     ),
     "Waiting": (errors.WaitTimeout, errors.IncompatibleVersion),
-    "Programs in the pods": (errors.FetchError, errors.MergeError, errors.ExportError),
+    "Programs in the pods": (errors.FetchError, errors.OutputInUse, errors.MergeError, errors.ExportError),
     "The laptop cluster and the demo": (EnvironmentNotCreated, EnvironmentInUse, DemoError),
 }
 _INTRODUCTION = """# Errors

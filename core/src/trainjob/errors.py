@@ -16,6 +16,7 @@ engine should retry the step:
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
 | [WaitTimeout][] | a limit on waiting was reached; the job may still run | 4 | yes |
 | [ExportError][], [FetchError][], [MergeError][] | a transfer or a merge failed; raised in the pod | 1 | - |
+| [OutputInUse][] | another training writes to the output folder; raised in the pod | 1 | - |
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "DIVERGED",
     "INSTALLATION_FAILED",
     "NO_CREDENTIALS",
+    "TOO_LITTLE_SPACE",
     "AdmissionRefused",
     "ClusterError",
     "ClusterUnreachable",
@@ -58,11 +60,13 @@ __all__ = [
     "NoClusterConfigured",
     "NotFound",
     "OutOfMemory",
+    "OutputInUse",
     "OwnershipConflict",
     "PermissionDenied",
     "Problem",
     "QuotaExceeded",
     "ServerUnavailable",
+    "StorageFull",
     "TrainJobError",
     "Unauthorized",
     "WaitTimeout",
@@ -74,6 +78,8 @@ DIVERGED = "the training diverged"
 """Start of the message of a `Diverged`, by which it is recognized in the log of a pod."""
 INSTALLATION_FAILED = "packages could not be installed"
 """Start of the message of an `InstallationFailed`, by which it is recognized in the log of a pod."""
+TOO_LITTLE_SPACE = "the workspace has too little space"
+"""Start of the message of a `StorageFull` before a training, by which it is recognized in the log of a pod."""
 NO_CREDENTIALS = "the pod has no credentials of the Secret"
 """Start of the message about a missing Secret, by which it is recognized in the log of a pod."""
 
@@ -467,6 +473,22 @@ class OutOfMemory(JobFailed):
     """
 
 
+class StorageFull(JobFailed):
+    """A disk that the step writes to is full.
+
+    A retry alone fails again, because the files are still there.
+
+    Cause: The volume of the workspace or the disk of the node has no space left, or a quota of the volume is used up.
+    `torch.save` (torch 2.13) and `numpy.save` (numpy 2.4) report a failed write without its reason, so a volume with
+    I/O errors can be the cause, too.
+
+    Remedy: Delete files that are no longer needed in the workspace, or use a larger PersistentVolumeClaim. If the file
+    in the message is not in the workspace, the disk of the node is full: give the step more of the resource
+    `ephemeral-storage`, or move caches into the workspace, for example with `HF_HOME`. The last complete checkpoint is
+    kept, so a training continues from it.
+    """
+
+
 class DeadlineExceeded(JobFailed):
     """The TrainJob was active for longer than its deadline, and the cluster ended it.
 
@@ -568,4 +590,16 @@ class MergeError(TrainJobError):
     program in the pod raises the error; a caller gets a `CommandFailed` with its message.
 
     Remedy: Run the step again, which only merges, or export the adapter alone with `adapter="keep"`.
+    """
+
+
+class OutputInUse(TrainJobError):
+    """Another training writes to the output folder of this one.
+
+    This training has not begun. The other one continues.
+
+    Cause: Two trainings have the same `output_path` and run at the same time. The program in the pod raises the error;
+    a caller gets a `CommandFailed` with its message.
+
+    Remedy: Give each training its own `output_path`, or start it after the one that the message names has ended.
     """

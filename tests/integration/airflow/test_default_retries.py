@@ -103,6 +103,7 @@ def raise_failure(category):
     [
         (Category.APPLICATION, False),
         (Category.OUT_OF_MEMORY, False),
+        (Category.STORAGE_FULL, False),
         (Category.DEADLINE, False),
         (Category.INFRASTRUCTURE, True),
         (Category.DELETED, True),

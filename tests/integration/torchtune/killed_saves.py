@@ -23,9 +23,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from trainjob.frameworks.checkpoint_owner import CheckpointOwner
 from trainjob.frameworks.torchtune.pod.checkpointer import ResumableCheckpointer
-from trainjob.frameworks.torchtune.pod.epochs import find_last_complete_epoch, record_owner, state_file
+from trainjob.frameworks.torchtune.pod.epochs import claim_epochs, state_file
 
+OWNER = CheckpointOwner("mine", {})
 EPOCHS, KILLED_EPOCH = 4, 2
 KILL_TIMES = 8
 FILE_EVENTS = ("open", "os.", "shutil.")
@@ -139,7 +141,7 @@ def main(folder: Path, kind: str) -> None:
     run = SavedTraining(folder, adapter=kind == "lora")
     unbroken, before, output = folder / "unbroken", folder / "before", folder / "output"
     for folder_of_run, epochs in ((unbroken, EPOCHS), (before, KILLED_EPOCH)):
-        record_owner(folder_of_run, "mine")
+        OWNER.record(folder_of_run)
         checkpointer = run.open_checkpointer(folder_of_run)
         for epoch in range(epochs):
             run.save(checkpointer, epoch)
@@ -153,7 +155,8 @@ def main(folder: Path, kind: str) -> None:
 
     found: list[dict[str, object]] = []
     for label in kill_saves(save, restore):
-        last = find_last_complete_epoch(output, "mine", adapter=run.adapter)
+        with contextlib.redirect_stdout(sys.stderr):
+            last = claim_epochs(output, OWNER, adapter=run.adapter, epochs=EPOCHS)
         if last is None:
             found.append({"kill": label, "epoch": None})
             continue

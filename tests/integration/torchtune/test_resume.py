@@ -8,23 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.torchtune.tiny_trainings import METHODS, tiny_config
+from tests.support.changed_trainings import check_changes
+from tests.support.interrupted_trainings import KILLER_PROGRAM
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 
-# Every Python of the pod runs this program. It kills the first process that opens the file KILL_AT for writing.
-KILLER_PROGRAM = """
-import os, signal, sys
-
-def kill(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(os.environ["KILL_AT"]) and "w" in str(arguments[1]):
-        try:
-            os.close(os.open(os.environ["KILLED"], os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(kill)
-"""
 EPOCHS = 4
 # On a CPU, TorchTune merges adapters into the same weights that it trains on, because `.cpu()` copies nothing there
 # (torchtune 0.6.1, get_merged_lora_ckpt). The adapter alone then lacks a part of the training. On a CPU, LoRA is
@@ -52,8 +40,12 @@ def killing_environment(tmp_path, cpu_for_gpus):
     }
 
 
-def epoch_folder(workspace: Path, name: str, epoch: int) -> Path:
-    return workspace / "output" / name / f"epoch_{epoch}"
+def assert_same_epochs(unbroken: Path, broken: Path) -> None:
+    for epoch in range(EPOCHS):
+        one, other = (folder / f"epoch_{epoch}" for folder in (unbroken, broken))
+        names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
+        assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
+        assert filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
 
 
 @pytest.mark.parametrize("save_method", SAVE_METHODS)
@@ -66,23 +58,39 @@ def test_the_next_attempt_resumes_and_ends_with_the_same_weights(
     config = tiny_config(*overrides, epochs=EPOCHS, peft_config=METHODS[method], seed=7)
     outcome, lines = run_training("unbroken", config, env=cpu_for_gpus)
     outcome.raise_for_failure()
-    assert not [line for line in lines if "resumed from epoch" in line]
+    assert not [line for line in lines if "continues from epoch" in line]
 
     outcome, _ = run_training("broken", config, env=killing_environment)
     assert (outcome.phase.value, Path(killing_environment["KILLED"]).exists()) == ("Failed", True)
-    partial = epoch_folder(workspace, "broken", 2)
+    partial = workspace / "output" / "broken" / "epoch_2"
     assert list(partial.glob("*.safetensors"))  # it was killed in the middle of this folder
     assert not (partial / "tokenizer.json").exists()
 
     outcome, lines = run_training("broken", config, env=killing_environment)
     outcome.raise_for_failure()
     assert outcome.progress.step == outcome.progress.total
-    [message] = [line for line in lines if "resumed from epoch" in line]
-    assert message.startswith("resumed from epoch 2: ")
-    for epoch in range(EPOCHS):
-        one, other = epoch_folder(workspace, "unbroken", epoch), epoch_folder(workspace, "broken", epoch)
-        names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
-        assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
-        assert filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
+    [message] = [line for line in lines if "continues from epoch" in line]
+    assert message.startswith("continues from epoch 2 of attempt 1: ")
+    assert_same_epochs(workspace / "output" / "unbroken", workspace / "output" / "broken")
     assert not list((workspace / "output" / "broken" / "recipe_state").glob("*.pt"))
     evidence("features", row="resume", cell="real run")
+
+
+LAST_FILE = "model.safetensors.index.json"
+# For each attempt: where it is killed, what changes, and from where it continues.
+ATTEMPTS = (
+    (f"epoch_1/{LAST_FILE}", {}, ""),
+    (f"epoch_2/{LAST_FILE}", {"resources_per_node": {"memory": "3Gi"}}, "continues from epoch 1 of attempt 1: "),
+    (f"epoch_3/{LAST_FILE}", {"log": "log_every_n_steps=2"}, "continues from epoch 2 of attempt 1: "),
+    ("", {}, "continues from epoch 3 of attempt 1: "),
+)
+
+
+def test_a_training_continues_after_changes_that_do_not_decide_its_weights(
+    run_training, workspace, cpu_for_gpus, killing_environment
+):
+    def build(log=None, **fields):
+        return tiny_config(*([log] if log else []), epochs=EPOCHS, seed=7, **fields)
+
+    options = {"compare": assert_same_epochs, "env": cpu_for_gpus}
+    check_changes(run_training, workspace, killing_environment, build, ATTEMPTS, **options)

@@ -62,7 +62,7 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
     [killed] = mlflow.list_runs(unique)
     outcome, lines = train()
     outcome.raise_for_failure()
-    assert [line for line in lines if line.startswith("resumed from epoch 1: ")]
+    assert [line for line in lines if line.startswith("continues from epoch 1 of attempt 1: ")]
     [run] = mlflow.list_runs(unique)
     assert (run["info"]["run_id"], run["info"]["status"]) == (killed["info"]["run_id"], "FINISHED")
     steps = [number for number, _ in mlflow.get_metric_history(run["info"]["run_id"], "loss")]

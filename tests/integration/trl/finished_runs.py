@@ -12,6 +12,7 @@ from unittest import mock
 
 from trainjob.errors import MergeError
 from trainjob.frameworks.fine_tuning import finishing
+from trainjob.frameworks.fine_tuning.start import Start
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
 ERRORS: dict[str, Exception] = {
@@ -19,6 +20,7 @@ ERRORS: dict[str, Exception] = {
     "MemoryError": MemoryError(),
     "RuntimeError": RuntimeError("CUDA out of memory"),
 }
+START = Start("owner", "", "nonce")
 SUMMARY = {"step": 44, "epoch": 4.0, "metrics": {"loss": 0.56}}
 
 
@@ -29,12 +31,12 @@ def parse_run(model: str, output: str) -> RunArguments:
 
 def main(action: str, model: str, output: str, error: str = "") -> None:
     run = parse_run(model, output)
-    finishing.record_training(run, "trl", SUMMARY)
+    finishing.record_training(run, START, "trl", SUMMARY)
     if action == "record":
         return
     with mock.patch.object(finishing, "merge_adapter", side_effect=ERRORS[error]):
         try:
-            finishing.finish(run, "trl")
+            finishing.finish(run, START, "trl")
         except MergeError as refusal:
             print(json.dumps({"message": refusal.message, "hint": refusal.hint}), flush=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.changed_trainings import CHANGES
 from tests.support.interrupted_trainings import KILLER_PROGRAM, resumed_steps
 from trainjob import CustomTrainer, RunKey, TrainJob, Workspace, submit, wait
 from trainjob.lifecycle import Listener
@@ -61,17 +62,17 @@ def train(name, max_steps):
 def run_function(cluster, unique, workspace, torchrun_lock):
     """Return a function that trains, and returns the outcome and the log."""
 
-    def run(name, processes, **env):
+    def run(name, processes, trainer_fields=None, fields=None, **env):
         lines: list[str] = []
         trainer = CustomTrainer(
             func=train,
             func_args={"name": name, "max_steps": 12},
-            image="trl",
             num_proc_per_node=processes,
             resume=True,
             env={"ROOT": "/workspace", **env},
+            **{"image": "trl", **(trainer_fields or {})},
         )
-        job = TrainJob(trainer=trainer, workspace=Workspace(node_path=str(workspace)))
+        job = TrainJob(trainer=trainer, workspace=Workspace(node_path=str(workspace)), **(fields or {}))
         reference = submit(cluster, job, RunKey("test", "function", unique, name))
         outcome = wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text)))
         return outcome, lines
@@ -97,7 +98,10 @@ def test_a_function_that_is_killed_while_it_saves_resumes(run_function, workspac
     }
     outcome, _ = run_function("broken", processes, **environment)
     assert (outcome.phase.value, killed.exists()) == ("Failed", True)
-    outcome, lines = run_function("broken", processes, **environment)
+    # The request changes in everything that does not decide the weights.
+    changed = {name: value for each in CHANGES for name, value in each.items() if name != "env"}
+    trainer = {"image": "trl-next", "resources_per_node": {"memory": "3Gi"}}
+    outcome, lines = run_function("broken", processes, trainer, changed, NCCL_DEBUG="INFO", **environment)
     outcome.raise_for_failure()
     assert resumed_steps(lines) == [4]
     assert filecmp.cmp(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
+from tests.support.changed_trainings import check_changes
 from tests.support.interrupted_trainings import (
+    assert_same_weights,
     check_kills,
     drain_training,
     killing_environment,
     resumed_steps,
     saved_step,
 )
+from tests.support.training_fixtures import ROOT
 from trainjob import TRLLoraConfig, wait
 from trainjob.lifecycle import Listener
 from trainjob.status import Category
@@ -40,7 +46,10 @@ LORA = TRLLoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_pro
 
 def config_for(*, lora: bool, **fields):
     return tiny_config(
-        max_steps=STEPS, save_strategy="steps", save_steps=SAVE_STEPS, peft_config=LORA if lora else None, **fields
+        **{"max_steps": STEPS, "save_strategy": "steps", "save_steps": SAVE_STEPS, **fields},
+        # With the default, the learning rate of a step after the last one would be 0.
+        lr_scheduler_type="constant",
+        peft_config=LORA if lora else None,
     )
 
 
@@ -50,6 +59,85 @@ def test_an_attempt_after_a_kill_ends_with_the_weights_of_an_unbroken_training(
 ):
     check_kills(run_training, workspace, killing_environment, config_for(lora=lora), LORA_KILLS if lora else KILLS)
     evidence("features", row="resume", cell="real run")
+
+
+MEMORY = {"resources_per_node": {"memory": "3Gi"}}
+# For each attempt: where it is killed, what changes, and from where it continues. A waiter deletes a TrainJob that
+# failed, so the next one is attempt 1, too.
+ATTEMPTS = (
+    ("checkpoint-8/trainer_state.json", {}, ""),
+    ("checkpoint-10/config.json", {**MEMORY, "save_steps": 2}, "continues from step 4 of attempt 1: "),
+    ("checkpoint-12/config.json", {"gradient_checkpointing": True}, "continues from step 8 of attempt 1: "),
+    ("", {"arguments": {"save_total_limit": 4}}, "continues from step 10 of attempt 1: "),
+)
+
+
+def test_a_training_continues_after_changes_that_do_not_decide_its_weights(
+    run_training, workspace, killing_environment
+):
+    build = partial(config_for, lora=False)
+    check_changes(run_training, workspace, killing_environment, build, ATTEMPTS, image="trl-next", model="renamed")
+
+
+COMPARISON = """
+import sys
+from safetensors.torch import load_file
+one, other = map(load_file, sys.argv[1:])
+print(max(float((one[name] - other[name]).abs().max()) for name in one), one.keys() == other.keys())
+"""
+
+
+@pytest.mark.parametrize(
+    "division",
+    [
+        {"batch_size": 4, "gradient_accumulation_steps": 2},
+        {"batch_size": 4, "num_proc_per_node": 2},
+        {"batch_size": 2, "gradient_accumulation_steps": 2, "num_proc_per_node": 2},
+    ],
+    ids=lambda division: " ".join(map(str, division.values())),
+)
+def test_a_training_continues_with_another_division_of_its_batches(
+    run_training, workspace, killing_environment, division
+):
+    """The samples of each step are the same, so the weights differ only by the order of the sums in fp32."""
+    outcome, _ = run_training("unbroken", config_for(lora=False))
+    outcome.raise_for_failure()
+    environment = {**killing_environment, "KILL_AT": "checkpoint-8/trainer_state.json"}
+    outcome, _ = run_training("broken", config_for(lora=False), env=environment)
+    assert not outcome.succeeded
+    outcome, lines = run_training("broken", config_for(lora=False, **division), env=environment)
+    outcome.raise_for_failure()
+    assert resumed_steps(lines) == [4]
+    files = [str(workspace / "output" / name / "model.safetensors") for name in ("unbroken", "broken")]
+    python = ROOT / ".venv/trl/bin/python"
+    done = subprocess.run([python, "-c", COMPARISON, *files], capture_output=True, text=True, check=True)
+    difference, has_same_names = done.stdout.split()
+    assert has_same_names == "True"
+    assert float(difference) < 1e-4  # AdamW moves a weight by up to 3e-3 in a step, whatever the size of its gradient
+
+
+def test_another_training_starts_anew_and_after_undoing_the_change_the_first_one_continues(
+    run_training, workspace, killing_environment
+):
+    killed = Path(killing_environment["KILLED"])
+
+    def run(kill_at, **fields):
+        config = config_for(lora=False, **fields)
+        outcome, lines = run_training("run", config, env={**killing_environment, "KILL_AT": kill_at})
+        killed.unlink(missing_ok=True)
+        return outcome, [line for line in lines if line.startswith(("continues from ", "starts from the beginning"))]
+
+    assert run("checkpoint-8/config.json")[1] == []
+    _, [start] = run("checkpoint-8/trainer_state.json", learning_rate=1e-3)
+    assert start.startswith("starts from the beginning, because config.learning_rate was 0.003 and is 0.001; ")
+    outcome, [start] = run("nothing")
+    outcome.raise_for_failure()
+    assert start.startswith("continues from step 4 of attempt 1: ")
+    outcome, _ = run_training("unbroken", config_for(lora=False))
+    outcome.raise_for_failure()
+    assert_same_weights(workspace / "output/unbroken", workspace / "output/run")
+    outcome, [start] = run("nothing", learning_rate=1e-3)
+    assert start.startswith("continues from step 4 of attempt 1: ")
 
 
 def test_the_pod_that_replaces_a_drained_one_resumes(drain_training):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob
+from trainjob.frameworks.torchtune.framework import PROGRAM_DEPENDENCIES as TORCHTUNE_DEPENDENCIES
 from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
@@ -25,7 +26,7 @@ from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
 PROGRAMS = {
-    "frameworks.torchtune.pod": ("frameworks.run_inputs", "frameworks.packed_code", "credentials", "errors"),
+    "frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
     "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
@@ -89,10 +90,12 @@ def test_packed_sources_import_only_packed_modules(program):
     assert sys.getsizeof(command[3]) < 65_536
 
 
-def test_a_function_that_resumes_gets_all_modules_that_its_callback_imports():
-    texts = read_packed(pack_sources(*RESUME_MODULES))
+def test_a_function_that_resumes_gets_all_modules_that_it_may_import():
+    packed = pack_sources(*RESUME_MODULES)
+    texts = read_packed(packed)
     check_imports(texts)
-    assert "trainjob/frameworks/transformers/callback.py" in texts
+    assert {"trainjob/frameworks/transformers/callback.py", "trainjob/checkpoint.py"} <= texts.keys()
+    assert len(packed) < 20_000  # it is encoded twice, in a word of 65,536 bytes with the function
 
 
 def read_packed(packed):

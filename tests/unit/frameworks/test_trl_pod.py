@@ -10,8 +10,6 @@ import pytest
 
 from trainjob import FineTune, InvalidSpec, TRLConfig, TRLLoraConfig
 from trainjob.frameworks.fine_tuning.row_checks import check_rows_of
-from trainjob.frameworks.fine_tuning.run_files import find_checkpoint_of_run, read_record, write_record
-from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark, remove_marks
 from trainjob.frameworks.trl.pod.model_arguments import choose_model_arguments
 from trainjob.frameworks.trl.pod.program import (
     check_datasets,
@@ -51,12 +49,16 @@ def test_the_program_parses_what_the_core_builds():
         ),
     )
     run = parse_run_arguments(list(to_trainjob(step, run="r").trainer.args))
-    assert (run.run, run.method, run.model_name, str(run.output)) == ("r", "grpo", "tiny", "/workspace/output/o")
+    assert (json.loads(run.run)["run"], run.method, run.model_name, str(run.output)) == (
+        "r",
+        "grpo",
+        "tiny",
+        "/workspace/output/o",
+    )
     assert (run.columns, run.merge, str(run.wheels)) == ({"prompt": "a question"}, True, "/workspace/wheels")
     assert [str(path) for path in run.inputs] == [
         "/workspace/model",
         "/workspace/dataset/data",
-        "/workspace/dataset/held",
     ]
     assert run.trl_arguments[-4:] == ("--reward_weights", "1.0", "2.0", "--beta=0.1")
     assert [reward.partition(":")[0] for reward in run.rewards] == ["reward", "a.b"]
@@ -199,42 +201,16 @@ def test_conversations_need_a_chat_template(tmp_path):
     check_datasets(run_in(tmp_path, "sft"))
 
 
-def make_checkpoints(output, owner, *steps, complete=True):
-    for step in steps:
-        folder = output / f"checkpoint-{step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "model.safetensors").write_text("weights")
-        if complete:
-            mark_complete(folder, owner)
-
-
-def test_the_last_complete_checkpoint_of_the_owner_is_found(tmp_path):
-    write_record(tmp_path, {"owner": "me", "complete": False})
-    make_checkpoints(tmp_path, "me", 9, 10)
-    make_checkpoints(tmp_path, "me", 20, complete=False)
-    make_checkpoints(tmp_path, "other", 30)
-    (tmp_path / "checkpoint-final").mkdir()
-    assert find_checkpoint_of_run(tmp_path, "me") == tmp_path / "checkpoint-10"
-    remove_mark(tmp_path / "checkpoint-10")
-    assert find_checkpoint_of_run(tmp_path, "me") == tmp_path / "checkpoint-9"
-    remove_marks(tmp_path)
-    assert find_checkpoint_of_run(tmp_path, "me") is None
-
-
-def test_a_complete_run_starts_anew(tmp_path):
-    write_record(tmp_path, {"owner": "me", "complete": True})
-    make_checkpoints(tmp_path, "me", 10)
-    assert find_checkpoint_of_run(tmp_path, "me") is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "\udcff", '{"owner": 3}'])
-def test_a_damaged_record_resumes_nothing(text, tmp_path):
-    make_checkpoints(tmp_path, "me", 10)
-    (tmp_path / "trainjob_run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert find_checkpoint_of_run(tmp_path, "me") is None
-    assert isinstance(read_record(tmp_path), dict)
-
-
-def test_an_output_that_does_not_exist_resumes_nothing(tmp_path):
-    assert find_checkpoint_of_run(tmp_path / "new", "me") is None
-    remove_marks(tmp_path / "new")
+@pytest.mark.parametrize(
+    ("words", "step", "epoch", "is_included"),
+    [
+        ((), 100, 2.5, True),
+        (("--max_steps=100",), 100, 9, True),
+        (("--max_steps=99",), 100, 1, False),
+        (("--max_steps=-1", "--num_train_epochs=3"), 100, 3.0, True),
+        (("--num_train_epochs=2.4",), 100, 2.5, False),
+    ],
+)
+def test_a_checkpoint_beyond_the_length_of_the_training_is_not_used(tmp_path, words, step, epoch, is_included):
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": epoch}))
+    assert run_in(tmp_path, "sft", *words).includes(tmp_path) == is_included

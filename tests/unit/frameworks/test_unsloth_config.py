@@ -151,8 +151,8 @@ def test_the_program_parses_what_the_core_builds():
         ),
     )
     run = parse_run_arguments(list(to_trainjob(request, run="r").trainer.args))
-    assert (run.run, run.method, run.model_name, run.merge) == ("r", "dpo", "tiny", False)
-    assert [str(path) for path in (*run.inputs, run.output)] == [
+    assert (json.loads(run.run)["run"], run.method, run.model_name, run.merge) == ("r", "dpo", "tiny", False)
+    assert [str(path) for path in (*run.inputs, run.eval_dataset, run.output)] == [
         "/workspace/exported",
         "/workspace/dataset/pairs",
         "/workspace/dataset/held",

@@ -86,7 +86,7 @@ def test_a_function_is_shown_as_source_in_a_block(resume):
     summary = summarize_manifest(build(TrainJob(trainer=CustomTrainer(func=train, resume=resume))))
     source = summary["spec"]["trainer"]["command"][3]
     assert source.startswith("from __future__ import annotations\ndef train(rate=0.1):\n    import math\n")
-    assert (f"<trainjob.frameworks.transformers {VERSION}, packed, " in source) == resume
+    assert (f"<trainjob.checkpoint {VERSION}, packed, " in source) == resume
     printed = to_yaml(summary)
     assert "- |-\n" in printed or "- |\n" in printed
     assert "\n      def train(rate=0.1):\n" in printed

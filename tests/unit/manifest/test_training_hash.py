@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from trainjob import (
@@ -17,8 +19,12 @@ from trainjob import (
     spec,
 )
 from trainjob.frameworks import llamafactory, torchtune, trl, unsloth
-from trainjob.manifest import spec_hash, training_hash
-from trainjob.manifest.identity import _UNHASHED_FIELDS, OPERATIONAL_FIELDS
+from trainjob.frameworks.llamafactory.argument_table import get_arguments as get_llamafactory_arguments
+from trainjob.frameworks.transformers_config import EVALUATION_ARGUMENTS, OPERATIONAL_ARGUMENTS
+from trainjob.frameworks.trl import argument_table
+from trainjob.manifest import spec_hash, training_hash, weight_fields
+from trainjob.manifest.identity import UNHASHED_FIELDS
+from trainjob.manifest.training_identity import CONTINUED_FIELDS, OPERATIONAL_FIELDS
 
 CONFIGS = (torchtune.TorchTuneConfig, trl.TRLConfig, llamafactory.LLaMAFactoryConfig, unsloth.UnslothConfig)
 DATASETS = (spec.HuggingFaceDatasetInitializer, spec.S3DatasetInitializer, spec.DataCacheInitializer)
@@ -26,41 +32,43 @@ CLASSES = {
     "": (InitializeDataset, InitializeModel, FineTune, ExportModel, TrainJob, TrainJobManifest),
     "config": CONFIGS,
     "trainer": (BuiltinTrainer, CustomTrainer, CustomTrainerContainer),
-    "trainer.config": (torchtune.TorchTuneConfig,),
     "dataset": DATASETS,
     "initializer.dataset": DATASETS,
 }
-# A new field belongs to this table if another value of it can change the result, else to OPERATIONAL_FIELDS.
-CONFIG_FIELDS = """
-    arguments attn_implementation batch_size columns dataset_preprocess_config deepspeed distillation dtype epochs
-    eval_dataset_path eval_steps eval_strategy fsdp gradient_accumulation_steps gradient_checkpointing learning_rate
-    llamafactory_version loss lr_scheduler_type max_length max_steps max_steps_per_epoch method num_nodes overrides
-    packing peft_config pip_index_url precision preference_tuning quantization quantization_aware reward_functions
-    save_steps save_strategy seed teacher_path template trl_version unsloth_version use_vllm wheels_path
-"""
+# A new field belongs to this table if it decides the weights of a training, or the files of another step. Otherwise, it
+# belongs to OPERATIONAL_FIELDS if the result is the same for any value of it, else to CONTINUED_FIELDS.
 DATASET_FIELDS = """
     endpoint iam_role ignore_patterns metadata_loc num_data_nodes region role_arn secret storage_uri
 """
-TRAINING_FIELDS = {
+RESULT_FIELDS = {
     "": """
         adapter after_jobs any_run config dataset dataset_path destination endpoint env ignore_patterns initializer
-        manifest metadata model model_check model_initializer model_path output_path region registry resume revision
-        role_arn runtime secret storage_uri trainer volumes workspace
+        manifest metadata model model_initializer model_path region registry revision role_arn storage_uri trainer
     """,
-    "config": CONFIG_FIELDS,
-    "trainer": "args command config env func func_args num_nodes packages_to_install pip_index_urls resume",
-    "trainer.config": CONFIG_FIELDS,
+    "config": """
+        arguments batch_size columns dataset_preprocess_config deepspeed distillation dtype fsdp
+        gradient_accumulation_steps learning_rate llamafactory_version loss lr_scheduler_type max_length
+        max_steps_per_epoch method num_nodes overrides packing peft_config precision preference_tuning quantization
+        quantization_aware reward_functions seed teacher_path template trl_version unsloth_version use_vllm
+    """,
+    "trainer": "args command config env func func_args",
     "dataset": DATASET_FIELDS,
     "initializer.dataset": DATASET_FIELDS,
 }
+
+
+def list_classes(path, model):
+    operational, continued = set(OPERATIONAL_FIELDS.get(path, ())), set(CONTINUED_FIELDS.get(path, ()))
+    if path == "config":
+        operational, continued = ({*each} for each in (model.operational_fields, model.continued_fields))
+    return operational, continued, set(RESULT_FIELDS[path].split()), set(UNHASHED_FIELDS) if not path else set()
 
 
 @pytest.mark.parametrize(
     ("path", "model"), [(path, model) for path, models in CLASSES.items() for model in models], ids=str
 )
 def test_each_field_is_in_exactly_one_of_the_classes(path, model):
-    unhashed = set(_UNHASHED_FIELDS) if not path else set()
-    classes = (set(OPERATIONAL_FIELDS[path]), set(TRAINING_FIELDS[path].split()), unhashed)
+    classes = list_classes(path, model)
     count = {name: sum(name in names for names in classes) for name in model.model_fields}
     assert count == dict.fromkeys(model.model_fields, 1)
 
@@ -68,8 +76,15 @@ def test_each_field_is_in_exactly_one_of_the_classes(path, model):
 @pytest.mark.parametrize("path", CLASSES)
 def test_each_name_in_a_class_is_a_field(path):
     fields = {name for model in CLASSES[path] for name in model.model_fields}
-    assert fields >= set(OPERATIONAL_FIELDS[path])
-    assert path == "trainer.config" or fields >= set(TRAINING_FIELDS[path].split())
+    for model in CLASSES[path]:
+        given = {name.partition(".")[0] for names in list_classes(path, model) for name in names}
+        assert given <= fields
+
+
+def test_each_argument_in_a_class_is_one_of_trl_or_llamafactory():
+    known = {name for method in argument_table.METHODS for name in argument_table.get_arguments("1.16.0", method)}
+    known |= {*get_llamafactory_arguments(llamafactory.config.LLAMAFACTORY_VERSIONS[-1])}
+    assert {*OPERATIONAL_ARGUMENTS, *EVALUATION_ARGUMENTS} <= known
 
 
 def fine_tune(config=None, **values):
@@ -97,6 +112,7 @@ def manifest(metadata=None, trainer=None, **values):
 
 
 MEMORY, GPUS = {"memory": "8Gi"}, {"gpu": 2}
+SHM = {"name": "shm", "mount_path": "/dev/shm", "source": {"emptyDir": {"medium": "Memory"}}}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +123,16 @@ MEMORY, GPUS = {"memory": "8Gi"}, {"gpu": 2}
         (fine_tune({"resources_per_node": GPUS}), fine_tune({"num_proc_per_node": 2, "resources_per_node": MEMORY})),
         (fine_tune(), fine_tune(labels={"a": "b"}, annotations={"c": "d"}, deadline=60, max_restarts=3, image="i")),
         (fine_tune(), fine_tune(queue="q", placement={"node_selector": {"a": "b"}}, tracking=None, name="n")),
+        (fine_tune(), fine_tune(env={"NCCL_DEBUG": "INFO"})),
+        (fine_tune(), fine_tune({"save_strategy": "steps", "save_steps": 5, "gradient_checkpointing": True})),
+        (
+            fine_tune({"arguments": {"warmup_steps": 1}}),
+            fine_tune({"arguments": {"warmup_steps": 1, "save_total_limit": 3}}),
+        ),
         (torchtune_job(), torchtune_job(resources_per_node=MEMORY)),
+        (torchtune_job(overrides=["a=b"]), torchtune_job(overrides=["a=b", "compile=True"])),
         (container(command=["a"]), container(command=["a"], image="i", resources_per_node=MEMORY)),
+        (container(env={"RATE": "2"}), container(env={"RATE": "2", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "2"})),
         (cached(), cached(head_cpu="1", head_mem="1Gi", worker_cpu="1", worker_mem="1Gi")),
         (manifest(), manifest({"name": "other", "labels": {"a": "b"}}, suspend=True, managedBy="m")),
         (manifest(), manifest(trainer={"image": "i", "resourcesPerNode": {"limits": MEMORY}})),
@@ -129,7 +153,8 @@ def test_operational_fields_change_the_request_and_not_the_training(step, change
         (fine_tune(), fine_tune({"epochs": 2})),
         (fine_tune(), fine_tune({"resources_per_node": GPUS})),
         (fine_tune(), fine_tune({"num_nodes": 2})),
-        (fine_tune(), fine_tune(env={"NCCL_DEBUG": "INFO"})),
+        (fine_tune(), fine_tune({"max_steps": 2})),
+        (container(), container(env={"RATE": "2"})),
         (fine_tune(), fine_tune(model="other")),
         (torchtune_job(), torchtune_job(epochs=2)),
         (container(), container(num_nodes=2)),
@@ -146,3 +171,66 @@ def test_operational_fields_change_the_request_and_not_the_training(step, change
 )
 def test_other_fields_make_another_training(step, changed):
     assert training_hash(step) != training_hash(changed)
+
+
+def function(**values):
+    return TrainJob(trainer=CustomTrainer(func=fine_tune, resume=True, **values), workspace="w")
+
+
+LORA = {"peft_config": {}}
+GRPO = {"method": "grpo", "reward_functions": ["a.b"]}
+
+
+@pytest.mark.parametrize(
+    ("step", "changed"),
+    [
+        (fine_tune(), fine_tune({"max_steps": 9, "eval_dataset_path": "held", "arguments": {"eval_delay": 1}})),
+        (fine_tune(), fine_tune({"epochs": 9}, model="other", output_path="o", workspace="v", runtime="r")),
+        (fine_tune(), fine_tune(volumes=[SHM], secret="s", resume=False)),
+        (fine_tune(LORA), fine_tune({"peft_config": {"merge": False}})),
+        (fine_tune(), fine_tune({"batch_size": 4, "gradient_accumulation_steps": 2})),
+        (fine_tune(), fine_tune({"batch_size": 4, "num_nodes": 2})),
+        (fine_tune(), fine_tune({"batch_size": 2, "num_nodes": 2, "num_proc_per_node": 2})),
+        (function(), function(image="i", env={"NCCL_DEBUG": "INFO"}, packages_to_install=["a"])),
+        (function(num_nodes=4), function(num_nodes=2, num_proc_per_node=2)),
+    ],
+)
+def test_a_training_continues_although_these_fields_change(step, changed):
+    assert weight_fields(step) == weight_fields(changed)
+    assert spec_hash(step) != spec_hash(changed)
+
+
+@pytest.mark.parametrize(
+    ("step", "changed", "field"),
+    [
+        (fine_tune(), fine_tune({"learning_rate": 1e-4}), "config.learning_rate"),
+        (fine_tune(), fine_tune({"batch_size": 4}), "samples_per_step"),
+        (fine_tune(GRPO), fine_tune({**GRPO, "batch_size": 8}), "config.batch_size"),
+        (fine_tune(GRPO), fine_tune({**GRPO, "num_nodes": 2}), "processes"),
+        (fine_tune(), fine_tune(LORA), "config.peft_config"),
+        (fine_tune(LORA), fine_tune({"peft_config": {"r": 4}}), "config.peft_config.r"),
+        (fine_tune(), fine_tune({"arguments": {"warmup_steps": 1}}), "config.arguments.warmup_steps"),
+        (fine_tune(), fine_tune(dataset_path="other"), "dataset_path"),
+        (function(), function(func_args={"config": 1}), "trainer.func_args.config"),
+        (function(), function(num_nodes=2), "processes"),
+        (function(), function(env={"RATE": "2"}), "trainer.env.RATE"),
+    ],
+)
+def test_a_training_starts_anew_if_these_fields_change(step, changed, field):
+    one, other = weight_fields(step), weight_fields(changed)
+    assert {name for name in {*one, *other} if one.get(name) != other.get(name)} <= {field, "config.peft_config"}
+    assert one.get(field) != other.get(field)
+
+
+def test_the_model_of_torchtune_decides_the_recipe():
+    names = ("llama3.2-1b", "qwen2.5-1.5b")
+    found = [weight_fields(FineTune(model=name, workspace="w", config=torchtune.TorchTuneConfig())) for name in names]
+    assert [each["model"] for each in found] == list(names)
+    assert all(each["framework"] == "torchtune" for each in found)
+
+
+def test_long_values_are_hashed():
+    fields = weight_fields(function(func_args={"text": "a" * 200}))
+    assert fields["trainer.func_args.text"].startswith("sha256:")
+    assert fields["function"].startswith("sha256:")
+    assert all(len(json.dumps(value)) < 100 for value in fields.values())

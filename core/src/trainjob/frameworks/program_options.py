@@ -27,7 +27,7 @@ def build_file_options(step: FineTune, config: TransformersConfig, run: str) -> 
     Args:
         step: a step with a workspace.
         config: the step's configuration.
-        run: identifier of the run, the same in all its attempts; empty disables resuming.
+        run: owner of the checkpoints, the same text in all attempts; empty disables resuming.
     """
     return {
         "--run": run,
@@ -42,6 +42,15 @@ def build_file_options(step: FineTune, config: TransformersConfig, run: str) -> 
 def build_column_option(config: TransformersConfig) -> dict[str, str]:
     """Return the option with the dataset's columns; its value is empty without any."""
     return {"--columns": json.dumps(dict(config.columns), sort_keys=True) if config.columns else ""}
+
+
+def list_flags(config: TransformersConfig) -> list[str]:
+    """Return the options without a value."""
+    flags = {
+        "--merge": config.peft_config is not None and config.peft_config.merge,
+        "--keep-checkpoints": "save_total_limit" in config.arguments,
+    }
+    return [flag for flag, is_set in flags.items() if is_set]
 
 
 def to_words(options: Mapping[str, str]) -> Iterator[str]:

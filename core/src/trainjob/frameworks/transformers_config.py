@@ -13,6 +13,31 @@ from trainjob.errors import Problem
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.framework import FrameworkConfig
 
+OPERATIONAL_ARGUMENTS = (
+    *("save_total_limit", "save_on_each_node", "overwrite_cache", "overwrite_output_dir", "plot_loss"),
+    *("logging_dir", "logging_first_step", "logging_steps", "logging_strategy", "logging_nan_inf_filter"),
+    *("log_level", "log_level_replica", "log_on_each_node", "log_completions", "log_unique_prompts"),
+    *("disable_tqdm", "report_to", "run_name", "project", "num_completions_to_print", "skip_memory_metrics"),
+    *("include_num_input_tokens_seen", "include_effective_tokens_per_second", "debug", "print_param_status"),
+    *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
+    *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataset_num_proc"),
+    *("preprocessing_num_workers", "preprocessing_batch_size", "cache_dir", "low_cpu_mem_usage", "offload_folder"),
+    *("ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph"),
+    *("ddp_timeout", "torch_compile", "torch_compile_backend", "torch_compile_mode", "torch_empty_cache_steps"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "disable_gradient_checkpointing"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs", "activation_offloading", "use_reentrant_gc"),
+    *("use_liger_kernel", "liger_kernel_config", "enable_liger_kernel", "flash_attn", "use_cache", "use_kv_cache"),
+    *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_group_port", "vllm_tensor_parallel_size"),
+    *("push_to_hub", "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy"),
+)
+"""Arguments of transformers' Trainer, TRL and LLaMA-Factory that say how a training is computed, saved or logged."""
+EVALUATION_ARGUMENTS = (
+    *("do_eval", "eval_on_start", "eval_delay", "eval_accumulation_steps", "eval_do_concat_batches", "eval_packing"),
+    *("eval_use_gather_object", "eval_on_each_dataset", "per_device_eval_batch_size", "batch_eval_metrics"),
+    *("prediction_loss_only", "include_for_metrics", "compute_accuracy", "bf16_full_eval", "fp16_full_eval"),
+    *("num_generations_eval",),
+)
+"""Arguments about the evaluation only."""
 _COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
 
 
@@ -77,6 +102,17 @@ class TransformersConfig(FrameworkConfig):
     """
 
     lora_learning_rates: ClassVar[Mapping[str, float]] = {}
+    operational_fields: ClassVar[tuple[str, ...]] = (
+        *FrameworkConfig.operational_fields,
+        *("save_strategy", "save_steps"),
+        *(f"arguments.{name}" for name in OPERATIONAL_ARGUMENTS),
+    )
+    # More steps are a longer training: it continues with the schedule of its new length.
+    continued_fields: ClassVar[tuple[str, ...]] = (
+        *("epochs", "max_steps", "eval_dataset_path", "eval_strategy", "eval_steps", "peft_config.merge"),
+        *(f"arguments.{name}" for name in EVALUATION_ARGUMENTS),
+    )
+    step_fields: ClassVar[tuple[str, ...]] = ("model_path", "dataset_path")
 
     method: str
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -110,6 +146,13 @@ class TransformersConfig(FrameworkConfig):
             return ()
         rule = "the usual one for LoRA, because config.learning_rate is not given"
         return (f"the learning rate is {self.default_learning_rate:g}, {rule}",)
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples of each optimizer step, in all processes together."""
+        # The defaults are those of transformers' Trainer (transformers 5.23, training_args.py).
+        batch = (self.batch_size or 8) * (self.gradient_accumulation_steps or 1)
+        return batch * (self.num_nodes or 1) * self.processes_per_node
 
     @property
     def saves_checkpoints(self) -> bool:

@@ -15,7 +15,9 @@ from trainjob.spec.base import invalid_field
 
 PROGRAM_DEPENDENCIES = (
     "frameworks.fine_tuning",
-    "frameworks.run_inputs",
+    "frameworks.checkpoint_owner",
+    "frameworks.durable_files",
+    "frameworks.folder_lease",
     "frameworks.packed_code",
     "frameworks.pip_installation",
     "frameworks.transformers",
@@ -44,7 +46,7 @@ class WorkspaceFramework:
         config_class: class of the framework's configuration.
         program: name below `trainjob` of the package that runs in the pod.
         build_arguments: function that returns the program's arguments for a step, its configuration and the
-            identifier of the run.
+            owner of the checkpoints.
         find_image: function that returns the image of a step; None means the runtime's.
         find_missing: function that returns what a step with a workspace and this configuration lacks.
     """

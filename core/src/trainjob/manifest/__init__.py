@@ -5,8 +5,9 @@ from trainjob.manifest.additions import add_env
 from trainjob.manifest.build import build_trainjob
 from trainjob.manifest.compatibility import get_required_claim, list_unsupported_features, requires_newest_dialect
 from trainjob.manifest.dialect import Dialect, detect_dialect
-from trainjob.manifest.identity import find_attempt, job_name, spec_hash, training_hash
+from trainjob.manifest.identity import find_attempt, job_name, spec_hash
 from trainjob.manifest.steps import to_trainjob
+from trainjob.manifest.training_identity import training_hash, weight_fields
 
 __all__ = [
     "Dialect",
@@ -22,4 +23,5 @@ __all__ = [
     "spec_hash",
     "to_trainjob",
     "training_hash",
+    "weight_fields",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.addresses import parse_source
-from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
+from trainjob.job_variables import ATTEMPT_VARIABLE, JOB_VARIABLE, NAME_VARIABLE, POD_VARIABLE, RUN_VARIABLE
 from trainjob.manifest.additions import build_from_manifest
 from trainjob.manifest.compatibility import (
     check_dialect_support,
@@ -19,7 +19,7 @@ from trainjob.manifest.compatibility import (
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
 from trainjob.manifest.function import function_command
-from trainjob.manifest.labels import PREFIX, RUN_KEY, read_workflow_run, retention_annotations
+from trainjob.manifest.labels import ATTEMPT, PREFIX, RUN_KEY, read_workflow_run, retention_annotations
 from trainjob.manifest.model_check import checked_command
 from trainjob.manifest.tracking import tracked_command, tracking_env
 from trainjob.spec import (
@@ -116,7 +116,7 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
         "image": trainer.image,
         "command": list(words) if words else None,
         "args": list(trainer.args) if isinstance(trainer, CustomTrainerContainer) and trainer.args else None,
-        "env": env_list(env) if env else None,
+        "env": (env_list(env) if env else []) + _pod_variables(job, metadata) or None,
         **_node_fields(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
     }
     return {key: value for key, value in values.items() if value is not None}
@@ -127,7 +127,17 @@ def _own_variables(metadata: Mapping[str, Any]) -> dict[str, str]:
     annotations = metadata.get("annotations", {})
     if RUN_KEY not in annotations:
         return {}
-    return {NAME_VARIABLE: metadata["name"], RUN_VARIABLE: read_workflow_run(annotations)}
+    attempt = metadata.get("labels", {}).get(ATTEMPT, "")
+    return {NAME_VARIABLE: metadata["name"], ATTEMPT_VARIABLE: attempt, RUN_VARIABLE: read_workflow_run(annotations)}
+
+
+def _pod_variables(job: TrainJob, metadata: Mapping[str, Any]) -> _Items:
+    """Return the variables that identify a pod and its Job, for a folder's lease."""
+    if not job.workspace or RUN_KEY not in metadata.get("annotations", {}):
+        return []
+    # Kubernetes 1.27 and later set this label (pkg/controller/job).
+    fields = {POD_VARIABLE: "metadata.name", JOB_VARIABLE: "metadata.labels['batch.kubernetes.io/controller-uid']"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 
 def _builtin_trainer(

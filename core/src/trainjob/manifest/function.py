@@ -56,7 +56,11 @@ if __name__ == "__main__":
     gc.collect()  # a DistributedDataParallel that is freed at the interpreter's exit may abort it (PyTorch 2.13, gloo)
 """
 
-RESUME_MODULES = ("frameworks.transformers", "credentials", "errors", "version")
+RESUME_MODULES = (
+    *("checkpoint", "frameworks.training_state", "frameworks.transformers"),
+    *("frameworks.checkpoint_owner", "frameworks.durable_files", "frameworks.folder_lease"),
+    *("job_variables", "credentials", "errors", "version"),
+)
 """Names below `trainjob` of the modules that a function that can resume imports."""
 # The lines with which it imports them.
 _UNPACKING = """\

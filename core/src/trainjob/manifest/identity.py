@@ -5,35 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from trainjob.function_source import read_source
-from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, Step, TrainJob, TrainJobManifest
+from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, FrameworkConfig, Step, TrainJob
 from trainjob.spec.framework import DEFAULT_FRAMEWORK
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
-from trainjob.spec.resources import count_gpus
 
 _MAX_ATTEMPTS = 100
-_UNHASHED_FIELDS = dict.fromkeys(("name", "program", "tracking", *END_POLICY_FIELDS), True)
-_PARALLEL_FIELDS = ("resources_per_node", "num_proc_per_node")
-_DATA_CACHE_RESOURCES = ("head_cpu", "head_mem", "worker_cpu", "worker_mem")
-OPERATIONAL_FIELDS: Mapping[str, Sequence[str]] = {
-    "": ("placement", "queue", "managed_by", "deadline", "max_restarts", "labels", "annotations", "image", "resources"),
-    "config": _PARALLEL_FIELDS,
-    "dataset": _DATA_CACHE_RESOURCES,
-    "initializer.dataset": _DATA_CACHE_RESOURCES,
-    "trainer": ("image", *_PARALLEL_FIELDS),
-    "trainer.config": _PARALLEL_FIELDS,
-    "manifest": ("metadata",),
-    "manifest.spec": ("managedBy", "suspend", "labels", "annotations", "activeDeadlineSeconds"),
-    "manifest.spec.trainer": ("image", "resourcesPerNode", "numProcPerNode"),
-}
-"""Fields that do not change the result of a step: of the step itself, and of its parts by their paths.
-
-[training_hash][] leaves them out, and counts the processes on a node, which are given or follow from the GPUs. The
-fields that no hash has, such as `name`, are not in the table.
-"""
+UNHASHED_FIELDS = ("name", "program", "tracking", *END_POLICY_FIELDS)
+"""Fields of a step that no hash has."""
 
 
 def spec_hash(step: Step) -> str:
@@ -49,78 +31,47 @@ def spec_hash(step: Step) -> str:
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
-    return _hash(step, _dump(step))
+    return hash_content(step, dump_request(step))
 
 
-def training_hash(step: Step) -> str:
-    """Return 16 hex digits that identify what a step computes.
-
-    Two requests with the same hash have the same result. They differ only in `OPERATIONAL_FIELDS`: resources,
-    placement, queue, limits, image, labels and annotations. As for [spec_hash][], fields at their defaults do not
-    count, and the hash is the same in later releases.
+def dump_request(step: Step) -> dict[str, Any]:
+    """Return the request of a step as JSON values, without the values at their defaults.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
-    content = _dump(step)
-    for path, names in OPERATIONAL_FIELDS.items():
-        _remove_fields(content, path.split(".") if path else [], names)
-    if (processes := _count_processes(step)) != "1":
-        content["processes_per_node"] = processes
-    return _hash(step, content)
-
-
-def _dump(step: Step) -> dict[str, Any]:
-    """Return the request of a step as JSON values, without the values at their defaults."""
-    unhashed: dict[str, Any] = {**_UNHASHED_FIELDS, "trainer": {"func"}}
-    if _get_framework_name(step) != DEFAULT_FRAMEWORK:
+    unhashed: dict[str, Any] = {**dict.fromkeys(UNHASHED_FIELDS, True), "trainer": {"func"}}
+    if get_framework_name(step) != DEFAULT_FRAMEWORK:
         unhashed["config"] = True  # a comparison to its default would load TorchTune
     content = step.model_dump(mode="json", exclude_defaults=True, exclude=unhashed)
-    if isinstance(step, FineTune) and _get_framework_name(step) != DEFAULT_FRAMEWORK:
+    if isinstance(step, FineTune) and get_framework_name(step) != DEFAULT_FRAMEWORK:
         content["config"] = step.config.model_dump(mode="json", exclude_defaults=True)
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = read_source(step.trainer.func)
     return content
 
 
-def _hash(step: Step, content: Mapping[str, Any]) -> str:
+def hash_content(step: Step, content: Mapping[str, Any]) -> str:
+    """Return 16 hex digits for a part of a step's request."""
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
-    if (framework := _get_framework_name(step)) != DEFAULT_FRAMEWORK:
+    if (framework := get_framework_name(step)) != DEFAULT_FRAMEWORK:
         canonical["framework"] = framework
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _remove_fields(content: dict[str, Any], path: Sequence[str], names: Sequence[str]) -> None:
-    """Remove fields from the part of a request at a path, and the part if it is then empty."""
-    if not path:
-        for name in names:
-            content.pop(name, None)
-    elif isinstance(part := content.get(path[0]), dict):
-        _remove_fields(part, path[1:], names)
-        if not part:
-            del content[path[0]]
-
-
-def _count_processes(step: Step) -> str:
-    """Return the number of training processes on each node; `1` if it is not known."""
-    if isinstance(step, TrainJobManifest):
-        trainer = step.manifest["spec"].get("trainer") or {}
-        given, resources = trainer.get("numProcPerNode"), trainer.get("resourcesPerNode") or {}
-        return str(given or max(1, count_gpus(resources.get("limits") or resources.get("requests"))))
-    part: Any = step.config if isinstance(step, FineTune) else step.trainer if isinstance(step, TrainJob) else None
-    if isinstance(part, BuiltinTrainer):
-        part = part.config
-    return "1" if part is None else str(part.num_proc_per_node or max(1, count_gpus(part.resources_per_node)))
-
-
-def _get_framework_name(step: Step) -> str:
-    """Return the framework of a training; the default framework for other requests."""
+def get_config(step: Step) -> FrameworkConfig | None:
+    """Return the configuration of a training with a framework; None for other requests."""
     if isinstance(step, FineTune):
-        return step.config.framework
-    if isinstance(step, TrainJob) and isinstance(step.trainer, BuiltinTrainer):
-        return step.trainer.config.framework
-    return DEFAULT_FRAMEWORK
+        return step.config
+    trainer = step.trainer if isinstance(step, TrainJob) else None
+    return trainer.config if isinstance(trainer, BuiltinTrainer) else None
+
+
+def get_framework_name(step: Step) -> str:
+    """Return the framework of a training; the default framework for other requests."""
+    config = get_config(step)
+    return config.framework if config else DEFAULT_FRAMEWORK
 
 
 def job_name(prefix: str, key_digest: str, attempt: int) -> str:

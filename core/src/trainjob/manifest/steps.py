@@ -18,6 +18,7 @@ from trainjob.manifest.environment import (
     secret_env,
 )
 from trainjob.manifest.tracking import list_parameters
+from trainjob.manifest.training_identity import weight_fields
 from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
@@ -58,11 +59,15 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
 
     Args:
         step: the request.
-        run: identifies the run and its request: the same text in all attempts of a run. If it is empty, no training
+        run: identifies the workflow's run: the same text in all attempts of a step. If it is empty, no training
             resumes an earlier one.
+
+    Raises:
+        InvalidSpec: the source of a function cannot be read.
     """
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer) and step.trainer.resume:
-        return add_env(step, {OWNER_VARIABLE: run, **SAVE_ENV})
+        owner = _describe_owner(step, run) if run else ""
+        return add_env(step, {OWNER_VARIABLE: owner, **SAVE_ENV})
     if isinstance(step, TrainJob | TrainJobManifest):
         return step
     if isinstance(step, FineTune):
@@ -177,7 +182,8 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
-    container = get_framework(step.config).build_trainer(step, run).model_copy(update={"env": env})
+    owner = _describe_owner(step, run) if run else ""
+    container = get_framework(step.config).build_trainer(step, owner).model_copy(update={"env": env})
     tracking = step.tracking and step.tracking.model_copy(
         update={"parameters": {**list_parameters(step), **step.tracking.parameters}}
     )
@@ -189,6 +195,14 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
         program=step.program,
         **common,
     )
+
+
+def _describe_owner(step: FineTune | TrainJob, run: str) -> str:
+    """Return the owner of a training's checkpoints.
+
+    [trainjob.frameworks.checkpoint_owner][] reads it.
+    """
+    return json.dumps({"run": run, "fields": weight_fields(step)}, sort_keys=True)
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:

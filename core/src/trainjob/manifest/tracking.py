@@ -74,7 +74,8 @@ def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:
 def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: str = "") -> TrackedRun:
     """Return the run of a tracker for a TrainJob.
 
-    All attempts of a request have the same run, unless a user has the work done again.
+    All attempts with the same result have the same run, also with other resources, unless a user has the work done
+    again.
 
     Args:
         tracking: the tracker.
@@ -83,7 +84,11 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: 
     """
     origin = _read_run_key(metadata)
     name = get_str(metadata, "name")
-    identity = [get_str(metadata, "annotations", key) for key in (labels.RUN_KEY, labels.SPEC_HASH, labels.RENEWAL)]
+    run_key, spec_hash, training_hash, renewal = (
+        get_str(metadata, "annotations", key)
+        for key in (labels.RUN_KEY, labels.SPEC_HASH, labels.TRAINING_HASH, labels.RENEWAL)
+    )
+    identity = [run_key, training_hash or spec_hash, renewal]
     run_id = hashlib.sha256(json.dumps(identity if any(identity) else [name]).encode()).hexdigest()[:16]
     index = f"[{origin['map_index']}]" if origin.get("map_index") else ""
     title = f"{origin['task']}{index} {origin.get('run', '')}".strip() if origin.get("task") else name

@@ -42,6 +42,12 @@ class FrameworkConfig(Spec):
     """
 
     framework: ClassVar[str]
+    operational_fields: ClassVar[tuple[str, ...]] = ("num_proc_per_node", "resources_per_node")
+    """Fields that do not change the result, by their paths; see `trainjob.manifest.training_hash`."""
+    continued_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that may also change while a training continues from its checkpoints; see `weight_fields` there."""
+    step_fields: ClassVar[tuple[str, ...]] = ("model", "model_path", "dataset_path")
+    """Fields of a `FineTune` that decide the weights."""
 
     num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     num_proc_per_node: int | None = Field(default=None, ge=1)
@@ -56,6 +62,11 @@ class FrameworkConfig(Spec):
     def processes_per_node(self) -> int:
         """Number of training processes on each node: as given, else one for each GPU, else one."""
         return self.num_proc_per_node or max(1, count_gpus(self.resources_per_node))
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples of each optimizer step, in all processes together; None if unknown."""
+        return None
 
 
 class Framework(Protocol):
@@ -99,7 +110,7 @@ class Framework(Protocol):
 
         Args:
             step: a step with a workspace.
-            run: identifier of the run, the same in all its attempts; empty disables resuming.
+            run: owner of the checkpoints, the same text in all attempts; empty disables resuming.
         """
 
     def build_builtin_arguments(self, config: FrameworkConfig, dataset: str) -> list[str]:

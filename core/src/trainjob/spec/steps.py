@@ -139,8 +139,9 @@ class FineTune(BaseStep):
         runtime: training runtime; None means the stock runtime of the mode.
         image: image with the framework; only with a workspace. None means the Trainer's own image.
         max_restarts: how often a failing container may be restarted in place.
-        resume: whether to continue after the last complete epoch that an earlier attempt of the same run left on the
-            workspace. Request, model and dataset files must be the same; see `can_resume`.
+        resume: whether to continue from the last complete checkpoint that an earlier attempt of the same run left on
+            the workspace. What decides the weights must be the same, such as the learning rate and the files of model
+            and dataset; see `trainjob.manifest.weight_fields`.
         tracking: experiment tracker that gets the configuration as parameters, and the training's metrics; only with a
             workspace. A retry continues the same tracked run.
     """

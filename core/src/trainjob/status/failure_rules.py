@@ -27,6 +27,7 @@ from trainjob.errors import (
     JobFailed,
     NeverStarted,
     OutOfMemory,
+    StorageFull,
 )
 from trainjob.installation import INSTALLATION_PAGE
 
@@ -56,6 +57,8 @@ class Category(str, Enum):
     """The image contains no `trainjob`, or that of another version."""
     OUT_OF_MEMORY = "OutOfMemory"
     """A container exceeded its memory limit."""
+    STORAGE_FULL = "StorageFull"
+    """The workspace, or another disk that the step writes to, is full."""
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, preempted, refused by its node, or lost with it."""
     DEADLINE = "Deadline"
@@ -160,6 +163,12 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.OUT_OF_MEMORY: Rule(
         False, "give the step more memory (resources_per_node), or use smaller batches or a smaller model", OutOfMemory
+    ),
+    Category.STORAGE_FULL: Rule(
+        False,
+        "free space in the workspace, or use a larger PersistentVolumeClaim; the last complete checkpoint is kept, so "
+        "a training continues from it",
+        StorageFull,
     ),
     Category.INFRASTRUCTURE: Rule(
         True, "the node or the scheduler ended the pod; a retry starts a new attempt", Interrupted

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, IncompatibleVersion
+from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE, IncompatibleVersion
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
 from trainjob.status.progress import Progress
+from trainjob.status.storage_messages import is_storage_full
 from trainjob.status.usage import Usage
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
@@ -25,6 +26,7 @@ _TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
 _PROGRAM_FAILURES = {
     f": failed: {INSTALLATION_FAILED}": Category.INSTALLATION,
     f": failed: {NO_CREDENTIALS}": Category.CONFIGURATION,
+    f": failed: {TOO_LITTLE_SPACE}": Category.STORAGE_FULL,
     f"Diverged: {DIVERGED}": Category.DIVERGED,
 }
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
@@ -294,11 +296,16 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
+    return find_category(first.reason, first.message) or known or _categorize_log(log_tail) or step_category
+
+
+def _categorize_log(log_tail: Sequence[str]) -> Category | None:
+    """Return the category that the last lines of the container show, or None."""
+    if is_storage_full(log_tail):  # first, because pip fails on a full disk, too, and a retry does not help then
+        return Category.STORAGE_FULL
     if found := [each for text, each in _PROGRAM_FAILURES.items() if any(text in line for line in log_tail)]:
-        step_category = found[0]
-    elif any(_NO_PROGRAM.search(line) for line in log_tail):
-        step_category = Category.PROGRAM
-    return find_category(first.reason, first.message) or known or step_category
+        return found[0]
+    return Category.PROGRAM if any(_NO_PROGRAM.search(line) for line in log_tail) else None
 
 
 def _finished_at(job: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import read_object
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["check_architecture"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.durable_files import read_object
 
 __all__ = [
     "check_model",
@@ -18,7 +16,6 @@ __all__ = [
     "has_chat_template",
     "lacks_padding",
     "list_versions",
-    "read_object",
 ]
 
 # Classes of tokenizers without special tokens of their own (transformers 5.23, tokenization_utils_tokenizers.py).
@@ -69,14 +66,6 @@ def has_chat_template(model: Path) -> bool:
     if any((model / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
         return True
     return bool(read_object(model / "tokenizer_config.json").get("chat_template"))
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if it cannot be read, or is another value."""
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def lacks_padding(model: Path) -> bool:

@@ -6,64 +6,83 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.errors import MergeError
-from trainjob.frameworks.fine_tuning.checks import read_object
+from trainjob.errors import MergeError, OutputInUse
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.merging import merge_adapter
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, sync_files, write_record
+from trainjob.frameworks.fine_tuning.start import Start
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
+from trainjob.frameworks.transformers.checkpoints import discard_checkpoints
 
 __all__ = ["finish", "record_training"]
 
 
-def record_training(run: TrainingRun, framework: str, summary: Mapping[str, Any]) -> None:
+def record_training(run: TrainingRun, start: Start, framework: str, summary: Mapping[str, Any]) -> None:
     """Record that the run is complete, whatever happens to the merge after it.
+
+    Its checkpoints are removed, unless the request wants them.
 
     Args:
         run: the request.
+        start: the decision at its start.
         framework: name of the framework, for the log.
         summary: last step, epoch and metrics.
 
     Raises:
+        OutputInUse: another training has taken the output folder meanwhile.
         OSError: a folder cannot be read or written.
     """
-    has_adapter = (run.output / "adapter_config.json").is_file()
+    record = _read_own_record(run, start)
+    has_adapter = run.uses_lora and (run.output / "adapter_config.json").is_file()  # not that of another training
     if not has_adapter:
         _restore_cache_setting(run)
     sync_files(run.output)
-    record = {**read_record(run.output), "complete": True, "adapter": has_adapter, **summary}
+    record |= {"complete": True, "adapter": has_adapter, **summary}
     if has_adapter and run.merge:
         record[UNMERGED] = "the merge did not end"
     write_record(run.output, record)
+    if not run.keep_checkpoints:
+        discard_checkpoints(run.output, start.owner)
     print(f"{framework}: the training is complete: {json.dumps(dict(summary))}", flush=True)
 
 
-def finish(run: TrainingRun, framework: str) -> None:
+def finish(run: TrainingRun, start: Start, framework: str) -> None:
     """Save the merged model if the request wants one that does not exist yet.
 
     It may be repeated: the trained adapter is on disk.
 
     Args:
         run: the request.
+        start: the decision at its start.
         framework: name of the framework, for the log.
 
     Raises:
+        OutputInUse: another training has taken the output folder meanwhile.
         MergeError: the adapter cannot be merged.
         OSError: a folder cannot be read or written.
     """
-    record = read_record(run.output)
+    record = _read_own_record(run, start)
     if UNMERGED not in record:
         return
     try:
-        merged = merge_adapter(run)
+        merged = merge_adapter(run) if run.merge else "the adapter is not merged, as requested"
     except Exception as error:  # of peft, transformers or torch
         reason = error.message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
         write_record(run.output, {**record, UNMERGED: reason})
         hint = 'export it with adapter="keep", or run this step again, which only merges'
         raise MergeError(f"the adapter is trained and saved, but not merged: {reason}", hint=hint) from error
-    sync_files(run.output / "merged")
+    if run.merge:
+        sync_files(run.output / "merged")
     del record[UNMERGED]
     write_record(run.output, record)
     print(f"{framework}: {merged}", flush=True)
+
+
+def _read_own_record(run: TrainingRun, start: Start) -> dict[str, Any]:
+    record = read_record(run.output)
+    if record.get("attempt", start.nonce) != start.nonce:
+        raise OutputInUse(f"{run.output} has the record of {record.get('trained_by') or 'another training'} now")
+    return record
 
 
 def _restore_cache_setting(run: TrainingRun) -> None:

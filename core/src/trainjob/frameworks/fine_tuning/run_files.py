@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.transformers import checkpoints
+from trainjob.frameworks.durable_files import read_object, sync_paths, write_text
 
-__all__ = ["RECORD_FILE", "UNMERGED", "find_checkpoint_of_run", "read_record", "sync_files", "write_record"]
+__all__ = ["RECORD_FILE", "UNMERGED", "read_record", "sync_files", "write_record"]
 
 RECORD_FILE = "trainjob_run.json"
 """File in the output folder that describes the run that last wrote to this folder; the export reads it."""
@@ -18,29 +18,9 @@ UNMERGED = "unmerged"
 """Entry of the record: why a complete run has no merged model, although its request wants one."""
 
 
-def find_checkpoint_of_run(output: Path, owner: str) -> Path | None:
-    """Return the last complete checkpoint of an owner's unfinished run.
-
-    Args:
-        output: folder that the run writes to.
-        owner: digest of the run; see [trainjob.frameworks.run_inputs.compute_run_digest][].
-
-    Returns:
-        The folder; None if there is no such checkpoint, or the run is complete.
-    """
-    record = read_record(output)
-    if record.get("owner") != owner or record.get("complete"):
-        return None
-    return checkpoints.find_last_checkpoint(output, owner)
-
-
 def read_record(output: Path) -> dict[str, Any]:
     """Return the record of the run that last wrote to a folder; empty without one."""
-    try:
-        found = json.loads(checkpoints.read_text(output / RECORD_FILE))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(output / RECORD_FILE)
 
 
 def write_record(output: Path, record: Mapping[str, Any]) -> None:
@@ -50,7 +30,7 @@ def write_record(output: Path, record: Mapping[str, Any]) -> None:
         OSError: the folder cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    checkpoints.write_text(output / RECORD_FILE, json.dumps(dict(record), indent=2, sort_keys=True) + "\n")
+    write_text(output / RECORD_FILE, json.dumps(dict(record), indent=2, sort_keys=True) + "\n")
 
 
 def sync_files(folder: Path) -> None:
@@ -59,4 +39,4 @@ def sync_files(folder: Path) -> None:
     Raises:
         OSError: a file cannot be read.
     """
-    checkpoints.sync_paths([*(path for path in folder.iterdir() if path.is_file()), folder])
+    sync_paths([*(path for path in folder.iterdir() if path.is_file()), folder])

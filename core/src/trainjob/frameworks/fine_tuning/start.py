@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.run_files import UNMERGED, find_checkpoint_of_run, read_record, write_record
+from trainjob.frameworks.checkpoint_owner import CheckpointOwner, find_owner
+from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
-from trainjob.frameworks.run_inputs import compute_run_digest
-from trainjob.frameworks.transformers.checkpoints import remove_marks
-from trainjob.frameworks.transformers.start import agree, report_resumption
+from trainjob.frameworks.folder_lease import continue_lease, take_lease
+from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, discard_checkpoints
+from trainjob.frameworks.transformers.start import agree
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
 __all__ = ["Start", "agree_on_start"]
@@ -27,7 +28,7 @@ class Start:
     """The decision of rank 0.
 
     Attributes:
-        owner: digest of the run and its inputs.
+        owner: digest of the training, which owns its checkpoints.
         checkpoint: folder to resume from; empty to start from the beginning.
         nonce: random text of this attempt, which the record in the output folder contains.
         is_trained: whether an earlier attempt has trained the model, and only its adapter is not merged yet.
@@ -47,6 +48,7 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
         description: framework, its version and the training's parameters, for the record of the run.
 
     Raises:
+        OutputInUse: another training uses the output folder.
         InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace.
     """
     start = Start(**agree(lambda: asdict(_decide(run, description))))
@@ -56,22 +58,24 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
 
 def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     """Return the checkpoint to resume from, and record this attempt."""
-    owner = compute_run_digest(run.run, run.inputs)
-    nonce = secrets.token_hex(8)
-    record = read_record(run.output)
-    if run.run and record.get("owner") == owner and UNMERGED in record:
+    owner = find_owner(run.run, run.inputs) if run.run else CheckpointOwner("", {"attempt": secrets.token_hex(8)})
+    continue_lease(run.output) or take_lease(run.output, owner.run).keep()
+    nonce, record = secrets.token_hex(8), read_record(run.output)
+    is_same = (record.get("owner"), record.get("length")) == (owner.digest, run.length)
+    if is_same and UNMERGED in record:
         write_record(run.output, {**record, "attempt": nonce})
         print(f"the model is trained already; merging the adapter in {run.output}", flush=True)
-        return Start(owner, "", nonce, is_trained=True)
-    checkpoint = find_checkpoint_of_run(run.output, owner) if run.run else None
-    if checkpoint is None:
-        remove_marks(run.output)
-    else:
-        report_resumption(checkpoint)
+        return Start(owner.digest, "", nonce, is_trained=True)
+    if is_same and record.get("complete"):
+        discard_checkpoints(run.output, owner.digest)
+    limit = run.get_argument("save_total_limit")
+    checkpoint = claim_checkpoints(
+        run.output, owner, is_within=run.includes, **({"limit": limit} if isinstance(limit, int) else {})
+    )
     origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
-    named = {**description, "method": run.method, "model": run.model_name, **origin}
-    write_record(run.output, {**named, "owner": owner, "attempt": nonce, "complete": False})
-    return Start(owner, str(checkpoint or ""), nonce)
+    named = {**description, "method": run.method, "model": run.model_name, "length": run.length, **origin}
+    write_record(run.output, {**named, "owner": owner.digest, "attempt": nonce, "complete": False})
+    return Start(owner.digest, str(checkpoint or ""), nonce)
 
 
 def _check_shared_workspace(run: TrainingRun, start: Start) -> None:

@@ -6,6 +6,9 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from trainjob.frameworks.durable_files import read_object
 
 __all__ = ["TrainingRun", "add_options"]
 
@@ -15,7 +18,7 @@ class TrainingRun:
     """The part of a request that all frameworks have.
 
     Attributes:
-        run: identifier of the run, the same in all its attempts; empty disables resuming.
+        run: owner of the checkpoints, as [trainjob.frameworks.checkpoint_owner][] reads it; empty disables resuming.
         model_name: the model's name in the request, for the record.
         model: folder of the model to train.
         dataset: folder or file with the rows.
@@ -23,6 +26,7 @@ class TrainingRun:
         output: folder for the checkpoints and the final model.
         columns: names of the dataset's columns by the method's names.
         merge: whether to save a LoRA training's merged model, too.
+        keep_checkpoints: whether the checkpoints stay after the training is complete.
         method: name of the method, such as `sft`.
     """
 
@@ -34,6 +38,7 @@ class TrainingRun:
     output: Path
     columns: dict[str, str]
     merge: bool
+    keep_checkpoints: bool
     method: str
 
     @property
@@ -53,13 +58,33 @@ class TrainingRun:
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """Folders and files that the run reads."""
-        return tuple(path for path in (self.model, self.dataset, self.eval_dataset) if path)
+        """Folders and files that decide the weights."""
+        return (self.model, self.dataset)
+
+    def get_argument(self, name: str) -> Any:
+        """Return an argument of transformers' Trainer; None if the request does not give it."""
+        raise NotImplementedError
+
+    @property
+    def length(self) -> list[Any]:
+        """Steps and epochs that the request gives; a training with another length is not complete."""
+        return [self.get_argument("max_steps"), self.get_argument("num_train_epochs")]
+
+    def includes(self, checkpoint: Path) -> bool:
+        """Return whether a checkpoint is within the length of this training.
+
+        It is not if the request had more steps or epochs when it was saved.
+        """
+        state = read_object(checkpoint / "trainer_state.json")  # transformers 5, trainer.py, TRAINER_STATE_NAME
+        steps, epochs = self.length
+        if isinstance(steps, int) and steps > 0:
+            return int(state.get("global_step") or 0) <= steps
+        return not isinstance(epochs, int | float) or float(state.get("epoch") or 0) <= epochs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the fields of `TrainingRun`, except its method."""
-    parser.add_argument("--run", default="", help="identifier of the run, the same text in all its attempts")
+    parser.add_argument("--run", default="", help="JSON object: the owner of the checkpoints")
     parser.add_argument("--model-name", default="", help="name of the model, for the record of the run")
     parser.add_argument("--model", type=Path, required=True, help="folder of the model to train")
     parser.add_argument("--dataset", type=Path, required=True, help="folder or file with the rows")
@@ -67,3 +92,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for checkpoints and the final model")
     parser.add_argument("--columns", type=json.loads, default={}, help="JSON object: method's name -> dataset's column")
     parser.add_argument("--merge", action="store_true", help="save a LoRA training's merged model, too")
+    parser.add_argument("--keep-checkpoints", action="store_true", help="keep the checkpoints after the training")

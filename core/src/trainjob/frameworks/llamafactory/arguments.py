@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 
 from trainjob.frameworks.llamafactory.config import LLaMAFactoryConfig
-from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import (
+    DEFAULT_ARGUMENTS,
+    build_column_option,
+    build_file_options,
+    list_flags,
+    to_words,
+)
 from trainjob.spec import FineTune
 
 
@@ -17,7 +23,7 @@ def build_program_arguments(step: FineTune, config: LLaMAFactoryConfig, run: str
     Args:
         step: a step with a workspace.
         config: the step's configuration.
-        run: identifier of the run, the same in all its attempts; empty disables resuming.
+        run: owner of the checkpoints, the same text in all attempts; empty disables resuming.
     """
     values = {**DEFAULT_ARGUMENTS, **config.to_arguments()}
     options = {
@@ -26,5 +32,4 @@ def build_program_arguments(step: FineTune, config: LLaMAFactoryConfig, run: str
         "--llamafactory-version": config.llamafactory_version,
         "--arguments": json.dumps(values, sort_keys=True),
     }
-    merge = ["--merge"] if config.peft_config and config.peft_config.merge else []
-    return [*to_words(options), *merge, config.method]
+    return [*to_words(options), *list_flags(config), config.method]

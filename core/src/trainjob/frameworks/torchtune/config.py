@@ -17,6 +17,12 @@ MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkp
 """Keys for the locations of files; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
 RECIPE_KEYS = ("model.lora_attn_modules", "model.quantize_base", "model.use_dora")
 """Keys by which the Trainer chooses the recipe (Trainer 2.3, plugins/torch/torchtune.go)."""
+OPERATIONAL_KEYS = (
+    *("compile", "enable_activation_checkpointing", "enable_activation_offloading"),
+    *("log_every_n_steps", "log_level", "log_peak_memory_stats", "metric_logger.log_dir", "metric_logger._component_"),
+    *("profiler.enabled", "profiler.output_dir"),
+)
+"""Keys of overrides that say how a training is computed or logged."""
 METHODS = ("preference_tuning", "distillation", "quantization_aware", "quantization")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
 _LONGEST_ARGUMENT = 65_536  # characters; the CRD's limit up to Trainer 2.2
@@ -103,6 +109,11 @@ class TorchTuneConfig(FrameworkConfig):
     """
 
     framework: ClassVar[str] = "torchtune"
+    operational_fields: ClassVar[tuple[str, ...]] = (
+        *FrameworkConfig.operational_fields,
+        *(f"overrides.{key}" for key in OPERATIONAL_KEYS),
+    )
+    continued_fields: ClassVar[tuple[str, ...]] = ("epochs",)
 
     dtype: DataTypeField | None = None
     batch_size: int | None = Field(default=None, ge=1)

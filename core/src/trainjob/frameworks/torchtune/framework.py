@@ -14,12 +14,16 @@ from trainjob.spec.framework import Framework
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
-_DEPENDENCIES = (
-    "frameworks.run_inputs",
+PROGRAM_DEPENDENCIES = (
+    "frameworks.checkpoint_owner",
+    "frameworks.durable_files",
+    "frameworks.folder_lease",
     "frameworks.packed_code",
+    "job_variables",
     "credentials",
     "errors",
-)  # of the program in the pod
+)
+"""Names below `trainjob` of the modules that the program in the pod imports."""
 _ADAPTER_ONLY = "save_adapter_weights_only=True"
 # Overrides with which the user decides how a training resumes.
 _RESUME_OVERRIDES = tuple(f"{part}{end}" for part in ("checkpointer", "lr_scheduler") for end in ("=", "._component_="))
@@ -81,7 +85,7 @@ class _TorchTuneFramework:
             origin = (("trained_by", NAME_VARIABLE), ("workflow_run", RUN_VARIABLE))
             arguments += [f"trainjob_{key}=$({variable})" for key, variable in origin]
         if run and step.can_resume:
-            command = program_command("frameworks.torchtune.pod", *_DEPENDENCIES, source=step.program)
+            command = program_command("frameworks.torchtune.pod", *PROGRAM_DEPENDENCIES, source=step.program)
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
         # The Trainer's image contains no `trainjob`, but that of a given runtime does.
         stock = trainer_image("torchtune-trainer") if step.program == "packed" else None
@@ -142,4 +146,11 @@ def _resume_arguments(config: TorchTuneConfig, paths: WorkspacePaths, run: str) 
     if config.distillation:
         folders.append(escape_expansion(f"{WORKSPACE}/{config.distillation.teacher_path}"))
     inputs = [word for folder in folders for word in ("--input", folder)]
-    return ["--run", run, "--output", paths.output, *inputs, *(["--adapter"] if config.peft_config else [])]
+    return [
+        "--run",
+        escape_expansion(run),
+        "--output",
+        paths.output,
+        *inputs,
+        *(["--adapter"] if config.peft_config else []),
+    ]

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-import torch.distributed as dist
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainjob.errors import DIVERGED, Diverged
-from trainjob.frameworks.transformers.checkpoints import mark_complete, remove_mark
+from trainjob.frameworks.checkpoint_owner import find_owner
+from trainjob.frameworks.transformers.checkpoints import remove_mark
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE
+from trainjob.frameworks.transformers.termination_vote import TerminationVote
 
 __all__ = ["CheckpointCallback"]
 
 # A training in fp16 leaves out a step whose gradients overflow, often several at its start.
 _MAX_NON_FINITE_LOGS = 3
-_TERMINATED = 128 + signal.SIGTERM  # the exit code that a shell reports for a process that SIGTERM ended
 
 
 class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
@@ -36,16 +34,14 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         """Create a callback.
 
         Args:
-            owner: text that identifies the run and its inputs; empty for a run that cannot resume. None means the run
+            owner: digest of the training, as of a `CheckpointOwner`; empty for one that cannot resume. None means that
                 of a function with `CustomTrainer(resume=True)`.
         """
-        self._owner = os.environ.get(OWNER_VARIABLE, "") if owner is None else owner
-        self._got_sigterm = False  # in this process
-        self._ends = False  # as all processes have agreed
-        self._group: Any = None
-        self._world: Any = None
+        described = os.environ.get(OWNER_VARIABLE) if owner is None else None
+        self._owner = find_owner(described).digest if described else owner or ""
+        self._vote: Any = None
         self._metrics: dict[str, float] = {}
-        self._step, self._epoch = 0, 0.0
+        self._step, self._epoch, self._first_step = 0, 0.0, 0
         self._non_finite_logs = 0
         self._values: dict[str, float] = {}  # of the last line with a loss
         self._last_finite = "no step had a finite loss"
@@ -54,17 +50,16 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         """Return the last step, epoch and metrics, as JSON values."""
         return {"step": self._step, "epoch": self._epoch, "metrics": self._metrics}
 
-    def on_train_begin(
-        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Prepare the agreement of all processes on a save, and handle SIGTERM."""
-        if dist.is_initialized():
-            self._group = dist.new_group(backend="gloo")
-            # Otherwise the model's reducer may own the last reference when it is deleted. It then waits, with the GIL,
-            # for a thread of gloo that needs the GIL, and the process never ends (seen with torch 2.13).
-            self._world = dist.group.WORLD
+        # A resumed state has those of the earlier attempt, and this attempt may have others (transformers 5.23).
+        state.compute_steps(args, state.max_steps)
+        self._step, self._epoch, self._first_step = state.global_step, round(state.epoch or 0.0, 4), state.global_step
+        for logs in state.log_history:
+            self._metrics |= _select_numbers({name: value for name, value in logs.items() if name != "step"})
+        self._vote = TerminationVote()
         if self._owner:
-            signal.signal(signal.SIGTERM, self._handle_sigterm)
+            self._vote.listen()
 
     def on_log(
         self,
@@ -84,13 +79,15 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         if "loss" in logs:
             self._check_divergence(state.global_step, logs)
         self._step, self._epoch = state.global_step, round(state.epoch or 0.0, 4)
+        if "train_loss" in logs and self._step == self._first_step:
+            del logs["train_loss"]  # transformers would report 0 for an attempt without a step
         self._metrics |= _select_numbers(logs)
         logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save now if any process got SIGTERM."""
-        if self._owner and self._has_any_process_got_sigterm():
-            self._ends = control.should_save = True
+        if self._owner and self._vote.passes():
+            control.should_save = True
         self._prepare_save(args, state, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -99,17 +96,8 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Record that the checkpoint is complete, and end if a process got SIGTERM."""
-        if not self._owner:
-            return
-        self._wait_for_all()
-        checkpoint = _find_folder(args, state)
-        if state.is_world_process_zero:
-            mark_complete(checkpoint, self._owner)
-        self._wait_for_all()
-        if self._ends:
-            if state.is_world_process_zero:
-                print(f"SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
-            raise SystemExit(_TERMINATED)
+        if self._owner:
+            self._vote.complete_save(_find_folder(args, state), self._owner)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Check that the last step left finite weights.
@@ -146,19 +134,26 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         if self._owner and control.should_save and state.is_world_process_zero:
             remove_mark(_find_folder(args, state))
 
-    def _handle_sigterm(self, *_: Any) -> None:
-        self._got_sigterm = True
 
-    def _has_any_process_got_sigterm(self) -> bool:
-        if self._group is None:
-            return self._got_sigterm
-        vote = torch.tensor([int(self._got_sigterm)])
-        dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
-        return bool(vote.item())
+def _end_after_last_step(trainer_class: Any) -> None:
+    """Let an attempt that resumes from the last step train no further one.
 
-    def _wait_for_all(self) -> None:
-        if self._group is not None:
-            dist.barrier(group=self._group)
+    transformers checks the number of steps after a step (5.6 to 5.23, trainer.py, `_run_epoch`).
+    """
+    run_epoch = getattr(trainer_class, "_run_epoch", None)
+    if run_epoch is None:
+        return
+
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return None
+        return run_epoch(self, *args, **options)
+
+    trainer_class._run_epoch = run  # noqa: SLF001 - no callback can end the loop before its first step
+
+
+_end_after_last_step(Trainer)
 
 
 def _find_folder(args: TrainingArguments, state: TrainerState) -> Path:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.transformers.checkpoints import find_last_checkpoint, remove_marks
+from trainjob.frameworks.checkpoint_owner import CheckpointOwner, find_owner
+from trainjob.frameworks.folder_lease import take_lease
+from trainjob.frameworks.transformers.checkpoints import claim_checkpoints
 
-__all__ = ["OWNER_VARIABLE", "SAVE_ENV", "agree", "find_checkpoint_to_resume", "report_resumption"]
+__all__ = ["OWNER_VARIABLE", "SAVE_ENV", "agree", "claim_output", "find_checkpoint_to_resume"]
 
 OWNER_VARIABLE = "TRAINJOB_RUN"
-"""Environment variable that identifies the run of a function; it is the same in all attempts."""
+"""Environment variable that describes the owner of a function's checkpoints; see `checkpoint_owner`."""
 SAVE_ENV = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400"}
 """Environment in which torchrun lets its processes save after SIGTERM.
 
@@ -32,25 +34,26 @@ def find_checkpoint_to_resume(output: str | Path) -> str | None:
         The folder, for `Trainer.train(resume_from_checkpoint=...)`; None to start from the beginning.
 
     Raises:
+        OutputInUse: another training uses the folder.
         OSError: the folder cannot be written.
     """
-    folder = Path(output)
-
-    def decide() -> str | None:
-        checkpoint = find_last_checkpoint(folder, os.environ.get(OWNER_VARIABLE, ""))
-        if checkpoint is None:
-            remove_marks(folder)
-            return None
-        report_resumption(checkpoint)
-        return str(checkpoint)
-
-    found: str | None = agree(decide)
-    return found
+    described = os.environ.get(OWNER_VARIABLE)
+    if not described:
+        return None
+    return agree(lambda: claim_output(Path(output), find_owner(described))) or None
 
 
-def report_resumption(checkpoint: Path) -> None:
-    """Print the step from which the run resumes."""
-    print(f"resumed from step {checkpoint.name.rpartition('-')[2]}: {checkpoint} is complete", flush=True)
+def claim_output(output: Path, owner: CheckpointOwner) -> str:
+    """Take the lease of an output folder, and return the checkpoint to resume from.
+
+    It is empty to start from the beginning.
+
+    Raises:
+        OutputInUse: another training uses the folder.
+        OSError: the folder cannot be written.
+    """
+    take_lease(output, owner.run).keep()
+    return str(claim_checkpoints(output, owner) or "")
 
 
 def agree(decide: Callable[[], Any]) -> Any:

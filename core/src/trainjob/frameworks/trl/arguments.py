@@ -7,7 +7,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import (
+    DEFAULT_ARGUMENTS,
+    build_column_option,
+    build_file_options,
+    list_flags,
+    to_words,
+)
 from trainjob.frameworks.trl.config import TRLConfig
 from trainjob.function_source import extract_source
 from trainjob.spec import FineTune
@@ -25,7 +31,7 @@ def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list
     Args:
         step: a step with a workspace.
         config: the step's configuration.
-        run: identifier of the run, the same in all its attempts; empty disables resuming.
+        run: owner of the checkpoints, the same text in all attempts; empty disables resuming.
 
     Raises:
         InvalidSpec: a reward function cannot be sent.
@@ -38,9 +44,7 @@ def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list
         "--index-url": config.pip_index_url or "",
         "--wheels": f"{WORKSPACE}/{config.wheels_path}" if config.wheels_path else "",
     }
-    words = list(to_words(options))
-    if config.peft_config and config.peft_config.merge:
-        words.append("--merge")
+    words = [*to_words(options), *list_flags(config)]
     for function in config.reward_functions:
         words += ["--reward", function if isinstance(function, str) else _pack_function(function)]
     values = {**DEFAULT_ARGUMENTS, **config.to_arguments()}

@@ -129,6 +129,10 @@ class TRLConfig(TransformersConfig):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     framework: ClassVar[str] = "trl"
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
+    operational_fields: ClassVar[tuple[str, ...]] = (
+        *TransformersConfig.operational_fields,
+        *("gradient_checkpointing", "attn_implementation", "pip_index_url", "wheels_path"),
+    )
 
     method: Method
     precision: Literal["bf16", "fp16", "fp32"] | None = None
@@ -142,6 +146,11 @@ class TRLConfig(TransformersConfig):
     trl_version: str = TRL_VERSIONS[-1]
     pip_index_url: str | None = None
     wheels_path: str | None = None
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples of each optimizer step; None if the method groups them by process."""
+        return None if self.method in ONLINE_METHODS else super().samples_per_step
 
     def to_arguments(self) -> dict[str, Any]:
         """Return TRL's arguments by name, without those that depend on the step."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 
-from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS, build_column_option, build_file_options, to_words
+from trainjob.frameworks.program_options import (
+    DEFAULT_ARGUMENTS,
+    build_column_option,
+    build_file_options,
+    list_flags,
+    to_words,
+)
 from trainjob.frameworks.unsloth.config import UnslothConfig
 from trainjob.spec import FineTune
 
@@ -18,7 +24,7 @@ def build_program_arguments(step: FineTune, config: UnslothConfig, run: str) -> 
     Args:
         step: a step with a workspace.
         config: the step's configuration.
-        run: identifier of the run, the same in all its attempts; empty disables resuming.
+        run: owner of the checkpoints, the same text in all attempts; empty disables resuming.
     """
     lora = config.to_lora_arguments()
     options = {
@@ -29,5 +35,4 @@ def build_program_arguments(step: FineTune, config: UnslothConfig, run: str) -> 
         "--lora-arguments": "" if lora is None else json.dumps(lora, sort_keys=True),
         "--arguments": json.dumps({**DEFAULT_ARGUMENTS, **config.to_arguments()}, sort_keys=True),
     }
-    merge = ["--merge"] if config.peft_config and config.peft_config.merge else []
-    return [*to_words(options), *merge, config.method]
+    return [*to_words(options), *list_flags(config), config.method]

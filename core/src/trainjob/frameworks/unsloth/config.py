@@ -105,6 +105,7 @@ class UnslothConfig(TransformersConfig):
 
     framework: ClassVar[str] = "unsloth"
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
+    operational_fields: ClassVar[tuple[str, ...]] = (*TransformersConfig.operational_fields, "gradient_checkpointing")
 
     method: Literal["sft", "dpo", "kto"]
     precision: Literal["bf16", "fp16"] | None = None

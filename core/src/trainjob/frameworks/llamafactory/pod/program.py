@@ -15,8 +15,15 @@ from pathlib import Path
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model, check_package, has_chat_template
-from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.launch import (
+    lease_output,
+    run_program,
+    set_environment,
+    set_module_path,
+    torchrun_command,
+)
 from trainjob.frameworks.fine_tuning.row_checks import Choices, check_rows_of
+from trainjob.frameworks.fine_tuning.space import check_space
 from trainjob.frameworks.llamafactory.pod.conversations import find_row_problem
 from trainjob.frameworks.llamafactory.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -45,13 +52,16 @@ def prepare(words: Sequence[str]) -> list[str]:
         words: the program's arguments.
 
     Raises:
+        OutputInUse: another training uses the output folder.
         InvalidSpec: the image has another LLaMA-Factory, or model or dataset does not fit the method.
         OSError: a file cannot be read.
     """
     run = parse_run_arguments(words)
     check_model(run.model, "model_path")
+    lease_output(run)
     check_version_of_image(run)
     check_architecture(run)
+    check_space(run, "llamafactory")
     for path in filter(None, (run.dataset, run.eval_dataset)):
         check_dataset(run, path)
     set_environment(Path(tempfile.mkdtemp(prefix="llamafactory-")))

@@ -35,6 +35,10 @@ class RunArguments(TrainingRun):
         """Whether the training adds embeddings for further tokens of the tokenizer."""
         return self.arguments.get("resize_vocab") is True
 
+    def get_argument(self, name: str) -> Any:
+        """Return an argument of transformers' Trainer; None if the request does not give it."""
+        return self.arguments.get(name)
+
     @property
     def trusts_remote_code(self) -> bool:
         """Whether code in the model's folder may run."""

@@ -18,7 +18,7 @@ from llamafactory.train.tuner import run_exp
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import read_object
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.linear_layers import list_linear_layers
 from trainjob.frameworks.fine_tuning.rows import load_rows
@@ -62,9 +62,9 @@ def train(run: RunArguments, start: Start) -> None:
         loader.load_dataset = lambda path, **_: load_rows(run)[path]
         run_exp(build_arguments(run, start.checkpoint), [callback])
         if rank == 0:
-            record_training(run, "llamafactory", callback.summary())
+            record_training(run, start, "llamafactory", callback.summary())
     if rank == 0:
-        finish(run, "llamafactory")
+        finish(run, start, "llamafactory")
 
 
 def build_arguments(run: RunArguments, checkpoint: str) -> dict[str, Any]:

@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 from torchtune.training import ADAPTER_KEY, MODEL_KEY, FullModelHFCheckpointer
 
 from trainjob.errors import DIVERGED, Diverged
-from trainjob.frameworks.torchtune.pod.epochs import STATE_FOLDER, state_file
+from trainjob.frameworks.folder_lease import continue_lease
+from trainjob.frameworks.torchtune.pod.epochs import mark_complete, remove_states, state_file
 
 __all__ = ["ResumableCheckpointer"]
 
 
 class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
     """TorchTune's checkpointer for Hugging Face folders, with a separate state for each epoch."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Create TorchTune's checkpointer; rank 0 keeps the lease of the output folder.
+
+        Raises:
+            OutputInUse: another training uses the folder.
+        """
+        super().__init__(*args, **options)
+        if os.environ.get("RANK", "0") == "0":
+            continue_lease(self._output_dir)
 
     def save_checkpoint(self, state_dict: dict[str, Any], epoch: int, **options: Any) -> None:
         """Save an epoch, and keep the previous epoch resumable until this one is complete.
@@ -37,18 +47,16 @@ class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
             Diverged: a weight is not a finite number; nothing is saved.
         """
         _check_finite(state_dict, epoch)
-        folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATE_FOLDER
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._output_dir / f"epoch_{epoch}", ignore_errors=True)
         super().save_checkpoint(state_dict, epoch, **options)
-        complete = state_file(self._output_dir, epoch)
-        if options.get("intermediate_checkpoint"):
-            written = states / "recipe_state.pt"
-            _sync_paths([*folder.rglob("*"), folder, self._output_dir, written])
-            written.replace(complete)
-            _sync_paths([states])
-        for older in states.glob("epoch_*.pt"):
-            if older != complete:
-                older.unlink()
+        if not options.get("intermediate_checkpoint"):
+            remove_states(self._output_dir)
+            return
+        state = state_file(self._output_dir, epoch)
+        state.with_suffix(".json").unlink(missing_ok=True)  # of an attempt that saved it before
+        (state.parent / "recipe_state.pt").replace(state)
+        mark_complete(self._output_dir, epoch)
+        remove_states(self._output_dir, except_for=epoch)
 
 
 def _check_finite(state_dict: dict[str, Any], epoch: int) -> None:
@@ -56,17 +64,3 @@ def _check_finite(state_dict: dict[str, Any], epoch: int) -> None:
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise Diverged(f"{DIVERGED}: {name} has numbers that are not finite in epoch {epoch + 1}")
-
-
-def _sync_paths(paths: list[Path]) -> None:
-    """Wait until files are on disk.
-
-    The state gets its final name only after that. A power loss of the node therefore never leaves a state with that
-    name and incomplete files.
-    """
-    for path in paths:
-        opened = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)

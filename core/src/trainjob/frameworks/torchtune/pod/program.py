@@ -12,19 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from trainjob.errors import InvalidSpec
+from trainjob.errors import InvalidSpec, OutputInUse
+from trainjob.frameworks.checkpoint_owner import find_owner
+from trainjob.frameworks.folder_lease import take_lease
 from trainjob.frameworks.packed_code import find_packed_code
-from trainjob.frameworks.run_inputs import compute_run_digest
-from trainjob.frameworks.torchtune.pod.epochs import (
-    CompleteEpoch,
-    find_last_complete_epoch,
-    record_owner,
-    state_file,
-)
+from trainjob.frameworks.torchtune.pod.epochs import CompleteEpoch, claim_epochs, state_file
 from trainjob.version import check_version
 
 __all__ = ["main"]
 
+_START_SECONDS = 300.0  # for the import of torch from a slow disk, before the lease is renewed
 _CHECKPOINTER = "trainjob.frameworks.torchtune.pod.checkpointer.ResumableCheckpointer"
 _SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.get_resumed_cosine_schedule"
 
@@ -39,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except InvalidSpec as refusal:
         print(f"torchtune: failed: {refusal}", file=sys.stderr, flush=True)
         sys.exit(2)
-    owner = compute_run_digest(given.run, given.input)
-    epoch = find_last_complete_epoch(given.output, owner, adapter=given.adapter)
-    if epoch is None:
-        record_owner(given.output, owner)
-    else:
-        # The message counts from 1: one epoch is done when epoch_0 is complete.
-        print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is complete", flush=True)
+    owner = find_owner(given.run, given.input)
+    try:
+        if os.environ.get("JOB_COMPLETION_INDEX", "0") == "0":
+            take_lease(given.output, owner.run, lapses_after=_START_SECONDS).hand_over()
+    except OutputInUse as failure:
+        print(f"torchtune: failed: {failure}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    epoch = claim_epochs(given.output, owner, adapter=given.adapter, epochs=_find_epochs(given.command))
     command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resume_arguments(given, epoch)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*find_packed_code(), os.environ.get("PYTHONPATH")]))
     os.execvp(command[0], command)  # noqa: S606 - it is our own command
@@ -71,9 +69,15 @@ def _resume_arguments(given: argparse.Namespace, epoch: CompleteEpoch | None) ->
     ]
 
 
+def _find_epochs(command: Sequence[str]) -> int | None:
+    """Return the last value of the argument `epochs`, which TorchTune uses."""
+    given = [word.removeprefix("epochs=") for word in command if word.startswith("epochs=")]
+    return int(given[-1]) if given and given[-1].isdecimal() else None
+
+
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Start or resume a TorchTune run.")
-    parser.add_argument("--run", required=True, help="identifier of the run, the same text in all its attempts")
+    parser.add_argument("--run", required=True, help="JSON object: the owner of the checkpoints")
     parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")
     parser.add_argument("--input", type=Path, action="append", default=[], help="folder or file that the run reads")
     parser.add_argument("--adapter", action="store_true", help="the run trains an adapter, not all weights")

@@ -11,10 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
-from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding, read_object
-from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.checks import check_model, lacks_padding
+from trainjob.frameworks.fine_tuning.launch import (
+    lease_output,
+    run_program,
+    set_environment,
+    set_module_path,
+    torchrun_command,
+)
 from trainjob.frameworks.fine_tuning.row_checks import Choices
+from trainjob.frameworks.fine_tuning.space import check_space
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.model_arguments import is_untrainable
@@ -47,16 +55,19 @@ def prepare(words: Sequence[str]) -> list[str]:
         words: the program's arguments.
 
     Raises:
+        OutputInUse: another training uses the output folder.
         InvalidSpec: model or dataset does not fit the method.
         TrainJobError: TRL cannot be installed.
         OSError: a file cannot be read or written.
     """
     run = parse_run_arguments(words)
     check_models(run)
+    lease_output(run)
     scratch = Path(tempfile.mkdtemp(prefix="trl-"))
     set_environment(scratch)
     installed = provide_trl(run, scratch / "packages")
     check_architecture(run)
+    check_space(run, "trl")
     check_datasets(run)  # after the installation, because an image without TRL may lack pyarrow
     (scratch / "modules").mkdir()
     write_reward_modules(run.rewards, scratch / "modules")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun, add_options
 
@@ -38,13 +40,22 @@ class RunArguments(TrainingRun):
         return "--use_peft=true" in self.trl_arguments
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """TRL's arguments by name."""
+        return _parse_parameters(self.trl_arguments)
+
+    def get_argument(self, name: str) -> Any:
+        """Return an argument of transformers' Trainer; None if the request does not give it."""
+        return self.parameters.get(name)
+
+    @property
     def trusts_remote_code(self) -> bool:
         """Whether code in the model's folder may run."""
         return "--trust_remote_code=true" in self.trl_arguments
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """Folders and files that the run reads."""
+        """Folders and files that decide the weights."""
         return (*super().inputs, *([self.teacher] if self.teacher else []))
 
 
@@ -61,3 +72,26 @@ def parse_run_arguments(arguments: Sequence[str] | None = None) -> RunArguments:
     parser.add_argument("trl_arguments", nargs=argparse.REMAINDER, help="arguments of TRL's script")
     given = vars(parser.parse_args(arguments))
     return RunArguments(**{**given, "rewards": tuple(given["rewards"]), "trl_arguments": tuple(given["trl_arguments"])})
+
+
+def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
+    """Return TRL's arguments by name.
+
+    The items of a list follow its name as words. A name alone means true.
+    """
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            found[name] = _parse_value(value) if equals else True
+        else:
+            found[name] = [*(found[name] if isinstance(found[name], list) else []), _parse_value(word)]
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -7,7 +7,6 @@ records complete checkpoints. Everything else is TRL's own.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Sequence
 from importlib import metadata
@@ -20,7 +19,7 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.fine_tuning.checks import read_object
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.finishing import finish, record_training
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.fine_tuning.start import Start, agree_on_start
@@ -63,9 +62,9 @@ def train(run: RunArguments, start: Start) -> None:
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()
         if rank == 0:
-            record_training(run, "trl", callback.summary())
+            record_training(run, start, "trl", callback.summary())
     if rank == 0:
-        finish(run, "trl")
+        finish(run, start, "trl")
 
 
 def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
@@ -103,7 +102,7 @@ def build_script_arguments(run: RunArguments, checkpoint: str) -> list[str]:
 
 def _choose_arguments(run: RunArguments) -> list[str]:
     config = read_object(run.model / "config.json")
-    given = _parse_parameters(run.trl_arguments)
+    given = run.parameters
     chosen = list(choose_model_arguments(str(config.get("model_type")), run.method, given))
     if run.uses_lora:
         chosen += choose_lora_arguments(config, given, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)
@@ -114,31 +113,8 @@ def _choose_arguments(run: RunArguments) -> list[str]:
 
 def describe(run: RunArguments) -> dict[str, Any]:
     """Return framework, version and parameters for the record of the run."""
-    version, parameters = metadata.version("trl"), _parse_parameters(run.trl_arguments)
+    version, parameters = metadata.version("trl"), run.parameters
     return {"framework": "trl", "framework_version": version, "parameters": parameters}
-
-
-def _parse_parameters(words: tuple[str, ...]) -> dict[str, Any]:
-    """Return TRL's arguments by name.
-
-    The items of a list follow its name as words. A name alone means true.
-    """
-    found: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.removeprefix("--").partition("=")
-            found[name] = _parse_value(value) if equals else True
-        else:
-            found[name] = [*(found[name] if isinstance(found[name], list) else []), _parse_value(word)]
-    return found
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _refuse_quantization(run: RunArguments) -> None:

@@ -14,7 +14,14 @@ from pathlib import Path
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.architecture import check_architecture
 from trainjob.frameworks.fine_tuning.checks import check_model, check_package, get_version
-from trainjob.frameworks.fine_tuning.launch import run_program, set_environment, set_module_path, torchrun_command
+from trainjob.frameworks.fine_tuning.launch import (
+    lease_output,
+    run_program,
+    set_environment,
+    set_module_path,
+    torchrun_command,
+)
+from trainjob.frameworks.fine_tuning.space import check_space
 from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.unsloth.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -36,15 +43,18 @@ def prepare(words: Sequence[str]) -> list[str]:
         words: the program's arguments.
 
     Raises:
+        OutputInUse: another training uses the output folder.
         InvalidSpec: the node has no GPU, the image has another Unsloth, or model or dataset does not fit the method.
         OSError: a file cannot be read.
     """
     run = parse_run_arguments(words)
     check_model(run.model, "model_path")
+    lease_output(run)
     check_gpu()
     rule = f"it must contain Unsloth {run.unsloth_version}"
     check_package("unsloth", "Unsloth", run.unsloth_version, rule, _REPORTED)
     check_architecture(run)
+    check_space(run, "unsloth")
     check_dataset(run)
     scratch = Path(tempfile.mkdtemp(prefix="unsloth-"))
     set_environment(scratch)

@@ -34,6 +34,10 @@ class RunArguments(TrainingRun):
         """Whether the training is with LoRA."""
         return self.lora_arguments is not None
 
+    def get_argument(self, name: str) -> Any:
+        """Return an argument of transformers' Trainer; None if the request does not give it."""
+        return self.arguments.get(name)
+
     @property
     def trusts_remote_code(self) -> bool:
         """Whether code in the model's folder may run."""

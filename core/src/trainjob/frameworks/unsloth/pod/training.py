@@ -62,9 +62,9 @@ def train(run: RunArguments, start: Start) -> None:
     if not start.is_trained:
         summary = _train(run, start)
         if rank == 0:
-            record_training(run, "unsloth", summary)
+            record_training(run, start, "unsloth", summary)
     if rank == 0:
-        finish(run, "unsloth")
+        finish(run, start, "unsloth")
 
 
 def _train(run: RunArguments, start: Start) -> dict[str, Any]:
