@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from trainjob.frameworks.transformers.checkpoints import claim_checkpoints
 
 __all__ = ["OWNER_VARIABLE", "SAVE_ENV", "agree", "claim_output", "find_checkpoint_to_resume"]
 
+_LONGEST_DECISION = timedelta(minutes=15)  # longer than the wait for a lease
 OWNER_VARIABLE = "TRAINJOB_RUN"
 """Environment variable that describes the owner of a function's checkpoints; see `checkpoint_owner`."""
 SAVE_ENV = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400"}
@@ -69,7 +71,8 @@ def agree(decide: Callable[[], Any]) -> Any:
 
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return decide()
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(address, port, is_master=False, timeout=_LONGEST_DECISION)
     key = f"trainjob/start/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if int(os.environ["RANK"]):
         return json.loads(store.get(key))
