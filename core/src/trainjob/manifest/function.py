@@ -17,9 +17,11 @@ from trainjob.spec.trainers import escape_expansion, validate_command
 # of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
 # depends on variables that the plugin of Trainer 2.3 sets (pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
 # in the same way. pip installs into the user's folder if the image's is read-only, and a random user of OpenShift has
-# no home folder. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
+# no home folder. On one node, torchrun gets a free port: a pod that is still saving may hold the Trainer's, with
+# hostNetwork and on a laptop cluster. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes
+# changes it.
 _BOOTSTRAP = (
-    "import base64,os,subprocess,sys,tempfile;"
+    "import base64,os,socket,subprocess,sys,tempfile;"
     "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
     "hosts and 'OMPI_COMM_WORLD_RANK' not in os.environ and "
     "os.execvp('mpirun',['mpirun','--hostfile',hosts,*sys.orig_argv]);"
@@ -29,6 +31,8 @@ _BOOTSTRAP = (
     "os.access(os.path.expanduser('~'),os.W_OK) or os.environ.setdefault('PYTHONUSERBASE',tempfile.mkdtemp());"
     "code=pip and subprocess.call([sys.executable,'-m','pip','install','--quiet',*pip]);"
     f"code and sys.exit('function: failed: {INSTALLATION_FAILED}: pip ended with %d'%code);"
+    "free=socket.socket();free.bind(('127.0.0.1',0));port=str(free.getsockname()[1]);free.close();"
+    "os.environ.get('PET_NNODES')=='1' and os.environ.update(PET_MASTER_ADDR='127.0.0.1',PET_MASTER_PORT=port);"
     "torchrun=['-m','torch.distributed.run'] if 'PET_NNODES' in os.environ else [];"
     "os.execvp(sys.executable,[sys.executable,*torchrun,path])"
 )
