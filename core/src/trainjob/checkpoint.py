@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainjob.frameworks.checkpoint_owner import find_owner
+from trainjob.frameworks.checkpoint_owner import KEPT, find_owner
 from trainjob.frameworks.transformers.checkpoints import discard_checkpoint, discard_checkpoints, get_step
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, claim_output
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trainjob.frameworks.transformers.termination_vote import TerminationVote
 
 __all__ = ["Training", "resume_training"]
-
-_KEPT = 2  # checkpoints during the training
 
 
 class Training:
@@ -107,7 +105,7 @@ class Training:
 
     def _discard_older(self) -> None:
         if self._vote.is_first:
-            discard_checkpoints(self._output, self._owner, limit=_KEPT if self._done < self._total else 1)
+            discard_checkpoints(self._output, self._owner, limit=KEPT if self._done < self._total else 1)
 
 
 def resume_training(output: str | Path, **objects: Any) -> Training:

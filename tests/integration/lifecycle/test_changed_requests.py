@@ -85,7 +85,7 @@ def test_a_change_of_result_or_resources_replaces_it(resubmit, change):
 
 
 def test_one_that_does_not_run_yet_is_replaced_after_any_change(resubmit):
-    """Nothing is lost, and the change may be what lets it start."""
+    """No work is repeated, and the change may let it start."""
     stuck = sleep(placement=Placement(node_selector={"missing": "node"}))
     first, second, notices = resubmit(stuck, sleep(), runs=False)
     assert (second.uid != first.uid, second.adopted, notices) == (True, False, [])

@@ -21,6 +21,7 @@ from typing import Any
 from trainjob.frameworks.durable_files import read_object, write_text
 
 __all__ = [
+    "KEPT",
     "KEPT_CHECKPOINTS",
     "TRAINING_FILE",
     "CheckpointOwner",
@@ -32,6 +33,8 @@ __all__ = [
 
 TRAINING_FILE = "trainjob_training.json"
 """File in an output folder that describes the training which last started there."""
+KEPT = 2
+"""Number of checkpoints that are kept if a request does not say it, also of other trainings."""
 KEPT_CHECKPOINTS = "kept_checkpoints"
 """Folder in an output folder with the checkpoints of other trainings."""
 

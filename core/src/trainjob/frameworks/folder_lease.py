@@ -23,13 +23,14 @@ from pathlib import Path
 from trainjob.errors import OutputInUse
 from trainjob.job_variables import JOB_VARIABLE, NAME_VARIABLE, POD_VARIABLE, RUN_VARIABLE
 
-__all__ = ["LEASE_FILE", "LEASE_VARIABLE", "Lease", "continue_lease", "take_lease"]
+__all__ = ["LEASE_FILE", "LEASE_VARIABLE", "Lease", "continue_lease", "hand_over_lease", "take_lease"]
 
 LEASE_FILE = "trainjob_lease.json"
 """File in the output folder that names the training that writes to this folder now."""
 LEASE_VARIABLE = "TRAINJOB_LEASE"
 """Environment variable that hands the lease of a program over to the program that replaces it (exec)."""
 
+_START_SECONDS = 300.0  # for the import of torch from a slow disk, before the lease is renewed
 _EXPIRES_AFTER = 60.0  # seconds, as all times
 _RENEW_EVERY = 5.0
 _READ_EVERY = 1.0
@@ -225,6 +226,23 @@ def take_lease(folder: Path, run: str, *, lapses_after: float = _EXPIRES_AFTER) 
     lease = Lease(folder, run, secrets.token_hex(8), lapses_after)
     lease.acquire()
     return lease
+
+
+def hand_over_lease(folder: Path, run: str) -> None:
+    """Take the lease of a folder on the first node, for the program that replaces this one.
+
+    The process of rank 0 continues it.
+
+    Args:
+        folder: output folder of the training.
+        run: see [take_lease][].
+
+    Raises:
+        OutputInUse: another training uses the folder.
+        OSError: the folder cannot be read or written.
+    """
+    if os.environ.get("JOB_COMPLETION_INDEX", "0") == "0":  # the node of rank 0 (Trainer 2.3, plugins/torch)
+        take_lease(folder, run, lapses_after=_START_SECONDS).keep().hand_over()
 
 
 def continue_lease(folder: Path, *, lapses_after: float = _EXPIRES_AFTER) -> Lease | None:

@@ -1,4 +1,4 @@
-"""What a step computes: the hash of its result, and the fields that decide the weights of a training.
+"""Identity of a step's result, and the fields that decide the weights of a training.
 
 A request has three identities, from the narrowest to the widest:
 

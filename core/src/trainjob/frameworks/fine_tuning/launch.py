@@ -15,14 +15,13 @@ from pathlib import Path
 from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import InvalidSpec, TrainJobError
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
-from trainjob.frameworks.folder_lease import take_lease
+from trainjob.frameworks.folder_lease import hand_over_lease
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.transformers.start import SAVE_ENV
 from trainjob.version import check_version
 
 __all__ = ["lease_output", "run_program", "set_environment", "set_module_path", "torchrun_command"]
 
-_START_SECONDS = 300.0  # for the import of torch from a slow disk, before the lease is renewed
 _ENVIRONMENT = {**SAVE_ENV, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -48,17 +47,13 @@ def run_program(
 
 
 def lease_output(run: TrainingRun) -> None:
-    """Take the lease of the output folder on the first node.
-
-    The process of rank 0 continues it.
+    """Take the lease of the output folder for the training that follows.
 
     Raises:
         OutputInUse: another training uses the folder.
         OSError: the folder cannot be written.
     """
-    if os.environ.get("JOB_COMPLETION_INDEX", "0") == "0":  # the node of rank 0 (Trainer 2.3, plugins/torch)
-        owner = json.loads(run.run)["run"] if run.run else ""
-        take_lease(run.output, owner, lapses_after=_START_SECONDS).keep().hand_over()
+    hand_over_lease(run.output, json.loads(run.run)["run"] if run.run else "")
 
 
 def torchrun_command(module: str, words: Sequence[str]) -> list[str]:

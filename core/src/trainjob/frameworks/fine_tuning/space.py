@@ -30,8 +30,7 @@ def check_space(run: TrainingRun, framework: str) -> None:
     checkpoint = 0 if run.uses_lora else model * (1 + (_ADAM_STATES if _uses_adam(run) else 0))
     if run.get_argument("save_strategy") == "no":
         checkpoint = 0
-    limit = run.get_argument("save_total_limit")
-    usual = trained + checkpoint * ((limit if isinstance(limit, int) else 2) + 1)
+    usual = trained + checkpoint * (run.save_total_limit + 1)
     run.output.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(run.output).free
     parts = f"{_format(trained)} for the model, and {_format(checkpoint)} for each checkpoint"

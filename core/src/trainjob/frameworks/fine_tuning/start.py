@@ -68,10 +68,7 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
         return Start(owner.digest, "", nonce, is_trained=True)
     if is_same and record.get("complete"):
         discard_checkpoints(run.output, owner.digest)
-    limit = run.get_argument("save_total_limit")
-    checkpoint = claim_checkpoints(
-        run.output, owner, is_within=run.includes, **({"limit": limit} if isinstance(limit, int) else {})
-    )
+    checkpoint = claim_checkpoints(run.output, owner, limit=run.save_total_limit, is_within=run.includes)
     origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
     named = {**description, "method": run.method, "model": run.model_name, "length": run.length, **origin}
     write_record(run.output, {**named, "owner": owner.digest, "attempt": nonce, "complete": False})

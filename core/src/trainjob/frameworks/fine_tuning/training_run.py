@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainjob.frameworks.checkpoint_owner import KEPT
 from trainjob.frameworks.durable_files import read_object
 
 __all__ = ["TrainingRun", "add_options"]
@@ -64,6 +65,12 @@ class TrainingRun:
     def get_argument(self, name: str) -> Any:
         """Return an argument of transformers' Trainer; None if the request does not give it."""
         raise NotImplementedError
+
+    @property
+    def save_total_limit(self) -> int:
+        """Number of checkpoints that are kept."""
+        limit = self.get_argument("save_total_limit")
+        return limit if isinstance(limit, int) else KEPT
 
     @property
     def length(self) -> list[Any]:

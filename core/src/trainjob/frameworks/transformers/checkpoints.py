@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from trainjob.frameworks.checkpoint_owner import (
+    KEPT,
     KEPT_CHECKPOINTS,
     TRAINING_FILE,
     CheckpointOwner,
@@ -35,14 +36,13 @@ __all__ = [
 
 _COMPLETE_FILE = "trainjob_complete"
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})")  # transformers 5, trainer_utils.py, PREFIX_CHECKPOINT_DIR
-_KEPT = 2  # our default of transformers' save_total_limit
 
 
 def claim_checkpoints(
     output: Path,
     owner: CheckpointOwner,
     *,
-    limit: int = _KEPT,
+    limit: int = KEPT,
     is_within: Callable[[Path], bool] = lambda _: True,
 ) -> Path | None:
     """Return the last complete checkpoint of a training, and make the output folder its own.
@@ -70,16 +70,16 @@ def claim_checkpoints(
             _remove(checkpoint, "its save was not complete")
         elif mark.get("owner") != owner.digest or not is_within(checkpoint):
             _move(checkpoint, get_kept_folder(output, mark.get("owner")))
-        elif damage := find_damage(mark, checkpoint):
-            _remove(checkpoint, damage)
     for checkpoint in _list_checkpoints(get_kept_folder(output, owner.digest)):
         if is_within(checkpoint):
             _move(checkpoint, output)
     owner.record(output)
     kept = [checkpoint for folder in (output / KEPT_CHECKPOINTS).glob("*") for checkpoint in _list_checkpoints(folder)]
     others = keep_newest(sorted(kept, key=_get_time), output / KEPT_CHECKPOINTS, limit)
-    own = [checkpoint for checkpoint in _list_checkpoints(output) if not _find_damage(checkpoint, owner)]
-    last = max(own, key=get_step, default=None)
+    for checkpoint in _list_checkpoints(output):
+        if damage := find_damage(read_object(checkpoint / _COMPLETE_FILE), checkpoint):
+            _remove(checkpoint, damage)
+    last = max(_list_checkpoints(output), key=get_step, default=None)
     if last:
         print(f"continues from {read_position(last)}: {last} is complete", flush=True)
     elif reason:
@@ -137,17 +137,9 @@ def read_position(checkpoint: Path) -> str:
 
 
 def _list_checkpoints(folder: Path) -> list[Path]:
-    return list(_find_checkpoints(folder))
-
-
-def _find_checkpoints(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
-        yield from (path for path in folder.iterdir() if _CHECKPOINT.fullmatch(path.name) and path.is_dir())
-
-
-def _find_damage(checkpoint: Path, owner: CheckpointOwner) -> str:
-    mark = read_object(checkpoint / _COMPLETE_FILE)
-    return find_damage(mark, checkpoint) if mark.get("owner") == owner.digest else "it has another owner"
+        return [path for path in folder.iterdir() if _CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    return []
 
 
 def _move(checkpoint: Path, folder: Path) -> None:

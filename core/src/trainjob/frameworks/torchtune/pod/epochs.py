@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.frameworks.checkpoint_owner import (
+    KEPT,
     KEPT_CHECKPOINTS,
     TRAINING_FILE,
     CheckpointOwner,
@@ -27,14 +28,13 @@ from trainjob.frameworks.checkpoint_owner import (
 )
 from trainjob.frameworks.durable_files import build_mark, find_damage, read_object, sync_paths, write_text
 
-__all__ = ["STATE_FOLDER", "CompleteEpoch", "claim_epochs", "mark_complete", "remove_states", "state_file"]
+__all__ = ["CompleteEpoch", "claim_epochs", "mark_complete", "remove_states", "state_file"]
 
-STATE_FOLDER = "recipe_state"
-"""TorchTune's own name for the folder (torchtune 0.6.1, training/checkpointing/_utils.py, RECIPE_STATE_DIRNAME)."""
+# TorchTune's own name for the folder (torchtune 0.6.1, training/checkpointing/_utils.py, RECIPE_STATE_DIRNAME).
+_STATE_FOLDER = "recipe_state"
 _ADAPTER = "adapter_model.pt"
 _INDEX = "model.safetensors.index.json"
 _MARK = re.compile(r"epoch_([0-9]{1,9})\.json")
-_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CompleteEpoch:
 
 def state_file(output: Path, epoch: int) -> Path:
     """Return the path of the recipe's state after a complete epoch."""
-    return output / STATE_FOLDER / f"epoch_{epoch}.pt"
+    return output / _STATE_FOLDER / f"epoch_{epoch}.pt"
 
 
 def claim_epochs(output: Path, owner: CheckpointOwner, *, adapter: bool, epochs: int | None) -> CompleteEpoch | None:
@@ -89,7 +89,7 @@ def claim_epochs(output: Path, owner: CheckpointOwner, *, adapter: bool, epochs:
     owner.record(output)
     kept_trainings = [folder for folder in (output / KEPT_CHECKPOINTS).glob("*") if any(_find_marks(folder))]
     kept_trainings.sort(key=lambda folder: folder.stat().st_mtime)
-    others = keep_newest(kept_trainings, output / KEPT_CHECKPOINTS, _KEPT)
+    others = keep_newest(kept_trainings, output / KEPT_CHECKPOINTS, KEPT)
     last = _find_last(output, adapter=adapter)
     remove_states(output, except_for=last.number if last else None)
     if last:
@@ -116,7 +116,7 @@ def mark_complete(output: Path, epoch: int) -> None:
 
 def remove_states(output: Path, except_for: int | None = None) -> None:
     """Remove the states of all epochs, or of all but one."""
-    for path in [*output.glob(f"{STATE_FOLDER}/epoch_*.json"), *output.glob(f"{STATE_FOLDER}/epoch_*.pt")]:
+    for path in [*output.glob(f"{_STATE_FOLDER}/epoch_*.json"), *output.glob(f"{_STATE_FOLDER}/epoch_*.pt")]:
         if path.stem != f"epoch_{except_for}":
             path.unlink(missing_ok=True)
 
@@ -135,14 +135,14 @@ def _find_last(output: Path, *, adapter: bool) -> CompleteEpoch | None:
 
 
 def _find_marks(output: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for path in list(output.glob(f"{STATE_FOLDER}/epoch_*.json")):
+    for path in list(output.glob(f"{_STATE_FOLDER}/epoch_*.json")):
         if (found := _MARK.fullmatch(path.name)) and (mark := read_object(path)):
             yield int(found[1]), mark
 
 
 def _move(epoch: int, source: Path, target: Path) -> None:
     """Move the files of an epoch, its mark last, so that a killed move can be continued."""
-    (target / STATE_FOLDER).mkdir(parents=True, exist_ok=True)
+    (target / _STATE_FOLDER).mkdir(parents=True, exist_ok=True)
     state = state_file(Path(), epoch)
     for path in (Path(f"epoch_{epoch}"), state, state.with_suffix(".json")):
         with contextlib.suppress(FileNotFoundError):
@@ -150,7 +150,7 @@ def _move(epoch: int, source: Path, target: Path) -> None:
                 shutil.rmtree(target / path, ignore_errors=True)
             (source / path).rename(target / path)
     with contextlib.suppress(OSError):
-        (source / STATE_FOLDER).rmdir()
+        (source / _STATE_FOLDER).rmdir()
         source.rmdir()
 
 

@@ -14,14 +14,13 @@ from typing import NoReturn
 
 from trainjob.errors import InvalidSpec, OutputInUse
 from trainjob.frameworks.checkpoint_owner import find_owner
-from trainjob.frameworks.folder_lease import take_lease
+from trainjob.frameworks.folder_lease import hand_over_lease
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.torchtune.pod.epochs import CompleteEpoch, claim_epochs, state_file
 from trainjob.version import check_version
 
 __all__ = ["main"]
 
-_START_SECONDS = 300.0  # for the import of torch from a slow disk, before the lease is renewed
 _CHECKPOINTER = "trainjob.frameworks.torchtune.pod.checkpointer.ResumableCheckpointer"
 _SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.get_resumed_cosine_schedule"
 
@@ -38,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
     owner = find_owner(given.run, given.input)
     try:
-        if os.environ.get("JOB_COMPLETION_INDEX", "0") == "0":
-            take_lease(given.output, owner.run, lapses_after=_START_SECONDS).hand_over()
+        hand_over_lease(given.output, owner.run)
     except OutputInUse as failure:
         print(f"torchtune: failed: {failure}", file=sys.stderr, flush=True)
         sys.exit(1)
