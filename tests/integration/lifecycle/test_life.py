@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from kubernetes import config as configuration
 
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob, TrainJobManifest
-from trainjob.client import Cluster, Connection
+from trainjob.client import Cluster, Connection, read_failure_log_tail
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
     AdmissionRefused,
@@ -25,7 +26,7 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, end_checks, submit, wait, wait_async
 from trainjob.manifest import labels
-from trainjob.status import Outcome, Phase, derive_verdict
+from trainjob.status import Outcome, Phase, derive_verdict, find_failures
 
 
 def shell(script, **more):
@@ -187,6 +188,23 @@ def test_the_outcome_names_the_rank_that_failed(cluster, unique, tmp_path):
     outcome = wait(cluster, reference, listener=Listener(on_log=on_log))
     assert (outcome.rank, outcome.exit_code) == (1, 7)
     assert {line for line in lines if " may be missing " not in line} == {"[node-0] rank 0", "[node-1] rank 1"}
+
+
+def test_the_log_of_a_failed_run_is_found_after_a_restart(cluster, unique, tmp_path):
+    """The container is restarted after its failure was observed, and its current log is that of the next run."""
+    script = f"[ -e {tmp_path}/failed ] && {{ echo second; sleep 60; }}; touch {tmp_path}/failed; echo first; exit 3"
+    reference = submit(cluster, shell(script), make_run_key(unique))
+
+    def find_restarted():
+        found = find_failures(cluster.list_pods(reference.name, "default"))
+        return found[0] if found and found[0].restarted else None
+
+    failure = wait_until(find_restarted, 60)
+    observed = replace(failure, restarted=False)
+    assert wait_until(lambda: read_failure_log_tail(cluster, "default", observed), 60) == ["first"]
+    # Two restarts after a failure, its log no longer exists.
+    assert read_failure_log_tail(cluster, "default", replace(observed, count=0)) == []
+    cancel(cluster, reference)
 
 
 def test_the_outcome_shows_another_failed_rank_if_the_log_of_the_first_is_deleted(

@@ -102,6 +102,9 @@ def test_a_restarted_container_counts_with_its_last_failure():
     assert (failure.exit_code, failure.count, failure.restarted) == (3, 2, True)
     [failure] = find_failures([pod(0, state=terminated_state(4), last=terminated_state(3), restarts=2)])
     assert (failure.exit_code, failure.count, failure.restarted) == (4, 3, False)
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    [failure] = find_failures([pod(0, state=waiting, last=terminated_state(4), restarts=2)])
+    assert (failure.exit_code, failure.count, failure.restarted) == (4, 3, False)
 
 
 def test_a_container_that_succeeded_after_a_restart_is_no_failure():

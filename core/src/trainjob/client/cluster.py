@@ -310,6 +310,12 @@ class Cluster:
         """Return the pod, or None if it does not exist."""
         return self._get(_PODS, name, namespace)
 
+    def find_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """Return the pod, or None if it does not exist; needs only the right to list pods."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        found = self._list(_PODS.collection_path(namespace), f"list pods in namespace {namespace}", query)
+        return found[0] if found else None
+
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Return the core events of a namespace that match a field selector.
 

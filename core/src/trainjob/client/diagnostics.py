@@ -11,8 +11,8 @@ from trainjob.client.log_lines import LogLine, Tail
 from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterError
 from trainjob.status.diagnostics import event_time
-from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import ContainerFailure, claims_of, trim_scheduler_message
+from trainjob.status.nested_fields import get_int, get_str
+from trainjob.status.pods import ContainerFailure, claims_of, container_statuses, trim_scheduler_message
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -88,17 +88,31 @@ def _is_about_trainjob(event: Mapping[str, Any], trainjob: str, claims: set[str]
 def read_failure_log_tail(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
     """Return the last log lines of a failed container, even if it was restarted.
 
-    The kubelet may have restarted the container since its failure was observed. The log of the failed run is then the
-    previous log.
+    The kubelet may restart the container at any time after its failure was observed. The log of the failed run is then
+    the previous log. After another restart, it no longer exists.
 
     Returns:
         At most 20 lines, oldest first; empty if the log no longer exists or can't be read.
     """
-    for previous in (True,) if failure.restarted else (False, True):
-        with contextlib.suppress(ClusterError):
-            if lines := _read_tail(cluster, namespace, failure.pod, failure.container, previous=previous):
+    restarts = 1 if failure.restarted else 0  # since the failure
+    with contextlib.suppress(ClusterError):
+        while restarts <= 1:
+            lines = _read_tail(cluster, namespace, failure.pod, failure.container, previous=restarts == 1)
+            # The API does not say which run's log it has sent, so the restarts are counted after reading.
+            counted = _count_restarts_since(cluster, namespace, failure)
+            if counted in (None, restarts):
                 return lines
+            restarts = counted
     return []
+
+
+def _count_restarts_since(cluster: Cluster, namespace: str, failure: ContainerFailure) -> int | None:
+    """Return the restarts of a container since its failure; None without its pod."""
+    pod = cluster.find_pod(failure.pod, namespace)
+    for status in container_statuses(pod or {}):
+        if get_str(status, "name") == failure.container:
+            return get_int(status, "restartCount") + 1 - failure.count
+    return None
 
 
 def read_log_tail(cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str) -> list[str]:

@@ -14,7 +14,16 @@ from trainjob.client.diagnostics import find_log_line, read_log_tail
 from trainjob.errors import ClusterError
 from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
-from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict, find_failures, parse_step_result
+from trainjob.status import (
+    Outcome,
+    Phase,
+    Verdict,
+    build_outcome,
+    derive_verdict,
+    find_failures,
+    get_first_failure,
+    parse_step_result,
+)
 from trainjob.status.diagnostics import (
     Finding,
     get_event_findings,
@@ -155,7 +164,7 @@ class _DescriptionBuilder:
         if verdict.phase is not Phase.FAILED:
             return build_outcome(self._job, verdict)
         failed = find_failures(pods)
-        first = next((failure for failure in failed if not verdict.step or failure.step == verdict.step), None)
+        first = get_first_failure(verdict, failed)
         warnings = list_warning_lines(self._cluster, self._namespace, self._name, pods, since=self._created)
         jobset = None
         if needs_jobset(verdict):

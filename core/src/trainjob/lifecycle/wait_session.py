@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -43,6 +43,7 @@ from trainjob.status import (
     compute_usage,
     count_restarts,
     find_failures,
+    get_first_failure,
     get_first_start,
     read_trainer_status,
 )
@@ -221,6 +222,8 @@ class WaitSession:
             verdict = with_policy_rule(verdict, evidence["events"], jobset)
         # The logs are deleted with the pods. A container that runs until then has no end to wait for.
         self._finish_logs(pods, unknown_because, only_ended=action is not None)
+        if evidence and not evidence["log_tail"]:
+            evidence["log_tail"] = self._received_log_tail(verdict, evidence["failures"])
         if action in (KillAction.SUSPEND, KillAction.KEEP):
             end = self._mark_failed(verdict, action, ignore_end=is_false_end)
             if end.had_finished:
@@ -243,7 +246,7 @@ class WaitSession:
         evidence: Mapping[str, Any],
     ) -> Outcome:
         pods = self._all_pods(listed_pods)
-        outcome = build_outcome(
+        return build_outcome(
             self.policy.job,
             verdict,
             progress=self._last_progress or read_trainer_status(self.policy.job),  # a training may log no progress
@@ -253,9 +256,6 @@ class WaitSession:
             restarts=count_restarts(pods),
             **evidence,
         )
-        if outcome.log_tail or outcome.exit_code is None:
-            return outcome
-        return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
 
     def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
         """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
@@ -385,11 +385,10 @@ class WaitSession:
         name, namespace = self._reference.name, self._reference.namespace
         pods = self._all_pods(listed_pods)
         failed = find_failures(pods)
-        first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {
             "failures": failed,
             "events": list_warning_lines(self._cluster, namespace, name, pods, since=self._created_at),
-            "log_tail": self._read_log_tail(first),
+            "log_tail": self._read_log_tail(get_first_failure(verdict, failed)),
         }
 
     def _all_pods(self, listed_pods: Iterable[dict[str, Any]]) -> list[Mapping[str, Any]]:
@@ -451,13 +450,16 @@ class WaitSession:
         lines = read_failure_log_tail(self._cluster, self._reference.namespace, failure)
         return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
-    def _received_log_tail(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
+    def _received_log_tail(self, verdict: Verdict, failed: Sequence[ContainerFailure]) -> tuple[str, ...]:
         """Return the log lines received from the first failed rank, else from another failed rank.
 
         They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail
         yet, and the first failed pod may be among them.
         """
-        if lines := self._logs.tail(f"{outcome.step}-{outcome.rank}"):
+        first = get_first_failure(verdict, failed)
+        if first is None or first.exit_code is None:
+            return ()
+        if lines := self._logs.tail(f"{first.step}-{first.rank}"):
             return lines
         for failure in failed:
             source = f"{failure.step}-{failure.rank}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -207,6 +207,14 @@ def _read_category(value: Any) -> Category:
     return Category(value) if value in {one.value for one in Category} else Category.UNKNOWN
 
 
+def get_first_failure(verdict: Verdict, failures: Iterable[ContainerFailure]) -> ContainerFailure | None:
+    """Return the failure that ended a TrainJob.
+
+    It is the first one of the step that the verdict names, or of any step if it names none.
+    """
+    return next((failure for failure in failures if not verdict.step or failure.step == verdict.step), None)
+
+
 def build_outcome(
     job: Mapping[str, Any],
     verdict: Verdict,
@@ -234,9 +242,7 @@ def build_outcome(
         started: time at which its first pod was bound to a node; empty if it is not known.
         restarts: number of times that its containers were restarted in place.
     """
-    first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
-    if verdict.phase is Phase.COMPLETE:
-        first = None
+    first = None if verdict.phase is Phase.COMPLETE else get_first_failure(verdict, failures)
     meta = get_mapping(job, "metadata")
     return Outcome(
         job=get_str(meta, "name"),

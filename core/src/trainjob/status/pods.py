@@ -37,7 +37,7 @@ class ContainerFailure:
             `PreemptionByScheduler`.
         count: number of failures of this container in this pod, including the latest.
         message: the kubelet's message, such as why the command could not start; often empty.
-        restarted: whether a later run of the container runs or waits, so that the logs are those of the previous run.
+        restarted: whether a later run of the container has begun, so that the logs are those of the previous run.
     """
 
     pod: str
@@ -187,6 +187,9 @@ def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, Cont
             get_mapping(container, "lastState", "terminated"),
         )
         ended = current if get_int(current, "exitCode") else previous
+        # In CrashLoopBackOff, the number of restarts is still that of the run that has failed last (Kubernetes 1.36).
+        waits = get_str(container, "state", "waiting", "reason") == "CrashLoopBackOff"
+        restarted = ended is not current and not waits
         if name in sidecars or not get_int(ended, "exitCode"):
             continue
         yield (
@@ -198,9 +201,9 @@ def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, Cont
                 container=name,
                 exit_code=get_int(ended, "exitCode"),
                 reason=disruption or get_str(ended, "reason") or "Error",
-                count=get_int(container, "restartCount") + (1 if ended is current else 0),
+                count=get_int(container, "restartCount") + (0 if restarted else 1),
                 message=message or get_str(ended, "message"),
-                restarted=ended is not current,
+                restarted=restarted,
             ),
         )
 

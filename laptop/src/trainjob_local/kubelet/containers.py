@@ -105,7 +105,10 @@ class Container:
                 return self._finish(ended.exit_code, state)
             self._back_off(state)
             self._status_writer.update_container(
-                self.name, lastState=state, restartCount=self._status["restartCount"] + 1
+                self.name,
+                state=waiting_state("ContainerCreating"),  # with CrashLoopBackOff, the next run would have failed, too
+                lastState=state,
+                restartCount=self._status["restartCount"] + 1,
             )
 
     def kill_out_of_memory(self) -> None:
