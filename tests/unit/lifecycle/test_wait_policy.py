@@ -135,6 +135,43 @@ def test_the_time_in_the_queue_has_its_own_limit():
     assert "queued" in policy.evaluate(30.0).timeout
 
 
+SHRINKING = {"trainjob.dev/shrinking": '{"num_nodes": 4, "after": 10}'}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are free"}
+
+
+def test_an_attempt_without_quota_is_ended_for_one_with_fewer_nodes():
+    job = {**QUEUED, "metadata": {**QUEUED["metadata"], "annotations": SHRINKING}}
+    job["spec"] = {"suspend": True, "trainer": {"numNodes": 8}}
+    policy = make_policy(job, queued=timedelta(seconds=60))
+    assert policy.seconds_until_evaluation(0.0) == 10.0
+    assert policy.evaluate(9.9) is None
+    policy.observe_job(ObjectEvent({**RUNNING, "metadata": job["metadata"]}), 9.9)
+    assert policy.evaluate(100.0) is None
+    policy.observe_job(ObjectEvent(job), 110.0)  # Kueue has preempted it
+    assert policy.evaluate(119.9) is None
+    result = policy.evaluate(120.0)
+    assert (result.verdict.reason, result.end_job, result.timeout) == ("NoReservation", True, "")
+    assert result.verdict.message == "no reservation for 8 nodes within 10 s"
+    # A shorter limit on the queue ends the step.
+    assert make_policy(job, queued=timedelta(seconds=5)).evaluate(5.0).timeout
+    # A user has suspended it.
+    suspended = {**job, "metadata": {**META, "annotations": SHRINKING}}
+    assert make_policy(suspended).evaluate(1000.0) is None
+
+
+def test_an_attempt_without_free_nodes_is_ended_for_one_with_fewer_nodes():
+    job = {**STARTING, "metadata": {**META, "annotations": SHRINKING}}
+    policy = make_policy(job)
+    pending = pod()
+    assert policy.observe_pod(ObjectEvent(pending), 1.0) is None
+    assert policy.evaluate(100.0) is None  # it waits for something else, such as an image
+    pending["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
+    policy.observe_pod(ObjectEvent(pending), 101.0)
+    policy.observe_job(ObjectEvent(job), 101.0)
+    result = policy.evaluate(101.0)
+    assert (result.verdict.reason, result.end_job) == ("NoReservation", True)
+
+
 def test_the_total_limit_applies_in_every_phase():
     policy = make_policy(total=timedelta(seconds=60))
     policy.observe_job(ObjectEvent(STARTING), 30.0)

@@ -88,7 +88,7 @@ def container(**fields):
         (lambda: fine_tune(learning_rate=0), "learning_rate", "0", "greater than 0"),
         (lambda: LoraConfig(lora_rank=0), "lora_rank", "0", "greater than or equal to 1"),
         (lambda: LoraConfig(lora_attn_modules=["w_proj"]), "lora_attn_modules", "w_proj", "q_proj"),
-        (lambda: container(num_nodes=0), "num_nodes", "0", "greater than or equal to 1"),
+        (lambda: container(num_nodes=0), "num_nodes", "0", "a number of nodes from 1, or a range"),
         (lambda: container(env={f"V{i}": "" for i in range(129)}), "env", "129 variables", "at most 128"),
         (lambda: container(resources_per_node={"gpu": "many"}), "resources_per_node.gpu", "many", "quantity"),
         (lambda: TrainJob(deadline=timedelta(milliseconds=10)), "deadline", "0.01 s", "at least one second"),

@@ -217,6 +217,7 @@ class _StepRun:
                 namespace=self.namespace,
                 interruptions=earlier.interruptions if earlier else 0,
                 failures=earlier.failures if earlier else 0,
+                num_nodes=earlier.num_nodes if earlier else None,
                 before_create=self._note_creation,
                 owner=self.owner.reference,
                 on_notice=print_line,

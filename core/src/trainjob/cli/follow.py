@@ -15,7 +15,15 @@ from trainjob.cli.progress_output import ProgressOutput
 from trainjob.cli.request_file import UserRequest
 from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
-from trainjob.lifecycle import JobReference, KillAction, Limits, plan_resubmission, submit, wait_async
+from trainjob.lifecycle import (
+    JobReference,
+    KillAction,
+    Limits,
+    Resubmission,
+    plan_resubmission,
+    submit,
+    wait_async,
+)
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import to_trainjob
@@ -95,7 +103,7 @@ class _JobFollower:
                 reference, outcome = await self._attempt(interruption, output, limits)
                 while resubmission := plan_resubmission(reference, outcome, self._interruption_retries):
                     output.print_line(resubmission.notice)
-                    reference, outcome = await self._attempt(interruption, output, limits, resubmission.interruptions)
+                    reference, outcome = await self._attempt(interruption, output, limits, resubmission)
                 if outcome.succeeded:  # after the last log lines; the caller reports a failure
                     duration = f" after {outcome.seconds:.0f} s" if outcome.seconds else ""
                     output.print_line(outcome.explain() + duration)
@@ -107,17 +115,17 @@ class _JobFollower:
             raise
 
     async def _attempt(
-        self, interruption: Interruption, output: ProgressOutput, limits: Limits, interruptions: int = 0
+        self, interruption: Interruption, output: ProgressOutput, limits: Limits, earlier: Resubmission | None = None
     ) -> tuple[JobReference, Outcome]:
         with self._guard.guard_submission():
-            reference = await asyncio.to_thread(self._submit, interruption, interruptions)
+            reference = await asyncio.to_thread(self._submit, interruption, earlier)
             self._guard.reference = reference
         output.print_line(describe_submission(reference))
         with self._guard.guard_wait():
             waiting = wait_async(self._cluster, reference, limits=limits, listener=output.create_listener(reference))
             return reference, await interruption.run(waiting)
 
-    def _submit(self, interruption: Interruption, interruptions: int) -> JobReference:
+    def _submit(self, interruption: Interruption, earlier: Resubmission | None) -> JobReference:
         def before_create(name: str, namespace: str) -> None:
             if interruption.reason:
                 raise interruption.reason
@@ -130,7 +138,8 @@ class _JobFollower:
                 self._request.key,
                 namespace=self._namespace,
                 renewal=self._request.renewal,
-                interruptions=interruptions,
+                interruptions=earlier.interruptions if earlier else 0,
+                num_nodes=earlier.num_nodes if earlier else None,
                 before_create=before_create,
                 on_notice=print_notice,
             )

@@ -152,7 +152,17 @@ class TransformersConfig(FrameworkConfig):
         """Samples of each optimizer step, in all processes together."""
         # The defaults are those of transformers' Trainer (transformers 5.23, training_args.py).
         batch = (self.batch_size or 8) * (self.gradient_accumulation_steps or 1)
-        return batch * (self.num_nodes or 1) * self.processes_per_node
+        return batch * (self.max_nodes or 1) * self.processes_per_node
+
+    def allows_nodes(self, count: int) -> bool:
+        """Return whether gradient accumulation can keep the samples of a step with this number of nodes."""
+        return (self.gradient_accumulation_steps or 1) * (self.max_nodes or 1) % count == 0
+
+    def with_nodes(self, count: int) -> Self:
+        """Return the same training on a number of nodes, with as many samples in each step."""
+        steps = (self.gradient_accumulation_steps or 1) * (self.max_nodes or 1) // count
+        given = {"gradient_accumulation_steps": steps} if count != self.max_nodes else {}
+        return super().with_nodes(count).model_copy(update=given)
 
     @property
     def saves_checkpoints(self) -> bool:

@@ -90,7 +90,7 @@ class WorkspaceFramework:
             image=self.find_image(step),
             command=tuple(program_command(self.program, *PROGRAM_DEPENDENCIES, source=step.program)),
             args=tuple(self.build_arguments(step, config, run if step.can_resume else "")),
-            num_nodes=config.num_nodes or 1,
+            num_nodes=config.max_nodes or 1,
             num_proc_per_node=config.processes_per_node,
             resources_per_node=config.resources_per_node,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,10 @@ from trainjob.manifest import (
     to_trainjob,
     training_hash,
 )
+from trainjob.manifest.node_counts import find_shrinking
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.status import Phase, derive_verdict
-from trainjob.status.nested_fields import get_mapping
+from trainjob.status.nested_fields import get_int, get_mapping
 
 _RESOURCE_FIELDS = ("image", "numNodes", "numProcPerNode", "resourcesPerNode")
 
@@ -39,7 +40,8 @@ class PreparedJob:
     """Request of a run key, from which the manifest of every attempt is built.
 
     Attributes:
-        job: the request as a TrainJob or manifest.
+        request: the request.
+        job: the request as a TrainJob or manifest, with the number of nodes of the next attempt.
         key: the run key.
         spec_hash: hash that distinguishes it from another request of the same run key.
         training_hash: hash of what it computes.
@@ -48,8 +50,11 @@ class PreparedJob:
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
         interruptions: number of attempts that the infrastructure interrupted before the next one.
         failures: number of attempts that failed before the next one.
+        num_nodes: number of nodes of the next attempt, of a request with a range; None means the maximum.
+        variables: environment variables for the trainer that are not part of the request.
     """
 
+    request: Step | TrainJob
     job: TrainJob | TrainJobManifest
     key: RunKey
     spec_hash: str
@@ -59,14 +64,21 @@ class PreparedJob:
     renewal: str = ""
     interruptions: int = 0
     failures: int = 0
+    num_nodes: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def resize(self, num_nodes: int | None) -> PreparedJob:
+        """Return the request for an attempt on a number of nodes; without a range, it is unchanged."""
+        return replace(self, job=_build_job(self.request, self.key, num_nodes, self.variables), num_nodes=num_nodes)
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
-        key = self.key
+        key, shrinking = self.key, find_shrinking(self.request, self.num_nodes)
         given = {
             labels.RENEWAL: self.renewal,
             labels.INTERRUPTIONS: str(self.interruptions or ""),
             labels.FAILURES: str(self.failures or ""),
+            labels.SHRINKING: shrinking.to_text() if shrinking else "",
         }
         return {
             "name": job_name(self.job.name or self.name_prefix or key.task, key.digest, attempt),
@@ -92,6 +104,7 @@ def prepare_job(
     renewal: str = "",
     interruptions: int = 0,
     failures: int = 0,
+    num_nodes: int | None = None,
 ) -> PreparedJob:
     """Prepare a request without access to the cluster.
 
@@ -107,13 +120,15 @@ def prepare_job(
         renewal: changes whenever a user requests that the work is done again.
         interruptions: number of attempts that the infrastructure interrupted before this submission.
         failures: number of attempts that failed before this submission.
+        num_nodes: number of nodes of the next attempt, of a request with a range; None means the maximum.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
-    job = add_env(to_trainjob(request, run=key.digest), variables or {})
+    job = _build_job(request, key, num_nodes, variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
+        request,
         job,
         key,
         spec_hash(request),
@@ -123,7 +138,15 @@ def prepare_job(
         renewal,
         interruptions,
         failures,
+        num_nodes,
+        variables or {},
     )
+
+
+def _build_job(
+    request: Step | TrainJob, key: RunKey, num_nodes: int | None, variables: Mapping[str, str]
+) -> TrainJob | TrainJobManifest:
+    return add_env(to_trainjob(request, run=key.digest, num_nodes=num_nodes), variables)
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:
@@ -155,9 +178,21 @@ def is_running_with_same_result(cluster: Cluster, prepared: PreparedJob, job: Ma
     is_same = labels.get_annotation(job, labels.TRAINING_HASH) == prepared.training_hash
     if not is_same or derive_verdict(job).phase is not Phase.RUNNING:
         return False
-    sent = build_manifest(cluster, prepared.job, prepared.build_metadata(attempt_of(job)), read_dialect=True)
+    sent = build_same_size(cluster, prepared, job)
     now, then = (get_mapping(each, "spec", "trainer") for each in (sent, job))
     return all(now.get(name) == then.get(name) for name in _RESOURCE_FIELDS)
+
+
+def build_same_size(cluster: Cluster, prepared: PreparedJob, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the manifest that a request would have as this TrainJob, with as many nodes.
+
+    Raises:
+        InvalidSpec: the request cannot be expressed, or does not fit its runtime.
+        NotFound: a claim that the runtime needs does not exist.
+        ClusterError: a request failed or was denied.
+    """
+    resized = prepared.resize(get_int(job, "spec", "trainer", "numNodes") or None)
+    return build_manifest(cluster, resized.job, resized.build_metadata(attempt_of(job)), read_dialect=True)
 
 
 def build_manifest(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainjob.lifecycle.identity import JobReference
 from trainjob.status import Category, Outcome, Phase
-from trainjob.status.failure_rules import RULES
+from trainjob.status.failure_rules import NO_RESERVATION, RULES
 
 _FIRST_PAUSE, _MAX_PAUSE = 10.0, 300.0  # seconds
 
@@ -20,12 +20,14 @@ class Resubmission:
         interruptions: argument of `trainjob.lifecycle.submit` for the next attempt.
         failures: argument of `trainjob.lifecycle.submit` for the next attempt.
         pause: seconds to wait before the submission.
+        num_nodes: argument of `trainjob.lifecycle.submit` for the next attempt.
     """
 
     notice: str
     interruptions: int
     failures: int = 0
     pause: float = 0.0
+    num_nodes: int | None = None
 
 
 def plan_resubmission(
@@ -38,6 +40,9 @@ def plan_resubmission(
     A failure starts another attempt until `attempts` TrainJobs have failed. The first of these attempts starts after
     10 s, and each further one after twice the time, at most 300 s. No attempt follows a failure that ends the retries
     of a workflow engine, too: an image, Secret or other object is missing or wrong ([trainjob.errors.NeverStarted][]).
+
+    An attempt that got no nodes is followed by one that asks for fewer, if the request has a range of nodes. This does
+    not use up a budget. Any other attempt asks for the maximum again.
 
     The deletion of an adopted TrainJob also starts another attempt, and does not use up a budget. An earlier try may
     delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that is cleared. If this
@@ -60,6 +65,9 @@ def plan_resubmission(
     if outcome.phase is Phase.DELETED and reference.adopted:
         notice = f"TrainJob {reference} was deleted after it was adopted; starting another attempt"
         return Resubmission(notice, interruptions, failures)
+    if outcome.reason == NO_RESERVATION and reference.fewer_nodes:
+        notice = f"TrainJob {reference}: {outcome.message}; the next attempt asks for {reference.fewer_nodes} nodes"
+        return Resubmission(notice, interruptions, failures, num_nodes=reference.fewer_nodes)
     reason = next(iter((outcome.message or outcome.reason).splitlines()), "")
     if outcome.category is Category.INFRASTRUCTURE:
         if interruptions >= interruption_retries:

@@ -50,14 +50,16 @@ from trainjob.lifecycle.plan import Plan, plan_submission
 from trainjob.lifecycle.prepared_job import (
     PreparedJob,
     build_manifest,
+    build_same_size,
     is_running_with_same_result,
     prepare_job,
 )
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
+from trainjob.manifest.node_counts import describe_node_count, read_shrinking
 from trainjob.spec import FineTune, Step, TrainJob, TrainJobManifest
 from trainjob.status import derive_verdict
-from trainjob.status.nested_fields import contains, get_mapping, get_str
+from trainjob.status.nested_fields import contains, get_int, get_mapping, get_str
 
 # Creation times have whole seconds. With this pause, a TrainJob that continues a deleted one of the same name is
 # younger than all pods of the deleted one, so a waiter whose informer still has these pods can distinguish them.
@@ -81,6 +83,7 @@ def submit(
     renewal: str = "",
     interruptions: int = 0,
     failures: int = 0,
+    num_nodes: int | None = None,
     known: JobReference | None = None,
     timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
@@ -108,6 +111,8 @@ def submit(
             adopted one keeps its own.
         failures: number of attempts that failed in this try of the step, as [plan_resubmission][] returns it; recorded
             like `interruptions`.
+        num_nodes: number of nodes of the attempt, if the request has a range of them, as [plan_resubmission][] returns
+            it; None means the maximum. An adopted TrainJob keeps its own.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then. If it names another cluster, nothing is
             created here; give None if the user has moved the step to this cluster.
@@ -150,6 +155,7 @@ def submit(
         renewal=renewal,
         interruptions=interruptions,
         failures=failures,
+        num_nodes=num_nodes,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
     timer = _RetryTimer(timeout + _get_grace_period(job))
@@ -170,6 +176,7 @@ def submit(
             _delete(cluster, plan.delete)
             if adopted := _adopt(cluster, prepared, plan.adopt, plan.attempt):
                 notices.report(plan.notice)
+                notices.report_nodes(request, adopted)
                 return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
@@ -179,11 +186,17 @@ def submit(
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
-            if interruptions or failures or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
+            if (
+                interruptions
+                or failures
+                or num_nodes
+                or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP)
+            ):
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 created = restore_metadata(cluster, _create(cluster, job, manifest, send), manifest["metadata"])
                 notices.report_defaults(request, created)
+                notices.report_nodes(request, created)
                 return replace(reference_to(created, adopted=False), cluster=cluster.identity)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
@@ -242,7 +255,7 @@ def _restore_spec_hash(cluster: Cluster, prepared: PreparedJob, job: dict[str, A
     is_other = get_str(job, "metadata", "labels", labels.RUN_KEY) != prepared.key.digest
     if is_other or labels.get_annotation(job, labels.SPEC_HASH) or derive_verdict(job).phase.finished:
         return job
-    sent = build_manifest(cluster, prepared.job, prepared.build_metadata(attempt_of(job)), read_dialect=True)
+    sent = build_same_size(cluster, prepared, job)
     if not contains(job["spec"], sent["spec"]):
         return job
     annotations = {**get_mapping(job, "metadata", "annotations"), labels.SPEC_HASH: prepared.spec_hash}
@@ -345,6 +358,12 @@ class _Notices:
         """Report the defaults of a training that differ from its framework's."""
         for note in request.config.notes if isinstance(request, FineTune) else ():
             self.report(f"TrainJob {'/'.join(reversed(_name_of(created)))}: {note}")
+
+    def report_nodes(self, request: Step | TrainJob, job: Mapping[str, Any]) -> None:
+        """Report the number of nodes of an attempt whose request has a range of them."""
+        name, namespace = _name_of(job)
+        if text := describe_node_count(request, get_int(job, "spec", "trainer", "numNodes")):
+            self.report(f"TrainJob {namespace}/{name} {text}")
 
     def report_other(self, job: Mapping[str, Any]) -> None:
         """Report a TrainJob with the label of the run key that was not created for it."""
@@ -465,9 +484,18 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
     """
     meta = job["metadata"]
     attempt, adopted_at = max(attempt_of(job), 1), labels.get_adoption_time(job) if adopted else ""
-    interruptions, failures = labels.get_interruptions(job), labels.get_failures(job)
+    shrinking = read_shrinking(job)
     return JobReference(
-        meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at, interruptions, failures
+        meta["name"],
+        meta["namespace"],
+        meta["uid"],
+        attempt,
+        adopted,
+        adopted_at,
+        interruptions=labels.get_interruptions(job),
+        failures=labels.get_failures(job),
+        num_nodes=get_int(job, "spec", "trainer", "numNodes") or None,
+        fewer_nodes=shrinking.num_nodes if shrinking else None,
     )
 
 

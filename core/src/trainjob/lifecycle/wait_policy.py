@@ -16,9 +16,11 @@ from typing import Any
 from trainjob.client import ObjectEvent
 from trainjob.errors import IncompatibleVersion
 from trainjob.lifecycle.limit_starts import get_launch_start, get_queue_start
+from trainjob.manifest.node_counts import read_shrinking
 from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_verdict, find_failures
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
-from trainjob.status.failure_rules import Category
+from trainjob.status.failure_rules import NO_RESERVATION, Category
+from trainjob.status.nested_fields import get_int
 from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
 from trainjob.status.pods import reduce_to_evidence, restarts_in_place
 
@@ -40,6 +42,7 @@ _LIMITS = {
     Phase.INITIALIZING: "starting",
     Phase.STARTING: "starting",
 }
+_SHRINKING = "shrinking"  # the limit of an attempt that is followed by one with fewer nodes
 _MIN_LIMIT_SECONDS = 30.0  # of a limit, for each process
 _MAX_REASONS = 3  # a message names at most this many reasons why the TrainJob does not start
 
@@ -258,6 +261,10 @@ class WaitPolicy:
         reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
         if not reached:
             return None
+        if reached == [_SHRINKING]:
+            message = f"no reservation for {get_int(self.job, 'spec', 'trainer', 'numNodes')} nodes"
+            seconds = now - self._limit_start
+            return WaitResult(Verdict(Phase.FAILED, NO_RESERVATION, f"{message} within {seconds:.0f} s"), end_job=True)
         seconds = now - (self._started_at if reached[0] == "total" else self._limit_start)
         timeout = f"the limit on its {reached[0]} time is reached after {seconds:.0f} s"
         advice = self._findings[0].rule.advice if self._findings else ""
@@ -298,8 +305,8 @@ class WaitPolicy:
             self.job, self.pods.values() if now - self._first_pod_at >= _JOBS_STATUS_SECONDS else ()
         )
         self._verdict = derive_verdict(None) if deleted and not verdict.phase.finished else verdict
-        self._update_deadlines(now)
         self._update_findings(now)
+        self._update_deadlines(now)
         return self._verdict != before
 
     def _update_findings(self, now: float) -> None:
@@ -337,11 +344,21 @@ class WaitPolicy:
             self._deadlines.pop("queued", None)
             self._deadlines.pop("starting", None)
         limit = {"queued": self._limits.queued, "starting": self._limits.starting}.get(name)
-        if limit is not None:
+        seconds_by_name = {name: limit.total_seconds()} if limit is not None else {}
+        self._deadlines.pop(_SHRINKING, None)
+        if (shrinking := read_shrinking(self.job)) and self._has_no_reservation:
+            seconds_by_name[_SHRINKING] = shrinking.after
+        if seconds_by_name:
             self._limit_start = max(self._limit_start, self._find_limit_start(name))
-            seconds = limit.total_seconds()
+        for each, seconds in seconds_by_name.items():
             earliest = self._limit_seen_at + min(seconds, _MIN_LIMIT_SECONDS)
-            self._deadlines[name] = max(self._limit_start + seconds, earliest)
+            self._deadlines[each] = max(self._limit_start + seconds, earliest)
+
+    @property
+    def _has_no_reservation(self) -> bool:
+        """Whether the TrainJob waits for the quota of its queue, or for free nodes."""
+        is_unschedulable = any(each.category is Category.UNSCHEDULABLE for each in self._findings)
+        return self._verdict.phase is Phase.QUEUED or (bool(self.waits_for) and is_unschedulable)
 
     def _find_limit_start(self, name: str) -> float:
         """Return the time of this policy's clock from which a limit counts.

@@ -49,6 +49,7 @@ from trainjob.status import (
 )
 from trainjob.status.failed_mark import awaits_deletion
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
+from trainjob.status.failure_rules import NO_RESERVATION
 from trainjob.status.nested_fields import get_str, true_conditions
 from trainjob.status.verdict import check_end, had_pods
 
@@ -260,6 +261,8 @@ class WaitSession:
     def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
         """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
         action = self._limits.on_failure
+        if result.verdict.reason == NO_RESERVATION:  # the queue must not admit it later, beside the next attempt
+            return KillAction.DELETE
         if awaits_deletion(self.policy.job):  # an earlier waiter died before it had reported this failure
             return KillAction.DELETE
         return action if result.end_job or (is_false_end and action is not KillAction.KEEP) else None

@@ -117,7 +117,7 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
         "command": list(words) if words else None,
         "args": list(trainer.args) if isinstance(trainer, CustomTrainerContainer) and trainer.args else None,
         "env": (env_list(env) if env else []) + _pod_variables(job, metadata) or None,
-        **_node_fields(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
+        **_node_fields(trainer.max_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
     }
     return {key: value for key, value in values.items() if value is not None}
 

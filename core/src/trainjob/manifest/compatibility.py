@@ -213,11 +213,11 @@ def resolve_node_counts(config: FrameworkConfig, model: str, dialect: Dialect) -
     Trainer 2.0 takes `auto` for several processes even on one GPU, so the number of GPUs is returned if it is known.
     """
     if dialect is Dialect.V2_2:
-        return config.num_nodes, config.num_proc_per_node
+        return config.max_nodes, config.num_proc_per_node
     processes: int | str | None = config.num_proc_per_node or count_gpus(config.resources_per_node) or "auto"
     if dialect is Dialect.V2_0 and model == _UNLISTED_MODEL:
         processes = None
-    return config.num_nodes or 1, processes
+    return config.max_nodes or 1, processes
 
 
 def get_required_claim(job: TrainJob | TrainJobManifest, dialect: Dialect) -> str:

@@ -45,6 +45,8 @@ FAILURES = f"{PREFIX}/failures"
 
 See `trainjob.lifecycle.plan_resubmission`.
 """
+SHRINKING = f"{PREFIX}/shrinking"
+"""Annotation: what follows if the TrainJob gets no nodes; see `trainjob.manifest.node_counts`."""
 DEFERRAL = f"{PREFIX}/deferral"
 """Annotation: ID of the last deferral of its Airflow task whose trigger has started."""
 SUSPENDED = f"{PREFIX}/suspended"

@@ -17,6 +17,7 @@ from trainjob.manifest.environment import (
     secret_arguments,
     secret_env,
 )
+from trainjob.manifest.node_counts import with_node_count
 from trainjob.manifest.tracking import list_parameters
 from trainjob.manifest.training_identity import weight_fields
 from trainjob.packing import program_command
@@ -49,10 +50,10 @@ EXPORT_PACKAGES = (
 """The export's program, and what it needs."""
 
 
-def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
+def to_trainjob(step: Step, run: str = "", num_nodes: int | None = None) -> TrainJob | TrainJobManifest:
     """Return the TrainJob that runs a step.
 
-    A manifest is returned unchanged, and so is a TrainJob, unless its function can resume.
+    A manifest is returned unchanged, and so is a TrainJob, unless its function can resume or it has a range of nodes.
 
     Initialize and export steps run as trainers of one node on the stock runtime. Queue, quota, logs and cancellation
     are therefore the same for every step, and no runtime has to be added.
@@ -61,17 +62,20 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
         step: the request.
         run: identifies the workflow's run: the same text in all attempts of a step. If it is empty, no training
             resumes an earlier one.
+        num_nodes: number of nodes of this attempt, if the step has a range; by default the maximum.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer) and step.trainer.resume:
         owner = _describe_owner(step, run) if run else ""
-        return add_env(step, {OWNER_VARIABLE: owner, **SAVE_ENV})
-    if isinstance(step, TrainJob | TrainJobManifest):
+        return add_env(with_node_count(step, num_nodes), {OWNER_VARIABLE: owner, **SAVE_ENV})
+    if isinstance(step, TrainJob):
+        return with_node_count(step, num_nodes)
+    if isinstance(step, TrainJobManifest):
         return step
     if isinstance(step, FineTune):
-        return _fine_tune(step, run)
+        return _fine_tune(with_node_count(step, num_nodes), run, parameters=list_parameters(step))
     if isinstance(step, ExportModel):
         return _export(step)
     return _initialize(step)
@@ -174,7 +178,7 @@ def _single_node_job(
     return TrainJob(trainer=trainer, workspace=step.workspace, **_shared_fields(step))
 
 
-def _fine_tune(step: FineTune, run: str) -> TrainJob:
+def _fine_tune(step: FineTune, run: str, parameters: Mapping[str, Any]) -> TrainJob:
     common = {**_shared_fields(step), "max_restarts": step.max_restarts}
     env = {**secret_env(step.secret, get_credential_keys("hf://")), **(step.env or {})} or None
     if step.workspace is None:
@@ -185,7 +189,7 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
     owner = _describe_owner(step, run) if run else ""
     container = get_framework(step.config).build_trainer(step, owner).model_copy(update={"env": env})
     tracking = step.tracking and step.tracking.model_copy(
-        update={"parameters": {**list_parameters(step), **step.tracking.parameters}}
+        update={"parameters": {**parameters, **step.tracking.parameters}}
     )
     return TrainJob(
         trainer=container,

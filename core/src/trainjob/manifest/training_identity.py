@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainjob.manifest.identity import dump_request, get_config, get_framework_name, hash_content
+from trainjob.manifest.node_counts import get_nodes
 from trainjob.spec import FineTune, Step, TrainJob, TrainJobManifest
 from trainjob.spec.resources import count_gpus
 
@@ -25,7 +26,7 @@ OPERATIONAL_FIELDS: Mapping[str, Sequence[str]] = {
     "": ("placement", "queue", "managed_by", "deadline", "max_restarts", "labels", "annotations", "image", "resources"),
     "dataset": _DATA_CACHE_RESOURCES,
     "initializer.dataset": _DATA_CACHE_RESOURCES,
-    "trainer": ("image", "resources_per_node", "num_proc_per_node"),
+    "trainer": ("image", "resources_per_node", "num_proc_per_node", "shrink_after"),
     "manifest": ("metadata",),
     "manifest.spec": ("managedBy", "suspend", "labels", "annotations", "activeDeadlineSeconds"),
     "manifest.spec.trainer": ("image", "resourcesPerNode", "numProcPerNode"),
@@ -143,8 +144,8 @@ def _count_processes(step: Step) -> str:
 
 
 def _count_nodes(step: FineTune | TrainJob) -> int:
-    part: Any = get_config(step) or (step.trainer if isinstance(step, TrainJob) else None)
-    return getattr(part, "num_nodes", None) or 1
+    nodes = get_nodes(step)
+    return (nodes.max_nodes if nodes else None) or 1
 
 
 def _flatten(value: Any, path: str) -> Iterator[tuple[str, Any]]:

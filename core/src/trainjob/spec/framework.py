@@ -10,12 +10,13 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
-from typing_extensions import get_protocol_members
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
+from typing_extensions import Self, get_protocol_members
 
 from trainjob.spec import framework_packages
-from trainjob.spec.base import MAX_NODES, Spec, invalid_field
-from trainjob.spec.resources import Resources, count_gpus
+from trainjob.spec.base import invalid_field
+from trainjob.spec.nodes import TrainingNodes
+from trainjob.spec.resources import count_gpus
 
 if TYPE_CHECKING:
     from trainjob.spec.steps import FineTune
@@ -31,27 +32,39 @@ DEFAULT_FRAMEWORK = "torchtune"
 """Framework of a configuration that names none."""
 
 
-class FrameworkConfig(Spec):
+class FrameworkConfig(TrainingNodes):
     """Base class of a training's configuration; each framework has its own subclass.
 
     Attributes:
         framework: name of the framework; for one of another package, the name of its entry point.
-        num_nodes: number of training nodes; None means one, or the runtime's number.
+        num_nodes: number of training nodes; None means one, or the runtime's number. With a range `(minimum, maximum)`,
+            an attempt asks for the maximum first, and for fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
         num_proc_per_node: number of training processes on each node; None means one for each GPU, or one without GPUs.
         resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
     """
 
     framework: ClassVar[str]
-    operational_fields: ClassVar[tuple[str, ...]] = ("num_proc_per_node", "resources_per_node")
+    operational_fields: ClassVar[tuple[str, ...]] = ("num_proc_per_node", "resources_per_node", "shrink_after")
     """Fields that do not change the result, by their paths; see `trainjob.manifest.training_hash`."""
     continued_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that may also change while a training continues from its checkpoints; see `weight_fields` there."""
     step_fields: ClassVar[tuple[str, ...]] = ("model", "model_path", "dataset_path")
     """Fields of a `FineTune` that decide the weights."""
 
-    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
-    num_proc_per_node: int | None = Field(default=None, ge=1)
-    resources_per_node: Resources | None = None
+    @model_validator(mode="after")
+    def _validate_samples(self) -> Self:
+        if not isinstance(self.num_nodes, tuple):
+            return self
+        if self.samples_per_step is None:
+            rule = "a range is not possible, because the samples of a step depend on the number of processes"
+            raise invalid_field("num_nodes", self.num_nodes, rule)
+        least, most = self.num_nodes
+        if not self.allows_nodes(least):
+            allowed = ", ".join(str(count) for count in range(1, most) if self.allows_nodes(count))
+            rule = f"the samples of a step stay the same only with these minimums: {allowed}"
+            raise invalid_field("num_nodes", self.num_nodes, rule)
+        return self
 
     @property
     def notes(self) -> tuple[str, ...]:

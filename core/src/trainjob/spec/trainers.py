@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
-from trainjob.spec.base import MAX_NODES, REDACTED, Spec, invalid_field, to_json_value
+from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import FrameworkConfigField, default_config
-from trainjob.spec.resources import Resources
+from trainjob.spec.nodes import TrainingNodes
 from trainjob.spec.secrets import Env
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
@@ -32,7 +32,7 @@ class BuiltinTrainer(Spec):
     env: Env | None = None
 
 
-class CustomTrainer(Spec):
+class CustomTrainer(TrainingNodes):
     """A self-contained Python function that runs on each node.
 
     It is started by torchrun, or as the runtime's framework requires.
@@ -44,7 +44,9 @@ class CustomTrainer(Spec):
         image: container image; None means the runtime's image.
         packages_to_install: packages that pip installs first.
         pip_index_urls: package indexes for pip, of which the first is the main index; empty means pip's default.
-        num_nodes: number of training nodes; None means the runtime's number.
+        num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
+            attempt asks for the maximum first, and for fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
         resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
@@ -59,10 +61,7 @@ class CustomTrainer(Spec):
     image: str | None = Field(default=None, min_length=1)
     packages_to_install: tuple[str, ...] | None = None
     pip_index_urls: tuple[str, ...] = ()
-    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
-    resources_per_node: Resources | None = None
     env: Env | None = None
-    num_proc_per_node: int | None = Field(default=None, ge=1)
     resume: bool = False
 
     @field_validator("func_args")
@@ -99,14 +98,16 @@ class CustomTrainer(Spec):
         return urls
 
 
-class CustomTrainerContainer(Spec):
+class CustomTrainerContainer(TrainingNodes):
     """A command in a container image that runs on each node.
 
     Attributes:
         image: container image; None means the runtime's image.
         command: the program and its first arguments; None means the command of the runtime or of the image.
         args: further arguments; Kubernetes expands `$(NAME)` in these and in the command.
-        num_nodes: number of training nodes; None means the runtime's number.
+        num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
+            attempt asks for the maximum first, and for fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
         resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: number of processes on each node, for torchrun; None means one for each GPU, or one without
@@ -116,10 +117,7 @@ class CustomTrainerContainer(Spec):
     image: str | None = Field(default=None, min_length=1)
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
-    num_nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
-    resources_per_node: Resources | None = None
     env: Env | None = None
-    num_proc_per_node: int | None = Field(default=None, ge=1)
 
     @field_validator("command", "args")
     @classmethod

@@ -32,6 +32,7 @@ from trainjob.errors import (
 from trainjob.installation import INSTALLATION_PAGE
 
 EARLIER_JOBSET = "EndOfEarlierJobSet"
+NO_RESERVATION = "NoReservation"  # of an attempt that is followed by one with fewer nodes
 """Reason of this project for a TrainJob that reports the end of another TrainJob's JobSet."""
 _ONE_MINUTE_GRACE, _NO_GRACE = 60.0, 0.0
 _MAX_SEARCHED = 4000  # characters of a message that are searched
@@ -351,7 +352,7 @@ _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...
         (Category.COMMAND, _START_REASONS, _START_ERRORS),
         (Category.CLAIM, _SCHEDULING_REASONS, r'persistentvolumeclaim "[^"]*" not found'),
         (Category.VOLUME, _SCHEDULING_REASONS, r"persistentvolumeclaim|volume node affinity conflict"),
-        (Category.UNSCHEDULABLE, f"{_SCHEDULING_REASONS}|SchedulingGated|SchedulerError", ""),
+        (Category.UNSCHEDULABLE, f"{_SCHEDULING_REASONS}|SchedulingGated|SchedulerError|{NO_RESERVATION}", ""),
         (Category.VOLUME, "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
         (Category.CRASH_LOOP, "CrashLoopBackOff", ""),
         (Category.OUT_OF_MEMORY, "OOMKilled", ""),

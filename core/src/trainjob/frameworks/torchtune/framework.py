@@ -72,7 +72,7 @@ class _TorchTuneFramework:
         config = _to_torchtune_config(step.config)
         own = any(override.startswith(_RESUME_OVERRIDES) for override in config.overrides)
         merged = config.peft_config and "device=cpu" in config.overrides and _ADAPTER_ONLY not in config.overrides
-        return config.quantization is None and (config.num_nodes or 1) == 1 and not own and not merged
+        return config.quantization is None and (config.max_nodes or 1) == 1 and not own and not merged
 
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         config, paths = _to_torchtune_config(step.config), _workspace_paths(step)
@@ -93,7 +93,7 @@ class _TorchTuneFramework:
             image=step.image or stock,
             command=tuple(command),
             args=tuple(arguments),
-            num_nodes=config.num_nodes or 1,
+            num_nodes=config.max_nodes or 1,
             num_proc_per_node=config.processes_per_node,
             resources_per_node=config.resources_per_node,
         )

@@ -82,7 +82,7 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
     Raises:
         InvalidSpec: the error names the field and the rule.
     """
-    model, nodes, lora = get_model(model_name), config.num_nodes or 1, config.peft_config
+    model, nodes, lora = get_model(model_name), config.max_nodes or 1, config.peft_config
     _check_dataset(config, field)
     if config.methods:
         _check_method(model, config, field, builtin=builtin)
@@ -121,8 +121,8 @@ def _check_method(model: Model, config: TorchTuneConfig, field: str, *, builtin:
         raise invalid_field(
             name, given, "the recipes that the Trainer chooses do not support it; use FineTune(workspace=...)"
         )
-    if (config.num_nodes or 1) > 1:
-        raise invalid_field(f"{field}.num_nodes", config.num_nodes, f"{method} runs on one node")
+    if (config.max_nodes or 1) > 1:
+        raise invalid_field(f"{field}.num_nodes", config.max_nodes, f"{method} runs on one node")
     if config.quantization:
         _check_quantization(config, field)
     if config.loss is not None and config.preference_tuning:
@@ -162,10 +162,10 @@ def _check_nodes(model: Model, config: TorchTuneConfig, field: str) -> None:
     nodes = f"{field}.num_nodes"
     if config.peft_config:
         rule = "LoRA runs on one node only: set num_nodes=1 or omit peft_config"
-        raise invalid_field(nodes, config.num_nodes, rule)
+        raise invalid_field(nodes, config.max_nodes, rule)
     if not model.multinode:
         able = ", ".join(other.name for other in MODELS.values() if other.multinode)
-        raise invalid_field(nodes, config.num_nodes, f"{model.name} trains on one node; several nodes: {able}")
+        raise invalid_field(nodes, config.max_nodes, f"{model.name} trains on one node; several nodes: {able}")
 
 
 def select_recipe(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def select_recipe(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
             if found.single_device and config.processes_per_node == 1
             else (found.name, found.config)
         )
-    if (config.num_nodes or 1) > 1:
+    if (config.max_nodes or 1) > 1:
         return "full_finetune_distributed", f"{model.config}_full_multinode"
     single = config.processes_per_node == 1
     kind = ("qlora" if lora.is_qlora else "lora") if lora else "full"

@@ -254,20 +254,22 @@ class StepOperator(BaseOperator):
         ):
             return super().resume_execution(next_method, next_kwargs, context)
 
-    def _run_attempts(self, context: Context, interruptions: int = 0, deadline: float | None = None) -> dict[str, Any]:
+    def _run_attempts(
+        self, context: Context, earlier: Resubmission | None = None, deadline: float | None = None
+    ) -> dict[str, Any]:
         """Submit or adopt the TrainJob, and wait for it.
 
         After an interruption, another attempt is submitted, and the wait continues with it.
 
         Args:
             context: context of the task.
-            interruptions: number of attempts of this try that the infrastructure has interrupted.
+            earlier: what follows from an earlier attempt of this try; None for the first one.
             deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` after
                 the start of the try.
         """
         step = self.rendered_step(context)
         while True:
-            reference = self._submit(context, step, interruptions)
+            reference = self._submit(context, step, earlier)
             limits = self._limits(step)
             # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
             if self.deferrable and not (reference.adopted and self._has_ended(reference)):
@@ -275,10 +277,9 @@ class StepOperator(BaseOperator):
                 self._defer(context, reference, limits, deadline)
             outcome, progress = self._wait_on_worker(context, reference, limits)
             self._set_tracking_link(progress.tracking_url)
-            resubmission = self._plan_resubmission(context, reference, outcome)
-            if resubmission is None:
+            earlier = self._plan_resubmission(context, reference, outcome)
+            if earlier is None:
                 return self._finish(context, outcome, reference, progress.step_result)
-            interruptions = resubmission.interruptions
 
     @convert_permanent_errors()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -304,7 +305,7 @@ class StepOperator(BaseOperator):
                 raise error_from_event(event)
             if resubmission := self._plan_resubmission(context, reference, outcome):
                 with count_errors(context["ti"]):
-                    return self._run_attempts(context, resubmission.interruptions, event.get("deadline"))
+                    return self._run_attempts(context, resubmission, event.get("deadline"))
             return self._finish(context, outcome, reference, event.get("receipt") or {})
 
     def on_kill(self) -> None:
@@ -403,7 +404,7 @@ class StepOperator(BaseOperator):
                 self.queue,
             )
 
-    def _submit(self, context: Context, step: Any, interruptions: int) -> JobReference:
+    def _submit(self, context: Context, step: Any, earlier: Resubmission | None) -> JobReference:
         from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
@@ -416,7 +417,7 @@ class StepOperator(BaseOperator):
                 step,
                 namespace=self.namespace,
                 prefix=self.task_id,
-                interruptions=interruptions,
+                earlier=earlier,
                 before_create=self._guard.record_creation,
                 is_first_attempt=is_first_attempt,
                 connection=self.kubernetes_conn_id or "",

@@ -43,6 +43,7 @@ def render_trainjob(context: Context, cluster: Cluster, step: Any, reference: Jo
         variables=parent_run_variables(context),
         renewal=get_renewal(context),
         interruptions=reference.interruptions,
+        num_nodes=reference.num_nodes,
     )
     metadata = {**prepared.build_metadata(reference.attempt), "name": reference.name}
     manifest = build_trainjob(prepared.job, **metadata, dialect=detect_dialect(cluster.known_spec_fields))

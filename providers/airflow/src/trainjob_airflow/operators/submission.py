@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainjob.client import Cluster
-    from trainjob.lifecycle import JobReference
+    from trainjob.lifecycle import JobReference, Resubmission
 
 STATE_STORE_KEY = "trainjob"
 """Key in the task state store under which the task's newest TrainJob is stored.
@@ -33,7 +33,7 @@ def submit_for_task(
     *,
     namespace: str,
     prefix: str,
-    interruptions: int = 0,
+    earlier: Resubmission | None = None,
     before_create: Callable[[str, str], None] | None = None,
     is_first_attempt: bool = False,
     connection: str = "",
@@ -55,7 +55,7 @@ def submit_for_task(
         step: the step to run.
         namespace: namespace of the TrainJob; empty means the connection's.
         prefix: beginning of the TrainJob's name.
-        interruptions: see `trainjob.lifecycle.submit`.
+        earlier: counts and number of nodes after an earlier attempt of this try; None for the first one.
         before_create: see `trainjob.lifecycle.submit`.
         is_first_attempt: whether this process has not submitted the task before, and does not continue it after a
             deferral.
@@ -86,7 +86,8 @@ def submit_for_task(
         since=get_run_start(context),
         variables=parent_run_variables(context),
         renewal=renewal,
-        interruptions=interruptions,
+        interruptions=earlier.interruptions if earlier else 0,
+        num_nodes=earlier.num_nodes if earlier else None,
         known=known,
         before_create=before_create,
         first_submission=is_first_attempt and row is None and is_new_run_key(context),
