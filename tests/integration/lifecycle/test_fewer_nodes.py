@@ -1,0 +1,109 @@
+"""Tests of attempts that ask for fewer nodes, because the laptop cluster has no memory for more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.polling import wait_until
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.errors import WaitTimeout
+from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, plan_resubmission, submit, wait
+from trainjob.lifecycle.cancellation import mark_failed
+from trainjob.manifest import labels
+from trainjob.status import Phase, Verdict, derive_verdict
+from trainjob.status.failure_rules import NO_RESERVATION
+from trainjob_local.quantity import parse_quantity
+
+
+@pytest.fixture
+def large_memory(cluster):
+    """Return two fifths of the node's memory: two pods fit, and three do not."""
+    [node] = cluster._http.request("GET", "/api/v1/nodes", doing="list nodes")["items"]
+    return int(parse_quantity(node["status"]["allocatable"]["memory"]) * 2 // 5)
+
+
+def elastic_job(memory, gate, nodes=(1, 4), **more):
+    """Return a job whose pods run until the gate exists."""
+    trainer = CustomTrainerContainer(
+        image="busybox",
+        command=["sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done"],
+        num_nodes=nodes,
+        shrink_after=timedelta(seconds=1),
+        resources_per_node={"memory": memory},
+    )
+    return TrainJob(trainer=trainer, **more)
+
+
+def run(cluster, job, key, gate, limits=None):
+    """Run the attempts of a step, and return their references, the last outcome and the notices.
+
+    The gate is opened for an attempt with two nodes.
+    """
+    references, notices, planned = [], [], None
+    while True:
+        num_nodes = planned.num_nodes if planned else None
+        references.append(submit(cluster, job, key, num_nodes=num_nodes, on_notice=notices.append))
+        if references[-1].num_nodes == 2:
+            gate.touch()
+        outcome = wait(cluster, references[-1], limits=limits)
+        planned = plan_resubmission(references[-1], outcome, 0)
+        if planned is None:
+            return references, outcome, notices
+        notices.append(planned.notice)
+
+
+@pytest.mark.parametrize("action", KillAction)
+def test_an_attempt_that_does_not_fit_is_followed_by_one_that_fits(cluster, unique, large_memory, tmp_path, action):
+    key = RunKey("test", "workflow", unique, "run-1")
+    gate = tmp_path / "gate"
+    references, outcome, notices = run(cluster, elastic_job(large_memory, gate), key, gate, Limits(on_failure=action))
+    assert outcome.succeeded
+    assert [(each.num_nodes, each.fewer_nodes) for each in references] == [(4, 2), (2, 1)]
+    names = [f"TrainJob {each}" for each in references]
+    assert notices == [
+        f"{names[0]} asks for 4 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 2",
+        f"{names[0]}: no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes",
+        f"{names[1]} asks for 2 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 1",
+    ]
+    # The attempt without nodes is deleted, whatever happens to failed ones.
+    [left] = cluster.list_trainjobs("default", f"{labels.RUN_KEY}={key.digest}")
+    assert left["metadata"]["uid"] == references[1].uid
+
+
+def test_the_smallest_number_waits_for_its_nodes(cluster, unique, large_memory, tmp_path):
+    key = RunKey("test", "workflow", unique, "run-1")
+    reference = submit(cluster, elastic_job(large_memory, tmp_path / "gate", nodes=(4, 8)), key, num_nodes=4)
+    assert (reference.num_nodes, reference.fewer_nodes) == (4, None)
+    with pytest.raises(WaitTimeout, match="Unschedulable"):
+        wait(cluster, reference, limits=Limits(total=timedelta(seconds=4), on_timeout=KillAction.KEEP))
+    assert not derive_verdict(cluster.get_trainjob(reference.name, "default")).phase.finished
+    cancel(cluster, reference)
+
+
+def test_a_process_that_adopts_an_attempt_continues_with_its_number_of_nodes(cluster, unique, large_memory, tmp_path):
+    """The first waiter was killed after it had submitted an attempt with fewer nodes."""
+    key, gate = RunKey("test", "workflow", unique, "run-1"), tmp_path / "gate"
+    job = elastic_job(large_memory, gate)
+    smaller = submit(cluster, job, key, num_nodes=2)
+    adopted = submit(cluster, job, key)
+    assert (adopted.uid, adopted.num_nodes, adopted.fewer_nodes) == (smaller.uid, 2, 1)
+    wait_until(lambda: derive_verdict(cluster.get_trainjob(smaller.name, "default")).phase is Phase.RUNNING, 60)
+    changed = submit(cluster, job.model_copy(update={"labels": {"team": "b"}}), key)
+    assert changed.uid == smaller.uid
+    gate.touch()
+    assert wait(cluster, changed).succeeded
+
+
+def test_an_attempt_whose_waiter_was_killed_before_its_deletion_is_followed_by_a_smaller_one(
+    cluster, unique, large_memory, tmp_path
+):
+    key, gate = RunKey("test", "workflow", unique, "run-1"), tmp_path / "gate"
+    job = elastic_job(large_memory, gate)
+    largest = submit(cluster, job, key)
+    mark_failed(cluster, largest, Verdict(Phase.FAILED, NO_RESERVATION, "no reservation for 4 nodes within 1 s"))
+    references, outcome, _ = run(cluster, job, key, gate)
+    assert outcome.succeeded
+    assert [each.num_nodes for each in references] == [4, 2]
+    assert references[0].uid == largest.uid
