@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -18,6 +19,7 @@ from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, train_job
 from trainjob import (
     CustomTrainer,
+    CustomTrainerContainer,
     ExportModel,
     FineTune,
     InitializeDataset,
@@ -30,13 +32,14 @@ from trainjob import (
 from trainjob.client import Cluster, Connection
 from trainjob.errors import Conflict, NeverStarted, WaitTimeout
 from trainjob.inspection.description import describe
-from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.lifecycle import Limits, Listener, cancel, plan_resubmission, set_suspended, submit, wait
 from trainjob.retention import sweep
 from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(300)
 
 BACKEND = "controlplane-2.3"
+CPUS_OF_TWO = {"resources_per_node": {"cpu": 2}}
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 CPUS = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
 
@@ -260,6 +263,52 @@ def test_a_preempted_training_runs_again(client, namespace, cluster, job_group, 
     assert seen.index("Running") < seen.index("Queued", seen.index("Running")) < seen.index("Complete")
     jobs = [job["metadata"] for job in cluster.list_trainjobs(namespace)]
     assert {job["uid"] for job in jobs} == {nightly.reference.uid, urgent.reference.uid}
+
+
+def test_a_preempted_training_continues_with_fewer_nodes(client, namespace, cluster, job_group, unique, tmp_path):
+    """The quota that the other job leaves is enough for half of the nodes."""
+    create_queue(client, namespace, "team", cpus=4)
+    release, references, planned = tmp_path / "release", [], None
+    trainer = CustomTrainerContainer(
+        image="busybox",
+        command=["sh", "-c", f"echo $PET_NNODES; until test -e {release}; do sleep 0.1; done"],
+        num_nodes=(1, 4),
+        shrink_after=timedelta(seconds=2),
+        resources_per_node={"cpu": 1},
+    )
+    job = TrainJob(trainer=trainer, queue=Queue(name="team", priority_class="nightly"))
+    started, lines, urgent = threading.Event(), [], None
+
+    def on_log(line):
+        lines.append(str(line))
+        started.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        while True:
+            num_nodes = planned.num_nodes if planned else None
+            references.append(submit(cluster, job, key("nightly", unique), num_nodes=num_nodes))
+            waiting = pool.submit(wait, cluster, references[-1], listener=Listener(on_log=on_log))
+            if urgent is None:
+                assert started.wait(120)
+                script = f"until test -e {release}; do sleep 0.1; done"
+                urgent_queue = Queue(name="team", priority_class="urgent")
+                urgent = job_group.submit("urgent", shell_job(script, job={"queue": urgent_queue}, **CPUS_OF_TWO))
+                urgent.wait_for_report("Running")
+            elif len(references) == 2:
+                runs = {"condition": lambda found: derive_verdict(found).phase is Phase.RUNNING, "seconds": 120}
+                client.wait_for("TrainJob", namespace, references[-1].name, **runs)
+                release.touch()
+            outcome = waiting.result(200)
+            planned = plan_resubmission(references[-1], outcome, 0)
+            if planned is None:
+                break
+            assert "no reservation for 4 nodes within" in planned.notice
+    assert outcome.succeeded
+    assert urgent.outcome.result(60).succeeded
+    assert [(each.num_nodes, each.fewer_nodes) for each in references] == [(4, 2), (2, 1)]
+    assert {f"[node-{rank}] {size}" for size in (4, 2) for rank in range(size)} <= set(lines)
+    jobs = {job["metadata"]["uid"] for job in cluster.list_trainjobs(namespace)}
+    assert jobs == {references[1].uid, urgent.reference.uid}
 
 
 def test_the_life_of_a_queued_job(client, namespace, cluster, unique):

@@ -17,6 +17,7 @@ from tests.integration.airflow.state_store import StateStore
 from tests.support.airflow_versions import HAS_TASK_STATE_STORE
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
 from tests.support.interruptions import evict, evictions
+from tests.support.laptop_memory import get_large_memory
 from tests.support.polling import wait_until
 from trainjob.errors import CommandFailed, Interrupted, InvalidSpec, JobDeleted
 from trainjob.lifecycle import JobReference, RunKey
@@ -69,6 +70,20 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
     assert job["metadata"]["uid"] not in interrupted
     assert job["metadata"]["annotations"][labels.INTERRUPTIONS] == "2"
     assert [each["uid"] for each in read_xcom("interruptions", "usage")] == [*interrupted, job["metadata"]["uid"]]
+
+
+@both_modes()
+@pytest.mark.usefixtures("no_earlier_trainjobs")
+def test_a_task_that_gets_too_few_nodes_runs_on_fewer(airflow, cluster, deferrable):
+    environment = {"DEFERRABLE": deferrable, "MEMORY": str(get_large_memory(cluster))}
+    printed, tasks, _ = run_dag(airflow, "elastic", **environment)
+    assert tasks == {"train": ("success", 1)}, printed[-6000:]
+    assert printed.count("no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes") == 1
+    assert printed.count("asks for 2 of 1 to 4 nodes") == 1
+    assert ("[node-0] of 2" in printed, "[node-1] of 2" in printed) == (True, True)
+    [job] = cluster.list_trainjobs("default", f"{labels.WORKFLOW}=elastic")
+    assert job["spec"]["trainer"]["numNodes"] == 2
+    cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
 
 
 @both_modes()

@@ -14,6 +14,7 @@ import yaml
 
 from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
 from tests.support.api_proxy import ApiProxy
+from tests.support.laptop_memory import RUN_ON_TWO_NODES, get_large_memory
 from tests.support.pseudo_terminal import CTRL_C
 from trainjob.status import derive_verdict
 
@@ -29,6 +30,22 @@ def test_run_prints_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_pa
     assert lines[0].endswith(": created")
     assert {"[node-0] done", "[node-1] done"} <= set(lines)
     assert re.fullmatch(rf"TrainJob {namespace}/tune-[0-9a-f]{{8}} is complete( after \d+ s)?", lines[-1])
+
+
+def test_a_step_that_gets_too_few_nodes_runs_on_fewer(trainjob, cluster, namespace, tmp_path):
+    trainer = {
+        "image": "busybox",
+        "command": ["sh", "-c", RUN_ON_TWO_NODES],
+        "num_nodes": [1, 4],
+        "shrink_after": 1,
+        "resources_per_node": {"memory": get_large_memory(cluster)},
+    }
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump({"step": "TrainJob", "name": "tune", "trainer": trainer}))
+    done = trainjob("run", tmp_path / "tune.yaml", "-n", namespace)
+    assert done.returncode == 0, done.stderr
+    assert "asks for 4 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 2" in done.stderr
+    assert "no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes" in done.stdout
+    assert {"[node-0] of 2", "[node-1] of 2"} <= set(done.stdout.splitlines())
 
 
 def test_a_failure_has_its_exit_code_reason_and_advice(trainjob, namespace, tmp_path):

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.support.interruptions import end_running_pod, evict, evictions
+from tests.support.laptop_memory import RUN_ON_TWO_NODES, get_large_memory
 from tests.support.odd_credentials import ODD_ENDS, write_odd_kubeconfig
 from tests.support.polling import wait_until
 from trainjob import errors
@@ -355,6 +356,32 @@ def test_an_interrupted_trainjob_is_followed_by_another_attempt(laptop_environme
     [job] = list_trainjobs(cluster, own_pod)
     assert job["metadata"]["uid"] not in interrupted
     assert job["metadata"]["annotations"][labels.INTERRUPTIONS] == "2"
+
+
+ELASTIC_PROGRAM = """
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob_kfp import launcher
+with launcher.ExitOnError():
+    launcher.launch(TrainJob(trainer=CustomTrainerContainer(**{trainer!r})))
+"""
+
+
+def test_an_attempt_that_gets_too_few_nodes_is_followed_by_one_with_fewer(laptop_environment, cluster, own_pod):
+    trainer = {
+        "image": "busybox",
+        "command": ["sh", "-c", RUN_ON_TWO_NODES],
+        "num_nodes": (1, 4),
+        "shrink_after": 1,
+        "resources_per_node": {"memory": get_large_memory(cluster)},
+    }
+    environment = {**os.environ, "TRAINJOB_RUN_ID": "", **laptop_environment, "KFP_POD_NAME": own_pod}
+    program = [sys.executable, "-c", ELASTIC_PROGRAM.format(trainer=trainer)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("the next attempt asks for 2 nodes\n")
+    assert "no reservation for 4 nodes within 1 s" in first
+    assert "asks for 2 of 1 to 4 nodes" in second
+    assert {"[node-0] of 2", "[node-1] of 2"} <= set(second.splitlines())
 
 
 def test_a_used_up_budget_fails_the_step(laptop_environment, cluster, own_pod):

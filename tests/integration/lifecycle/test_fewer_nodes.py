@@ -6,22 +6,20 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.laptop_memory import get_large_memory
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.errors import WaitTimeout
-from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, plan_resubmission, submit, wait
+from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, plan_resubmission, set_suspended, submit, wait
 from trainjob.lifecycle.cancellation import mark_failed
 from trainjob.manifest import labels
 from trainjob.status import Phase, Verdict, derive_verdict
 from trainjob.status.failure_rules import NO_RESERVATION
-from trainjob_local.quantity import parse_quantity
 
 
 @pytest.fixture
 def large_memory(cluster):
-    """Return two fifths of the node's memory: two pods fit, and three do not."""
-    [node] = cluster._http.request("GET", "/api/v1/nodes", doing="list nodes")["items"]
-    return int(parse_quantity(node["status"]["allocatable"]["memory"]) * 2 // 5)
+    return get_large_memory(cluster)
 
 
 def elastic_job(memory, gate, nodes=(1, 4), **more):
@@ -96,12 +94,14 @@ def test_a_process_that_adopts_an_attempt_continues_with_its_number_of_nodes(clu
     assert wait(cluster, changed).succeeded
 
 
+@pytest.mark.parametrize("is_suspended", [False, True], ids=["unschedulable", "queued"])
 def test_an_attempt_whose_waiter_was_killed_before_its_deletion_is_followed_by_a_smaller_one(
-    cluster, unique, large_memory, tmp_path
+    cluster, unique, large_memory, tmp_path, is_suspended
 ):
     key, gate = RunKey("test", "workflow", unique, "run-1"), tmp_path / "gate"
     job = elastic_job(large_memory, gate)
     largest = submit(cluster, job, key)
+    set_suspended(cluster, largest.name, "default", suspended=is_suspended)
     mark_failed(cluster, largest, Verdict(Phase.FAILED, NO_RESERVATION, "no reservation for 4 nodes within 1 s"))
     references, outcome, _ = run(cluster, job, key, gate)
     assert outcome.succeeded

@@ -53,6 +53,10 @@ def awaits_deletion(job: Any) -> bool:
 
 
 def may_have_running_pods(job: Any) -> bool:
-    """Return whether a TrainJob that is marked as failed may still have running pods."""
-    ended = {"Complete", "Failed"} & true_conditions(job).keys()
-    return bool(read_failed_mark(job)) and not ended and not get_mapping(job, "spec").get("suspend")
+    """Return whether a TrainJob that is marked as failed may still have running pods.
+
+    A suspended one that awaits its deletion is in a queue, which may resume it.
+    """
+    ended, mark = {"Complete", "Failed"} & true_conditions(job).keys(), read_failed_mark(job)
+    is_held = get_mapping(job, "spec").get("suspend") and mark.get("awaits_deletion") is not True
+    return bool(mark) and not ended and not is_held
