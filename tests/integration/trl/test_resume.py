@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,16 @@ print(max(float((one[name] - other[name]).abs().max()) for name in one), one.key
 """
 
 
+def measure_difference(outputs, *names):
+    """Return the largest difference of a weight of two trainings."""
+    files = [str(outputs / name / "model.safetensors") for name in names]
+    python = ROOT / ".venv/trl/bin/python"
+    done = subprocess.run([python, "-c", COMPARISON, *files], capture_output=True, text=True, check=True)
+    difference, has_same_names = done.stdout.split()
+    assert has_same_names == "True"
+    return float(difference)
+
+
 @pytest.mark.parametrize(
     "division",
     [
@@ -108,12 +119,33 @@ def test_a_training_continues_with_another_division_of_its_batches(
     outcome, lines = run_training("broken", config_for(lora=False, **division), env=environment)
     outcome.raise_for_failure()
     assert resumed_steps(lines) == [4]
-    files = [str(workspace / "output" / name / "model.safetensors") for name in ("unbroken", "broken")]
-    python = ROOT / ".venv/trl/bin/python"
-    done = subprocess.run([python, "-c", COMPARISON, *files], capture_output=True, text=True, check=True)
-    difference, has_same_names = done.stdout.split()
-    assert has_same_names == "True"
-    assert float(difference) < 1e-4  # AdamW moves a weight by up to 3e-3 in a step, whatever the size of its gradient
+    # AdamW moves a weight by up to 3e-3 in a step, whatever the size of its gradient.
+    assert measure_difference(workspace / "output", "unbroken", "broken") < 1e-4
+
+
+def test_a_training_continues_on_fewer_and_on_more_nodes(run_training, workspace, killing_environment):
+    """Each step has the same 12 samples on 4, 2 and 3 nodes, as attempts of a request with a range of nodes have."""
+    unbroken, broken = config_for(lora=False, batch_size=12), partial(config_for, lora=False, batch_size=1)
+    outcome, _ = run_training("unbroken", unbroken)
+    outcome.raise_for_failure()
+    sizes = ((4, "checkpoint-8/trainer_state.json"), (2, "checkpoint-12/trainer_state.json"), (3, "nothing"))
+    lines, killed = [], Path(killing_environment["KILLED"])
+    for nodes, kill_at in sizes:
+        config = broken(num_nodes=nodes, gradient_accumulation_steps=12 // nodes)
+        variables = {**killing_environment, "KILL_AT": kill_at}
+        killed.unlink(missing_ok=True)
+        outcome, printed = run_training("broken", config, env=variables)
+        assert (outcome.succeeded, killed.exists()) == (kill_at == "nothing", kill_at != "nothing"), printed[-20:]
+        lines += printed
+    assert resumed_steps(lines) == [4, 8]
+    assert [line for line in lines if line.startswith("trains with ")] == [
+        "trains with 4 processes on 4 nodes from step 0",
+        "trains with 2 processes on 2 nodes from step 4",
+        "trains with 3 processes on 3 nodes from step 8",
+    ]
+    record = json.loads((workspace / "output" / "broken" / "trainjob_run.json").read_text())
+    assert [(each["step"], each["nodes"]) for each in record["attempts"]] == [(0, 4), (4, 2), (8, 3)]
+    assert measure_difference(workspace / "output", "unbroken", "broken") < 1e-4
 
 
 def test_another_training_starts_anew_and_after_undoing_the_change_the_first_one_continues(

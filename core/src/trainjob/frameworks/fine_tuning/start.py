@@ -14,7 +14,7 @@ from trainjob.frameworks.checkpoint_owner import CheckpointOwner, find_owner
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.folder_lease import continue_lease, take_lease
-from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, discard_checkpoints
+from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, discard_checkpoints, get_step
 from trainjob.frameworks.transformers.start import agree
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
@@ -61,7 +61,8 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     owner = find_owner(run.run, run.inputs) if run.run else CheckpointOwner("", {"attempt": secrets.token_hex(8)})
     continue_lease(run.output) or take_lease(run.output, owner.run).keep()
     nonce, record = secrets.token_hex(8), read_record(run.output)
-    is_same = (record.get("owner"), record.get("length")) == (owner.digest, run.length)
+    is_same_owner = record.get("owner") == owner.digest
+    is_same = is_same_owner and record.get("length") == run.length
     if is_same and UNMERGED in record:
         write_record(run.output, {**record, "attempt": nonce})
         print(f"the model is trained already; merging the adapter in {run.output}", flush=True)
@@ -71,8 +72,30 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     checkpoint = claim_checkpoints(run.output, owner, limit=run.save_total_limit, is_within=run.includes)
     origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
     named = {**description, "method": run.method, "model": run.model_name, "length": run.length, **origin}
+    if attempts := _list_attempts(record if is_same_owner else {}, get_step(checkpoint) if checkpoint else 0):
+        named["attempts"] = attempts
     write_record(run.output, {**named, "owner": owner.digest, "attempt": nonce, "complete": False})
     return Start(owner.digest, str(checkpoint or ""), nonce)
+
+
+def _list_attempts(record: Mapping[str, Any], step: int) -> list[dict[str, int]]:
+    """Return the steps from which the attempts of a training have started, and with how many processes.
+
+    The list is empty for a single attempt with one process.
+
+    Args:
+        record: the record of the earlier attempt of this training; empty without one.
+        step: the step from which this attempt starts.
+    """
+    processes, nodes = (int(os.environ.get(name) or 1) for name in ("WORLD_SIZE", "GROUP_WORLD_SIZE"))
+    found = record.get("attempts")
+    earlier = found if isinstance(found, list) and step else []
+    if processes > 1:
+        print(f"trains with {processes} processes on {nodes} node{'s' * (nodes > 1)} from step {step}", flush=True)
+    if not earlier and step and record:
+        earlier = [{"step": 0, "processes": 1, "nodes": 1}]
+    attempts = [*earlier, {"step": step, "processes": processes, "nodes": nodes}]
+    return attempts if len(attempts) > 1 or processes > 1 else []
 
 
 def _check_shared_workspace(run: TrainingRun, start: Start) -> None:

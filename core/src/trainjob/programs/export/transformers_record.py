@@ -38,6 +38,8 @@ class TransformersRecord:
         unmerged: why the merged model that the request wants is missing; empty if it is not.
         step: number of steps trained; 0 if the run is not complete.
         epoch: number of epochs trained, which may be a fraction.
+        attempts: for each attempt: the step from which it started, its processes and its nodes; empty for a single one
+            with one process.
         parameters: the framework's arguments by name, without paths in the pod.
         metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
     """
@@ -51,6 +53,7 @@ class TransformersRecord:
     unmerged: str = ""
     step: int = 0
     epoch: float = 0.0
+    attempts: tuple[Mapping[str, Any], ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int | float | str] = field(default_factory=dict)
 
@@ -62,6 +65,7 @@ class TransformersRecord:
             "framework_version": self.framework_version,
             "method": self.method,
             "model": self.model,
+            "attempts": [dict(attempt) for attempt in self.attempts],
             "parameters": dict(self.parameters),
         }
         return {name: value for name, value in known.items() if value}
@@ -115,6 +119,7 @@ def _parse(found: Mapping[str, Any]) -> TransformersRecord:
         unmerged=_expect(found.get("unmerged", ""), str),
         step=_expect(found["step"], int) if complete else 0,
         epoch=_expect(found["epoch"], int, float) if complete else 0.0,
+        attempts=tuple(_expect(each, dict) for each in _expect(found.get("attempts", []), list)),
         parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),
         metrics=_select_metrics(_expect(found.get("metrics", {}), dict)),
     )
