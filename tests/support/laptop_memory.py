@@ -1,4 +1,4 @@
-"""Memory of the laptop cluster's node, for jobs that ask for more of it than there is."""
+"""Memory of the laptop cluster's node, for jobs that request more of it than there is."""
 
 from __future__ import annotations
 

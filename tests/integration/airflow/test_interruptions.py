@@ -78,8 +78,8 @@ def test_a_task_that_gets_too_few_nodes_runs_on_fewer(airflow, cluster, deferrab
     environment = {"DEFERRABLE": deferrable, "MEMORY": str(get_large_memory(cluster))}
     printed, tasks, _ = run_dag(airflow, "elastic", **environment)
     assert tasks == {"train": ("success", 1)}, printed[-6000:]
-    assert printed.count("no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes") == 1
-    assert printed.count("asks for 2 of 1 to 4 nodes") == 1
+    assert printed.count("no reservation for 4 nodes within 1 s; the next attempt requests 2 nodes") == 1
+    assert printed.count("requests 2 of 1 to 4 nodes") == 1
     assert ("[node-0] of 2" in printed, "[node-1] of 2" in printed) == (True, True)
     [job] = cluster.list_trainjobs("default", f"{labels.WORKFLOW}=elastic")
     assert job["spec"]["trainer"]["numNodes"] == 2

@@ -43,8 +43,8 @@ def test_a_step_that_gets_too_few_nodes_runs_on_fewer(trainjob, cluster, namespa
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump({"step": "TrainJob", "name": "tune", "trainer": trainer}))
     done = trainjob("run", tmp_path / "tune.yaml", "-n", namespace)
     assert done.returncode == 0, done.stderr
-    assert "asks for 4 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 2" in done.stderr
-    assert "no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes" in done.stdout
+    assert "requests 4 of 1 to 4 nodes. After 1 s without them, the next attempt requests 2" in done.stderr
+    assert "no reservation for 4 nodes within 1 s; the next attempt requests 2 nodes" in done.stdout
     assert {"[node-0] of 2", "[node-1] of 2"} <= set(done.stdout.splitlines())
 
 

@@ -378,9 +378,9 @@ def test_an_attempt_that_gets_too_few_nodes_is_followed_by_one_with_fewer(laptop
     program = [sys.executable, "-c", ELASTIC_PROGRAM.format(trainer=trainer)]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("the next attempt asks for 2 nodes\n")
+    first, second = done.stdout.split("the next attempt requests 2 nodes\n")
     assert "no reservation for 4 nodes within 1 s" in first
-    assert "asks for 2 of 1 to 4 nodes" in second
+    assert "requests 2 of 1 to 4 nodes" in second
     assert {"[node-0] of 2", "[node-1] of 2"} <= set(second.splitlines())
 
 

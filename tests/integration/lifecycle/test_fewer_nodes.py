@@ -1,4 +1,4 @@
-"""Tests of attempts that ask for fewer nodes, because the laptop cluster has no memory for more."""
+"""Tests of attempts that request fewer nodes, because the laptop cluster has no memory for more."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def elastic_job(memory, gate, nodes=(1, 4), **more):
 
 
 def run(cluster, job, key, gate, limits=None):
-    """Run the attempts of a step, and return their references, the last outcome and the notices.
+    """Run the attempts of a step; return their references, the last outcome, the notices.
 
     The gate is opened for an attempt with two nodes.
     """
@@ -61,9 +61,9 @@ def test_an_attempt_that_does_not_fit_is_followed_by_one_that_fits(cluster, uniq
     assert [(each.num_nodes, each.fewer_nodes) for each in references] == [(4, 2), (2, 1)]
     names = [f"TrainJob {each}" for each in references]
     assert notices == [
-        f"{names[0]} asks for 4 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 2",
-        f"{names[0]}: no reservation for 4 nodes within 1 s; the next attempt asks for 2 nodes",
-        f"{names[1]} asks for 2 of 1 to 4 nodes. After 1 s without them, the next attempt asks for 1",
+        f"{names[0]} requests 4 of 1 to 4 nodes. After 1 s without them, the next attempt requests 2",
+        f"{names[0]}: no reservation for 4 nodes within 1 s; the next attempt requests 2 nodes",
+        f"{names[1]} requests 2 of 1 to 4 nodes. After 1 s without them, the next attempt requests 1",
     ]
     # The attempt without nodes is deleted, whatever happens to failed ones.
     [left] = cluster.list_trainjobs("default", f"{labels.RUN_KEY}={key.digest}")

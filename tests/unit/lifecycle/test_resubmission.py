@@ -58,7 +58,7 @@ def test_an_attempt_without_a_reservation_is_followed_by_one_with_fewer_nodes():
     ended = replace(outcome(Category.UNSCHEDULABLE, message="no reservation for 8 nodes"), reason="NoReservation")
     planned = plan_resubmission(replace(reference(2), num_nodes=8, fewer_nodes=4), ended, 2)
     assert (planned.num_nodes, planned.interruptions, planned.failures, planned.pause) == (4, 2, 0, 0.0)
-    assert planned.notice == ("TrainJob ml/tune-1: no reservation for 8 nodes; the next attempt asks for 4 nodes")
+    assert planned.notice == ("TrainJob ml/tune-1: no reservation for 8 nodes; the next attempt requests 4 nodes")
     assert plan_resubmission(reference(), ended, 2) is None
 
 

@@ -1,4 +1,4 @@
-"""Tests of a range of nodes: which numbers the attempts ask for, and what stays the same."""
+"""Tests of a range of nodes: which numbers the attempts request, and what stays the same."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_range_is_refused_where_the_number_of_processes_decides_the_weights():
 
 
 def test_functions_and_containers_get_half_of_the_nodes():
-    """They read the number of processes themselves, so any number is possible."""
+    """These read the number of processes themselves, so any number is possible."""
     assert CustomTrainer(func=train, num_nodes=[3, 13]).node_counts == (13, 6, 3)
     assert CustomTrainerContainer(command=["train"], num_nodes=(1, 4)).node_counts == (4, 2, 1)
     assert CustomTrainer(func=train, num_nodes=4).node_counts == (4,)
@@ -111,12 +111,12 @@ def test_a_fixed_number_of_nodes_may_become_a_range():
     assert training_hash(quick) == training_hash(elastic)
 
 
-def test_the_log_says_what_an_attempt_asks_for():
+def test_the_log_has_what_an_attempt_requests():
     assert describe_node_count(REQUESTS[0], 4) == (
-        "asks for 4 of 2 to 8 nodes; with gradient_accumulation_steps=2, each step still has 32 samples. After 300 s "
-        "without them, the next attempt asks for 2"
+        "requests 4 of 2 to 8 nodes; with gradient_accumulation_steps=2, each step still has 32 samples. After 300 s "
+        "without them, the next attempt requests 2"
     )
-    assert describe_node_count(REQUESTS[1], 2) == "asks for 2 of 2 to 8 nodes"
+    assert describe_node_count(REQUESTS[1], 2) == "requests 2 of 2 to 8 nodes"
     assert describe_node_count(fine_tune(num_nodes=8), 8) == ""
 
 

@@ -155,7 +155,7 @@ class TransformersConfig(FrameworkConfig):
         return batch * (self.max_nodes or 1) * self.processes_per_node
 
     def allows_nodes(self, count: int) -> bool:
-        """Return whether gradient accumulation can keep the samples of a step with this number of nodes."""
+        """Return whether the samples of a step can stay the same with a number of nodes."""
         return (self.gradient_accumulation_steps or 1) * (self.max_nodes or 1) % count == 0
 
     def with_nodes(self, count: int) -> Self:

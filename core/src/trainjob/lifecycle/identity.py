@@ -137,7 +137,7 @@ class JobReference:
         interruptions: number of attempts before it that the infrastructure interrupted, and that this one continues.
         failures: number of attempts before it that failed in the same try of the step.
         num_nodes: its number of nodes; None if it is the runtime's.
-        fewer_nodes: number of nodes that the next attempt asks for if this one gets no reservation; None if this
+        fewer_nodes: number of nodes that the next attempt requests if this one gets no reservation; None if this
             TrainJob waits for its own.
         cluster: identity of its cluster, as the process that submitted it reached it; None if it was not recorded.
     """

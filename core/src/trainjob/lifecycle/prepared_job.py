@@ -68,7 +68,7 @@ class PreparedJob:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def resize(self, num_nodes: int | None) -> PreparedJob:
-        """Return the request for an attempt on a number of nodes; without a range, it is unchanged."""
+        """Return the request for an attempt with a number of nodes of its range."""
         return replace(self, job=_build_job(self.request, self.key, num_nodes, self.variables), num_nodes=num_nodes)
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:

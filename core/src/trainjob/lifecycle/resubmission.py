@@ -41,8 +41,8 @@ def plan_resubmission(
     10 s, and each further one after twice the time, at most 300 s. No attempt follows a failure that ends the retries
     of a workflow engine, too: an image, Secret or other object is missing or wrong ([trainjob.errors.NeverStarted][]).
 
-    An attempt that got no nodes is followed by one that asks for fewer, if the request has a range of nodes. This does
-    not use up a budget. Any other attempt asks for the maximum again.
+    An attempt that got no nodes is followed by one that requests fewer, if the request has a range of nodes. This does
+    not use up a budget. Any other attempt requests the maximum again.
 
     The deletion of an adopted TrainJob also starts another attempt, and does not use up a budget. An earlier try may
     delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that is cleared. If this
@@ -66,7 +66,7 @@ def plan_resubmission(
         notice = f"TrainJob {reference} was deleted after it was adopted; starting another attempt"
         return Resubmission(notice, interruptions, failures)
     if outcome.reason == NO_RESERVATION and reference.fewer_nodes:
-        notice = f"TrainJob {reference}: {outcome.message}; the next attempt asks for {reference.fewer_nodes} nodes"
+        notice = f"TrainJob {reference}: {outcome.message}; the next attempt requests {reference.fewer_nodes} nodes"
         return Resubmission(notice, interruptions, failures, num_nodes=reference.fewer_nodes)
     reason = next(iter((outcome.message or outcome.reason).splitlines()), "")
     if outcome.category is Category.INFRASTRUCTURE:

@@ -1,6 +1,6 @@
 """Number of nodes of one attempt of a request that has a range of them.
 
-An attempt that gets no reservation ends, and the next one asks for fewer nodes. The rule is an annotation of the
+An attempt that gets no reservation ends, and the next one requests fewer nodes. The rule is an annotation of the
 TrainJob, so that every process that waits for it applies it.
 """
 
@@ -22,7 +22,7 @@ class Shrinking(NamedTuple):
     """Rule for an attempt that gets no reservation.
 
     Attributes:
-        num_nodes: number of nodes that the next attempt asks for.
+        num_nodes: number of nodes that the next attempt requests.
         after: seconds without a reservation after which this attempt ends.
     """
 
@@ -45,7 +45,7 @@ def read_shrinking(job: Mapping[str, Any]) -> Shrinking | None:
 
 
 def get_nodes(step: Step) -> TrainingNodes | None:
-    """Return the part of a request that says on which nodes it trains; None for other requests."""
+    """Return the part of a request that has its nodes; None for other requests."""
     found = get_config(step) or (step.trainer if isinstance(step, TrainJob) else None)
     return found if isinstance(found, TrainingNodes) else None
 
@@ -58,7 +58,7 @@ def find_shrinking(step: Step, num_nodes: int | None = None) -> Shrinking | None
         num_nodes: number of nodes of the attempt; None means the maximum.
 
     Returns:
-        None if no attempt asks for fewer nodes.
+        None if no attempt requests fewer nodes.
     """
     nodes = get_nodes(step)
     if nodes is None or not isinstance(nodes.num_nodes, tuple):
@@ -68,18 +68,18 @@ def find_shrinking(step: Step, num_nodes: int | None = None) -> Shrinking | None
 
 
 def describe_node_count(step: Step, num_nodes: int) -> str:
-    """Return what an attempt asks for, for the log; empty if the request has no range of nodes."""
+    """Return what an attempt requests, for the log; empty without a range of nodes."""
     nodes = get_nodes(step)
     if nodes is None or not isinstance(nodes.num_nodes, tuple):
         return ""
     least, most = nodes.num_nodes
-    text = f"asks for {num_nodes} of {least} to {most} nodes"
+    text = f"requests {num_nodes} of {least} to {most} nodes"
     if isinstance(nodes, FrameworkConfig):
         batches = getattr(nodes.with_nodes(num_nodes), "gradient_accumulation_steps", None) or 1
         text += f"; with gradient_accumulation_steps={batches}, each step still has {nodes.samples_per_step} samples"
     shrinking = find_shrinking(step, num_nodes)
     return (
-        f"{text}. After {shrinking.after:g} s without them, the next attempt asks for {shrinking.num_nodes}"
+        f"{text}. After {shrinking.after:g} s without them, the next attempt requests {shrinking.num_nodes}"
         if shrinking
         else text
     )

@@ -38,8 +38,8 @@ class FrameworkConfig(TrainingNodes):
     Attributes:
         framework: name of the framework; for one of another package, the name of its entry point.
         num_nodes: number of training nodes; None means one, or the runtime's number. With a range `(minimum, maximum)`,
-            an attempt asks for the maximum first, and for fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
+            an attempt requests the maximum first, and fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
         num_proc_per_node: number of training processes on each node; None means one for each GPU, or one without GPUs.
         resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
     """

@@ -34,8 +34,8 @@ class TrainingNodes(Spec):
 
     Attributes:
         num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
-            attempt asks for the maximum first, and for fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes;
+            attempt requests the maximum first, and fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes;
             by default 10 minutes. The reservation is that of the Kueue queue, or of the scheduler.
         num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
         resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
@@ -60,7 +60,7 @@ class TrainingNodes(Spec):
 
     @property
     def node_counts(self) -> tuple[int, ...]:
-        """Numbers of nodes that the attempts may ask for, the first one first.
+        """Numbers of nodes that the attempts may request, the first one first.
 
         Each is at most half of the one before, or the minimum. It is empty if the number is the runtime's.
         """

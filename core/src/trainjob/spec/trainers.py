@@ -45,8 +45,8 @@ class CustomTrainer(TrainingNodes):
         packages_to_install: packages that pip installs first.
         pip_index_urls: package indexes for pip, of which the first is the main index; empty means pip's default.
         num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
-            attempt asks for the maximum first, and for fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
+            attempt requests the maximum first, and fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
         resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
@@ -106,8 +106,8 @@ class CustomTrainerContainer(TrainingNodes):
         command: the program and its first arguments; None means the command of the runtime or of the image.
         args: further arguments; Kubernetes expands `$(NAME)` in these and in the command.
         num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
-            attempt asks for the maximum first, and for fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt asks for fewer nodes.
+            attempt requests the maximum first, and fewer nodes if they are not free.
+        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
         resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: number of processes on each node, for torchrun; None means one for each GPU, or one without

@@ -1,4 +1,4 @@
-"""A task whose TrainJob asks for four nodes, of which the laptop cluster has memory for two."""
+"""A task whose TrainJob requests four nodes, of which the laptop cluster has memory for two."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
 
 
 def _list_attempts(record: Mapping[str, Any], step: int) -> list[dict[str, int]]:
-    """Return the steps from which the attempts of a training have started, and with how many processes.
+    """Return the first step of each attempt of a training, and its number of processes.
 
     The list is empty for a single attempt with one process.
 
