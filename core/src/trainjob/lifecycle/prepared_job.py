@@ -111,7 +111,7 @@ def prepare_job(
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
-    job = add_env(to_trainjob(request, run=key.digest), variables or {})
+    job = add_env(to_trainjob(request, run=key.digest, run_name=key.run), variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
         job,

@@ -49,7 +49,7 @@ EXPORT_PACKAGES = (
 """The export's program, and what it needs."""
 
 
-def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
+def to_trainjob(step: Step, run: str = "", run_name: str = "") -> TrainJob | TrainJobManifest:
     """Return the TrainJob that runs a step.
 
     A manifest is returned unchanged, and so is a TrainJob, unless its function can resume.
@@ -61,17 +61,18 @@ def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
         step: the request.
         run: identifies the workflow's run: the same text in all attempts of a step. If it is empty, no training
             resumes an earlier one.
+        run_name: ID of the workflow's run in its engine, by which a later training can name it; see `ResumeFrom`.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer) and step.trainer.resume:
-        owner = _describe_owner(step, run) if run else ""
+        owner = _describe_owner(step, run, run_name) if run else ""
         return add_env(step, {OWNER_VARIABLE: owner, **SAVE_ENV})
     if isinstance(step, TrainJob | TrainJobManifest):
         return step
     if isinstance(step, FineTune):
-        return _fine_tune(step, run)
+        return _fine_tune(step, run, run_name)
     if isinstance(step, ExportModel):
         return _export(step)
     return _initialize(step)
@@ -174,7 +175,7 @@ def _single_node_job(
     return TrainJob(trainer=trainer, workspace=step.workspace, **_shared_fields(step))
 
 
-def _fine_tune(step: FineTune, run: str) -> TrainJob:
+def _fine_tune(step: FineTune, run: str, run_name: str) -> TrainJob:
     common = {**_shared_fields(step), "max_restarts": step.max_restarts}
     env = {**secret_env(step.secret, get_credential_keys("hf://")), **(step.env or {})} or None
     if step.workspace is None:
@@ -182,7 +183,7 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
-    owner = _describe_owner(step, run) if run else ""
+    owner = _describe_owner(step, run, run_name) if run else ""
     container = get_framework(step.config).build_trainer(step, owner).model_copy(update={"env": env})
     tracking = step.tracking and step.tracking.model_copy(
         update={"parameters": {**list_parameters(step), **step.tracking.parameters}}
@@ -197,12 +198,20 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
     )
 
 
-def _describe_owner(step: FineTune | TrainJob, run: str) -> str:
+def _describe_owner(step: FineTune | TrainJob, run: str, run_name: str) -> str:
     """Return the owner of a training's checkpoints.
 
     [trainjob.frameworks.checkpoint_owner][] reads it.
     """
-    return json.dumps({"run": run, "fields": weight_fields(step)}, sort_keys=True)
+    owner: dict[str, Any] = {"run": run, "fields": weight_fields(step)}
+    if run_name:
+        owner["run_name"] = run_name
+    given = step.resume_from if isinstance(step, FineTune) else getattr(step.trainer, "resume_from", None)
+    if given is not None:
+        owner["resume_from"] = given.model_dump(exclude_none=True)
+        if given.folder:
+            owner["resume_from"]["folder"] = f"{WORKSPACE}/{given.folder}"
+    return json.dumps(owner, sort_keys=True)
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:
