@@ -56,7 +56,7 @@ def test_the_new_hyperparameters_win_also_after_a_kill(run_training, workspace, 
     outcome, lines = run_training("next", changed, resume_from=start, env=environment)
     assert (outcome.succeeded, Path(environment["KILLED"]).exists()) == (False, True), lines[-20:]
     [line] = [line for line in lines if line.startswith("starts from ")]
-    assert line.startswith("starts from step 4 of run first (") or "starts from step 4 of run " in line
+    assert line.startswith("starts from step 4 of run first (")
     assert "config.learning_rate 0.001 instead of 0.003" in line
     found = read_rates(lines)
     assert found == pytest.approx({step: rates[step] for step in found})

@@ -8,6 +8,7 @@ import pytest
 
 from trainjob import CustomTrainer, FineTune, InvalidSpec, ResumeFrom, TorchTuneConfig, TrainJob, TRLConfig
 from trainjob.manifest import to_trainjob, weight_fields
+from trainjob.manifest.tracking import list_parameters
 
 
 def fine_tune(resume_from, config=None, **fields):
@@ -90,6 +91,8 @@ def test_it_makes_another_training_and_reaches_the_pod():
         "resume_from.run": "r",
     }
     job = to_trainjob(step, run="digest", run_name="nightly-2")
+    tracked = {"resume_from.folder": "output/a", "resume_from.step": 4, "resume_from.run": "r"}
+    assert list_parameters(step) == {**list_parameters(fine_tune(None)), **tracked}
     owner = json.loads(job.trainer.args[job.trainer.args.index("--run") + 1])
     assert owner["resume_from"] == {"folder": "/workspace/output/a", "step": 4, "run": "r"}
     assert (owner["run"], owner["run_name"]) == ("digest", "nightly-2")
