@@ -109,8 +109,8 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: 
 def list_parameters(step: FineTune) -> dict[str, str | bool | int | float]:
     """Return the parameters of a fine-tuning by name.
 
-    They are its model, its framework, its `resume_from`, and the fields of its configuration that are not None. The fields of a
-    nested value have the name of the value before theirs, as in `peft_config.r`.
+    They are its model, its framework, its `resume_from`, and the fields of its configuration that are not None. The
+    fields of a nested value have the name of the value before theirs, as in `peft_config.r`.
     """
     config = step.config.model_dump(mode="json", exclude_none=True)
     start = step.resume_from.model_dump(exclude_none=True) if step.resume_from else {}
