@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.checkpoint_owner import KEPT, find_owner
 from trainjob.frameworks.transformers.checkpoints import discard_checkpoint, discard_checkpoints, get_step
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, claim_output
@@ -132,6 +133,7 @@ def resume_training(output: str | Path, **objects: Any) -> Training:
 
     Raises:
         ImportError: PyTorch is not installed.
+        InvalidSpec: the request has `resume_from`.
         TypeError: an object has no state that can be saved.
         RuntimeError: several processes have no process group.
         ValueError: the checkpoint cannot be loaded by this number of processes.
@@ -156,6 +158,9 @@ def resume_training(output: str | Path, **objects: Any) -> Training:
         return Training(folder, "", state, vote, 0)
     # Samples are chosen by the number of the step, so another number of processes is the same training.
     owner = find_owner(described).without("processes")
+    if owner.resume_from is not None:
+        rule = "resume_training restores the old hyperparameters: use transformers' Trainer, or leave it out"
+        raise InvalidSpec(Problem("trainer.resume_from", str(dict(owner.resume_from)), rule))
     checkpoint = vote.agree(lambda: claim_output(folder, owner))
     if checkpoint:
         state.load(Path(checkpoint))

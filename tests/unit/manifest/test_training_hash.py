@@ -43,7 +43,8 @@ DATASET_FIELDS = """
 RESULT_FIELDS = {
     "": """
         adapter after_jobs any_run config dataset dataset_path destination endpoint env ignore_patterns initializer
-        manifest metadata model model_initializer model_path region registry revision role_arn storage_uri trainer
+        manifest metadata model model_initializer model_path region registry resume_from revision role_arn
+        storage_uri trainer
     """,
     "config": """
         arguments batch_size columns dataset_preprocess_config deepspeed distillation dtype fsdp
@@ -51,7 +52,7 @@ RESULT_FIELDS = {
         max_steps_per_epoch method num_nodes overrides packing peft_config precision preference_tuning quantization
         quantization_aware reward_functions seed teacher_path template trl_version unsloth_version use_vllm
     """,
-    "trainer": "args command config env func func_args",
+    "trainer": "args command config env func func_args resume_from",
     "dataset": DATASET_FIELDS,
     "initializer.dataset": DATASET_FIELDS,
 }

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,14 @@ class CheckpointOwner:
     Attributes:
         run: identifier of the workflow's run, the same in all attempts of a step.
         fields: what decides the weights: fields of the request by their paths, and a digest of each input's files.
+        run_name: ID of the run in the workflow engine; empty if it is not known.
+        resume_from: conditions for the checkpoint of another training from which this one starts; None for none.
     """
 
     run: str
     fields: Mapping[str, Any]
+    run_name: str = ""
+    resume_from: Mapping[str, Any] | None = None
 
     @property
     def digest(self) -> str:
@@ -61,16 +65,17 @@ class CheckpointOwner:
 
     def without(self, field: str) -> CheckpointOwner:
         """Return the owner for which a field does not count."""
-        return CheckpointOwner(self.run, {name: value for name, value in self.fields.items() if name != field})
+        return replace(self, fields={name: value for name, value in self.fields.items() if name != field})
 
-    def record(self, output: Path) -> None:
-        """Describe this training in the output folder.
+    def record(self, output: Path, parent: Mapping[str, Any] | None = None) -> None:
+        """Describe this training, and the checkpoint from which it started, in the output folder.
 
         Raises:
             OSError: the folder cannot be written.
         """
         output.mkdir(parents=True, exist_ok=True)
-        record = {"owner": self.digest, "run": self.run, "fields": dict(self.fields)}
+        record = {"owner": self.digest, "run": self.run, "run_name": self.run_name, "fields": dict(self.fields)}
+        record |= {"parent": dict(parent)} if parent else {}
         write_text(output / TRAINING_FILE, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
@@ -87,7 +92,8 @@ def find_owner(text: str, inputs: Sequence[Path] = ()) -> CheckpointOwner:
     """
     given = json.loads(text)
     files = {f"files of {path.name}": _hash_files(path) for path in inputs}
-    return CheckpointOwner(given["run"], {**given["fields"], **files})
+    fields = {**given["fields"], **files}
+    return CheckpointOwner(given["run"], fields, given.get("run_name", ""), given.get("resume_from"))
 
 
 def find_reason(output: Path, owner: CheckpointOwner) -> str:

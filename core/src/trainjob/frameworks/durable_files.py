@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,19 @@ from trainjob.job_variables import ATTEMPT_VARIABLE
 __all__ = ["build_mark", "find_damage", "read_object", "sync_paths", "write_text"]
 
 
-def build_mark(owner: str, folder: Path, files: Iterable[Path]) -> str:
-    """Return the text of a mark: owner, attempt, and the size of each file in bytes.
+def build_mark(owner: str, folder: Path, files: Iterable[Path], training: Mapping[str, Any]) -> str:
+    """Return the text of a mark: training, attempt, and the size of each file in bytes.
 
     Args:
         owner: digest of the training.
         folder: folder to which the names of the files are relative.
         files: files of the checkpoint.
+        training: description of the training in the output folder; one of another owner is left out.
     """
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(files)}
     attempt = os.environ.get(ATTEMPT_VARIABLE, "")
-    return json.dumps({"owner": owner, "attempt": attempt, "files": sizes}, indent=1)
+    described = training if training.get("owner") == owner else {}
+    return json.dumps({**described, "owner": owner, "attempt": attempt, "files": sizes}, indent=1)
 
 
 def find_damage(mark: dict[str, Any], folder: Path) -> str:

@@ -71,6 +71,14 @@ class WorkspaceFramework:
         if step.workspace is None:
             fetch = "fetch the model with InitializeModel and the dataset with InitializeDataset"
             raise invalid_field("workspace", None, f"{self.title} needs a workspace: {fetch}")
+        if step.resume_from is not None and config.deepspeed:
+            rule = (
+                "DeepSpeed restores the old hyperparameters with its state: leave out deepspeed, or use fsdp with TRL"
+            )
+            raise invalid_field("resume_from", step.resume_from, rule)
+        if step.resume_from is not None and not config.saves_checkpoints:
+            rule = "the training must save checkpoints: leave out save_strategy='no' and save_only_model"
+            raise invalid_field("resume_from", step.resume_from, rule)
         if problems := list(self.find_missing(step, config)):
             raise InvalidSpec(problems)
 

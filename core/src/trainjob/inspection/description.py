@@ -40,7 +40,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 _NODE = "node"
 # As trainjob.frameworks.transformers.checkpoints and trainjob.frameworks.torchtune.pod.epochs print it.
-_START = re.compile("continues from (step|epoch) [0-9]|starts from the beginning, because ")
+_START = re.compile("(continues|starts) from (step|epoch) [0-9]|starts from the beginning, because ")
 _MAX_REASONS = 3  # a description has at most this many reasons why the TrainJob does not start
 
 

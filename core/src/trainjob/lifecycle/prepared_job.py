@@ -146,7 +146,7 @@ def prepare_job(
 def _build_job(
     request: Step | TrainJob, key: RunKey, num_nodes: int | None, variables: Mapping[str, str]
 ) -> TrainJob | TrainJobManifest:
-    return add_env(to_trainjob(request, run=key.digest, num_nodes=num_nodes), variables)
+    return add_env(to_trainjob(request, run=key.digest, run_name=key.run, num_nodes=num_nodes), variables)
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:

@@ -50,7 +50,9 @@ EXPORT_PACKAGES = (
 """The export's program, and what it needs."""
 
 
-def to_trainjob(step: Step, run: str = "", num_nodes: int | None = None) -> TrainJob | TrainJobManifest:
+def to_trainjob(
+    step: Step, run: str = "", run_name: str = "", num_nodes: int | None = None
+) -> TrainJob | TrainJobManifest:
     """Return the TrainJob that runs a step.
 
     A manifest is returned unchanged, and so is a TrainJob, unless its function can resume or it has a range of nodes.
@@ -62,20 +64,21 @@ def to_trainjob(step: Step, run: str = "", num_nodes: int | None = None) -> Trai
         step: the request.
         run: identifies the workflow's run: the same text in all attempts of a step. If it is empty, no training
             resumes an earlier one.
+        run_name: ID of the workflow's run in its engine, by which a later training can name it; see `ResumeFrom`.
         num_nodes: number of nodes of this attempt, if the step has a range; by default the maximum.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer) and step.trainer.resume:
-        owner = _describe_owner(step, run) if run else ""
+        owner = _describe_owner(step, run, run_name) if run else ""
         return add_env(with_node_count(step, num_nodes), {OWNER_VARIABLE: owner, **SAVE_ENV})
     if isinstance(step, TrainJob):
         return with_node_count(step, num_nodes)
     if isinstance(step, TrainJobManifest):
         return step
     if isinstance(step, FineTune):
-        return _fine_tune(with_node_count(step, num_nodes), run, parameters=list_parameters(step))
+        return _fine_tune(with_node_count(step, num_nodes), run, run_name, parameters=list_parameters(step))
     if isinstance(step, ExportModel):
         return _export(step)
     return _initialize(step)
@@ -178,7 +181,7 @@ def _single_node_job(
     return TrainJob(trainer=trainer, workspace=step.workspace, **_shared_fields(step))
 
 
-def _fine_tune(step: FineTune, run: str, parameters: Mapping[str, Any]) -> TrainJob:
+def _fine_tune(step: FineTune, run: str, run_name: str, parameters: Mapping[str, Any]) -> TrainJob:
     common = {**_shared_fields(step), "max_restarts": step.max_restarts}
     env = {**secret_env(step.secret, get_credential_keys("hf://")), **(step.env or {})} or None
     if step.workspace is None:
@@ -186,7 +189,7 @@ def _fine_tune(step: FineTune, run: str, parameters: Mapping[str, Any]) -> Train
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
-    owner = _describe_owner(step, run) if run else ""
+    owner = _describe_owner(step, run, run_name) if run else ""
     container = get_framework(step.config).build_trainer(step, owner).model_copy(update={"env": env})
     tracking = step.tracking and step.tracking.model_copy(
         update={"parameters": {**parameters, **step.tracking.parameters}}
@@ -201,12 +204,20 @@ def _fine_tune(step: FineTune, run: str, parameters: Mapping[str, Any]) -> Train
     )
 
 
-def _describe_owner(step: FineTune | TrainJob, run: str) -> str:
+def _describe_owner(step: FineTune | TrainJob, run: str, run_name: str) -> str:
     """Return the owner of a training's checkpoints.
 
     [trainjob.frameworks.checkpoint_owner][] reads it.
     """
-    return json.dumps({"run": run, "fields": weight_fields(step)}, sort_keys=True)
+    owner: dict[str, Any] = {"run": run, "fields": weight_fields(step)}
+    if run_name:
+        owner["run_name"] = run_name
+    given = step.resume_from if isinstance(step, FineTune) else getattr(step.trainer, "resume_from", None)
+    if given is not None:
+        owner["resume_from"] = given.model_dump(exclude_none=True)
+        if given.folder:
+            owner["resume_from"]["folder"] = f"{WORKSPACE}/{given.folder}"
+    return json.dumps(owner, sort_keys=True)
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:

@@ -109,11 +109,13 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: 
 def list_parameters(step: FineTune) -> dict[str, str | bool | int | float]:
     """Return the parameters of a fine-tuning by name.
 
-    They are its model, its framework, and the fields of its configuration that are not None. The fields of a
-    nested value have the name of the value before theirs, as in `peft_config.r`.
+    They are its model, its framework, its `resume_from`, and the fields of its configuration that are not None. The
+    fields of a nested value have the name of the value before theirs, as in `peft_config.r`.
     """
     config = step.config.model_dump(mode="json", exclude_none=True)
-    return {"model": step.model, "framework": step.config.framework, **dict(_flatten(config, ""))}
+    start = step.resume_from.model_dump(exclude_none=True) if step.resume_from else {}
+    known = {"model": step.model, "framework": step.config.framework, **dict(_flatten(start, "resume_from"))}
+    return {**known, **dict(_flatten(config, ""))}
 
 
 def _flatten(value: Any, name: str) -> Iterator[tuple[str, str | bool | int | float]]:

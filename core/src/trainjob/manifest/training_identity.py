@@ -85,7 +85,8 @@ def weight_fields(step: FineTune | TrainJob) -> dict[str, Any]:
         for name in names:
             _remove_field(content, (*_split(path), name))
     if isinstance(step, FineTune) and config:
-        content = {name: value for name, value in content.items() if name in ("config", *config.step_fields)}
+        names = ("config", "resume_from", *config.step_fields)
+        content = {name: value for name, value in content.items() if name in names}
         for name in config.continued_fields:
             _remove_field(content, ("config", *name.split(".", 1)))
     samples = config.samples_per_step if config else None

@@ -17,6 +17,7 @@ from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
 from trainjob.spec.resources import Placement, Queue, Runtime
+from trainjob.spec.resume_from import ResumeFrom
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
@@ -44,6 +45,7 @@ __all__ = [
     "Placement",
     "PodSecurityContext",
     "Queue",
+    "ResumeFrom",
     "Runtime",
     "S3DatasetInitializer",
     "S3ModelInitializer",

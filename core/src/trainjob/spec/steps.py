@@ -21,6 +21,7 @@ from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
+from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField
@@ -142,6 +143,8 @@ class FineTune(BaseStep):
         resume: whether to continue from the last complete checkpoint that an earlier attempt of the same run left on
             the workspace. What decides the weights must be the same, such as the learning rate and the files of model
             and dataset; see `trainjob.manifest.weight_fields`.
+        resume_from: checkpoint of another training from which this one starts, with its own hyperparameters; only with
+            a workspace. It is a `ResumeFrom`, a step, or a folder below `/workspace`. None starts from the model.
         tracking: experiment tracker that gets the configuration as parameters, and the training's metrics; only with a
             workspace. A retry continues the same tracked run.
     """
@@ -158,6 +161,7 @@ class FineTune(BaseStep):
     image: str | None = None
     max_restarts: int | None = Field(default=0, ge=0)
     resume: bool = True
+    resume_from: ResumeFromField = None
     tracking: Tracking | None = None
 
     @property
@@ -226,6 +230,9 @@ class FineTune(BaseStep):
         elif not self.runtime:
             check_program_image(self.program, self.image, "torch and the framework, or a runtime with such an image")
         get_framework(self.config).check_step(self)
+        if self.resume_from is not None and not self.resume:
+            rule = "it needs resume=True, because a retry continues from the checkpoints of this training"
+            raise invalid_field("resume_from", self.resume_from, rule)
         return self
 
     def _check_without_workspace(self) -> None:
@@ -239,6 +246,9 @@ class FineTune(BaseStep):
         if self.tracking:
             rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
             raise invalid_field("tracking", self.tracking, rule)
+        if self.resume_from is not None:
+            rule = "it is allowed only with a workspace, which has the checkpoints"
+            raise invalid_field("resume_from", self.resume_from, rule)
         if self.dataset_path != "data":
             raise invalid_field(
                 "dataset_path",

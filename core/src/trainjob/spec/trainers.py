@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator, model_validator
+from typing_extensions import Self
 
 from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import FrameworkConfigField, default_config
 from trainjob.spec.nodes import TrainingNodes
+from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Env
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
@@ -52,6 +54,8 @@ class CustomTrainer(TrainingNodes):
         num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
         resume: whether the function uses transformers' Trainer and can resume. It then can import the callback and the
             function that `trainjob.frameworks.transformers` describes.
+        resume_from: checkpoint of another training from which this one starts; only with `resume` and with
+            `find_checkpoint_to_resume`. It is a `ResumeFrom`, a step, or a folder below `/workspace`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -63,6 +67,7 @@ class CustomTrainer(TrainingNodes):
     pip_index_urls: tuple[str, ...] = ()
     env: Env | None = None
     resume: bool = False
+    resume_from: ResumeFromField = None
 
     @field_validator("func_args")
     @classmethod
@@ -70,6 +75,13 @@ class CustomTrainer(TrainingNodes):
         # Python also reads them in the pod, so NaN is allowed.
         check_values(to_json_value(dict(arguments or {}), allow_nan=True))
         return arguments
+
+    @model_validator(mode="after")
+    def _validate_resume_from(self) -> Self:
+        if self.resume_from is not None and not self.resume:
+            rule = "it needs resume=True, and a function that uses find_checkpoint_to_resume"
+            raise invalid_field("resume_from", self.resume_from, rule)
+        return self
 
     @field_validator("packages_to_install")
     @classmethod

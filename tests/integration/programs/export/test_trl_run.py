@@ -137,6 +137,17 @@ def test_manifest_and_card_have_the_values_of_the_record(place: Path) -> None:
     assert set(rows) <= set(card.splitlines())
 
 
+def test_manifest_and_card_name_the_checkpoint_from_which_the_training_started(place: Path) -> None:
+    changed = ["config.learning_rate 0.0001 instead of 0.0002"]
+    parent = {"run": "nightly-1", "step": 400, "changed": changed}
+    make_trl_run(place / "output", parent={**parent, "folder": "/workspace/output/a/checkpoint-400"})
+    export(place)
+    assert read_json(place / "export/manifest.json")["parent"] == parent
+    rows = (place / "export/README.md").read_text().splitlines()
+    assert {"| parent.run | nightly-1 |", "| parent.step | 400 |"} <= set(rows)
+    assert "/workspace" not in "".join(rows)
+
+
 def test_shards_are_exported_with_their_index(place: Path) -> None:
     make_trl_run(place / "output", shards=2)
     export(place)
@@ -292,6 +303,7 @@ def test_weights_that_are_cut_short_are_refused(place: Path, name: str, keep: in
         {"adapter": "yes"},
         {"metrics": []},
         {"parameters": {"a": "\ud800"}},
+        {"parent": {"step": "400"}},
     ],
 )
 def test_a_damaged_record_is_refused(place: Path, damage: dict[str, object]) -> None:

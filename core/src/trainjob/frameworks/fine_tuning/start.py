@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.checkpoint_owner import CheckpointOwner, find_owner
+from trainjob.frameworks.checkpoint_owner import TRAINING_FILE, CheckpointOwner, find_owner
+from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.folder_lease import continue_lease, take_lease
@@ -49,7 +50,8 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
 
     Raises:
         OutputInUse: another training uses the output folder.
-        InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace.
+        InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace; or no
+            checkpoint that `resume_from` names can be loaded.
     """
     start = Start(**agree(lambda: asdict(_decide(run, description))))
     _check_shared_workspace(run, start)
@@ -74,6 +76,8 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     named = {**description, "method": run.method, "model": run.model_name, "length": run.length, **origin}
     if attempts := _list_attempts(record if is_same_owner else {}, get_step(checkpoint) if checkpoint else 0):
         named["attempts"] = attempts
+    if parent := read_object(run.output / TRAINING_FILE).get("parent"):
+        named["parent"] = parent
     write_record(run.output, {**named, "owner": owner.digest, "attempt": nonce, "complete": False})
     return Start(owner.digest, str(checkpoint or ""), nonce)
 

@@ -39,6 +39,12 @@ class _TorchTuneFramework:
 
     def check_step(self, step: FineTune) -> None:
         config = _to_torchtune_config(step.config)
+        if step.resume_from is not None:
+            rule = (
+                "TorchTune restores the old learning rate with its state: use TRL, LLaMA-Factory or Unsloth, or export "
+                "the model and train it anew with model_path"
+            )
+            raise invalid_field("resume_from", step.resume_from, rule)
         if step.workspace:
             check_recipe(step.model, config)
             _check_resume_override(config, step)

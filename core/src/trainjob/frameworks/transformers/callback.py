@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainjob.errors import DIVERGED, Diverged
+from trainjob.errors import DIVERGED, Diverged, InvalidSpec, Problem
 from trainjob.frameworks.checkpoint_owner import find_owner
-from trainjob.frameworks.transformers.checkpoints import remove_mark
+from trainjob.frameworks.transformers.checkpoints import is_of_another_training, remove_mark
+from trainjob.frameworks.transformers.new_hyperparameters import keep_hyperparameters
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 from trainjob.frameworks.transformers.termination_vote import TerminationVote
 
@@ -42,6 +43,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         self._vote: Any = None
         self._metrics: dict[str, float] = {}
         self._step, self._epoch, self._first_step = 0, 0.0, 0
+        self._starts_from_parent = False
         self._non_finite_logs = 0
         self._values: dict[str, float] = {}  # of the last line with a loss
         self._last_finite = "no step had a finite loss"
@@ -51,15 +53,27 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         return {"step": self._step, "epoch": self._epoch, "metrics": self._metrics}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
-        """Prepare the agreement of all processes on a save, and handle SIGTERM."""
+        """Prepare the agreement of all processes on a save, and handle SIGTERM.
+
+        Raises:
+            InvalidSpec: the checkpoint of another training has all steps of this one already.
+        """
         # A resumed state has those of the earlier attempt, and this attempt may have others (transformers 5.23).
         state.compute_steps(args, state.max_steps)
         self._step, self._epoch, self._first_step = state.global_step, round(state.epoch or 0.0, 4), state.global_step
-        for logs in state.log_history:
+        if self._starts_from_parent and state.global_step >= state.max_steps:
+            rule = f"nothing is left to train: the steps count on, and this training has {state.max_steps}; give more"
+            raise InvalidSpec(Problem("resume_from", f"step {state.global_step}", rule))
+        for logs in () if self._starts_from_parent else state.log_history:
             self._metrics |= _select_numbers({name: value for name, value in logs.items() if name != "step"})
         self._vote = TerminationVote()
         if self._owner:
             self._vote.listen()
+
+    def starts_from_parent(self, checkpoint: str) -> bool:
+        """Return, and remember, whether a loaded checkpoint is of another training."""
+        self._starts_from_parent = bool(self._owner) and is_of_another_training(Path(checkpoint), self._owner)
+        return self._starts_from_parent
 
     def on_log(
         self,
@@ -153,7 +167,29 @@ def _end_after_last_step(trainer_class: Any) -> None:
     trainer_class._run_epoch = run  # noqa: SLF001 - no callback can end the loop before its first step
 
 
+def _use_new_hyperparameters(trainer_class: Any) -> None:
+    """Let a training that starts from another one's checkpoint keep its own hyperparameters.
+
+    transformers restores them with the state of the optimizer and the schedule (5.23, trainer.py).
+    """
+    load = trainer_class._load_optimizer_and_scheduler  # noqa: SLF001 - no callback runs before and after it
+
+    def load_state(self: Any, checkpoint: str | None) -> None:
+        callbacks = [each for each in self.callback_handler.callbacks if isinstance(each, CheckpointCallback)]
+        known = [each.starts_from_parent(checkpoint) for each in callbacks] if checkpoint else []
+        if not any(known):
+            load(self, checkpoint)
+            return
+        # A metric of other rows is not comparable, and the folder of the best checkpoint is not of this training.
+        self.state.best_metric = self.state.best_model_checkpoint = self.state.best_global_step = None
+        with keep_hyperparameters(self.optimizer, self.lr_scheduler, self.state.global_step):
+            load(self, checkpoint)
+
+    trainer_class._load_optimizer_and_scheduler = load_state  # noqa: SLF001
+
+
 _end_after_last_step(Trainer)
+_use_new_hyperparameters(Trainer)
 
 
 def _find_folder(args: TrainingArguments, state: TrainerState) -> Path:

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainjob.frameworks.checkpoint_owner import (
     KEPT,
@@ -23,18 +24,25 @@ from trainjob.frameworks.checkpoint_owner import (
     keep_newest,
 )
 from trainjob.frameworks.durable_files import build_mark, find_damage, read_object, sync_paths, write_text
+from trainjob.frameworks.transformers.parent_checkpoint import (
+    COMPLETE_FILE,
+    choose_parent,
+    describe_parent,
+    describe_start,
+    get_step,
+)
 
 __all__ = [
     "claim_checkpoints",
     "discard_checkpoint",
     "discard_checkpoints",
     "get_step",
+    "is_of_another_training",
     "mark_complete",
     "read_position",
     "remove_mark",
 ]
 
-_COMPLETE_FILE = "trainjob_complete"
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})")  # transformers 5, trainer_utils.py, PREFIX_CHECKPOINT_DIR
 
 
@@ -58,14 +66,16 @@ def claim_checkpoints(
             aside, too.
 
     Returns:
-        The checkpoint; None to start from the beginning.
+        The checkpoint, which is of another training if this one has none and its request has `resume_from`; None to
+        start from the beginning.
 
     Raises:
+        InvalidSpec: there is no checkpoint that `resume_from` names, or its state cannot be loaded.
         OSError: the folder cannot be read or written.
     """
     reason, is_known = find_reason(output, owner), (output / TRAINING_FILE).is_file()
     for checkpoint in _list_checkpoints(output):
-        mark = read_object(checkpoint / _COMPLETE_FILE)
+        mark = read_object(checkpoint / COMPLETE_FILE)
         if not mark and is_known:
             _remove(checkpoint, "its save was not complete")
         elif mark.get("owner") != owner.digest or not is_within(checkpoint):
@@ -73,18 +83,20 @@ def claim_checkpoints(
     for checkpoint in _list_checkpoints(get_kept_folder(output, owner.digest)):
         if is_within(checkpoint):
             _move(checkpoint, output)
-    owner.record(output)
+    last = _find_last(output)
+    parent = choose_parent(output, owner) if last is None and owner.resume_from is not None else None
+    record = describe_parent(parent, owner) if parent else _read_parent(last)
+    owner.record(output, record)
     kept = [checkpoint for folder in (output / KEPT_CHECKPOINTS).glob("*") for checkpoint in _list_checkpoints(folder)]
+    kept = [checkpoint for checkpoint in kept if checkpoint != parent]  # needed until this training has its own
     others = keep_newest(sorted(kept, key=_get_time), output / KEPT_CHECKPOINTS, limit)
-    for checkpoint in _list_checkpoints(output):
-        if damage := find_damage(read_object(checkpoint / _COMPLETE_FILE), checkpoint):
-            _remove(checkpoint, damage)
-    last = max(_list_checkpoints(output), key=get_step, default=None)
-    if last:
+    if parent:
+        print(describe_start(record), flush=True)
+    elif last:
         print(f"continues from {read_position(last)}: {last} is complete", flush=True)
     elif reason:
         print(f"starts from the beginning, because {reason}{others}", flush=True)
-    return last
+    return last or parent
 
 
 def discard_checkpoints(output: Path, owner: str, *, limit: int = 0) -> None:
@@ -96,7 +108,7 @@ def discard_checkpoints(output: Path, owner: str, *, limit: int = 0) -> None:
         limit: number of checkpoints in the output folder that stay; the last ones.
     """
     for folder, kept in ((output, limit), (get_kept_folder(output, owner), 0)):
-        own = [path for path in _list_checkpoints(folder) if read_object(path / _COMPLETE_FILE).get("owner") == owner]
+        own = [path for path in _list_checkpoints(folder) if read_object(path / COMPLETE_FILE).get("owner") == owner]
         for checkpoint in sorted(own, key=get_step)[: max(0, len(own) - kept)]:
             discard_checkpoint(checkpoint)
 
@@ -115,9 +127,16 @@ def mark_complete(checkpoint: Path, owner: str) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    files = [path for path in checkpoint.rglob("*") if path.name != _COMPLETE_FILE]
+    files = [path for path in checkpoint.rglob("*") if path.name != COMPLETE_FILE]
     sync_paths([*files, checkpoint, checkpoint.parent])
-    write_text(checkpoint / _COMPLETE_FILE, build_mark(owner, checkpoint, filter(Path.is_file, files)))
+    training = read_object(checkpoint.parent / TRAINING_FILE)
+    mark = build_mark(owner, checkpoint, filter(Path.is_file, files), training)
+    write_text(checkpoint / COMPLETE_FILE, mark)
+
+
+def is_of_another_training(checkpoint: Path, owner: str) -> bool:
+    """Return whether a checkpoint has the mark of another training than the owner."""
+    return read_object(checkpoint / COMPLETE_FILE).get("owner") not in (None, owner)
 
 
 def remove_mark(checkpoint: Path) -> None:
@@ -127,13 +146,27 @@ def remove_mark(checkpoint: Path) -> None:
         OSError: the mark cannot be deleted.
     """
     with contextlib.suppress(FileNotFoundError):
-        (checkpoint / _COMPLETE_FILE).unlink()
+        (checkpoint / COMPLETE_FILE).unlink()
 
 
 def read_position(checkpoint: Path) -> str:
     """Return step and attempt of a checkpoint, such as `step 400 of attempt 2`."""
-    attempt = read_object(checkpoint / _COMPLETE_FILE).get("attempt")
+    attempt = read_object(checkpoint / COMPLETE_FILE).get("attempt")
     return f"step {get_step(checkpoint)}" + (f" of attempt {attempt}" if attempt else "")
+
+
+def _find_last(output: Path) -> Path | None:
+    """Return the last undamaged checkpoint of a folder, and remove damaged ones."""
+    for checkpoint in _list_checkpoints(output):
+        if damage := find_damage(read_object(checkpoint / COMPLETE_FILE), checkpoint):
+            _remove(checkpoint, damage)
+    return max(_list_checkpoints(output), key=get_step, default=None)
+
+
+def _read_parent(checkpoint: Path | None) -> dict[str, Any]:
+    """Return the record of the parent in a checkpoint's mark; empty without one."""
+    parent = read_object(checkpoint / COMPLETE_FILE).get("parent") if checkpoint else None
+    return parent if isinstance(parent, dict) else {}
 
 
 def _list_checkpoints(folder: Path) -> list[Path]:
@@ -156,12 +189,7 @@ def _remove(checkpoint: Path, reason: str) -> None:
     discard_checkpoint(checkpoint)
 
 
-def get_step(checkpoint: Path) -> int:
-    """Return the number of steps done at a checkpoint, which its name has."""
-    return int(checkpoint.name.rpartition("-")[2])
-
-
 def _get_time(checkpoint: Path) -> float:
     with contextlib.suppress(OSError):
-        return (checkpoint / _COMPLETE_FILE).stat().st_mtime
+        return (checkpoint / COMPLETE_FILE).stat().st_mtime
     return 0.0

@@ -41,6 +41,8 @@ class TransformersRecord:
         attempts: for each attempt: the step from which it started, its processes and its nodes; empty for a single one
             with one process.
         parameters: the framework's arguments by name, without paths in the pod.
+        parent: run and step of the checkpoint of another training from which this one started, and the fields that it
+            changed; empty if it started from the model.
         metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
     """
 
@@ -56,10 +58,11 @@ class TransformersRecord:
     attempts: tuple[Mapping[str, Any], ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int | float | str] = field(default_factory=dict)
+    parent: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Values for the manifest: framework, method, the model's name, and the parameters."""
+        """Values for the manifest: framework, method, the model's name, parameters, parent."""
         known = {
             "framework": self.framework,
             "framework_version": self.framework_version,
@@ -67,6 +70,7 @@ class TransformersRecord:
             "model": self.model,
             "attempts": [dict(attempt) for attempt in self.attempts],
             "parameters": dict(self.parameters),
+            "parent": dict(self.parent),
         }
         return {name: value for name, value in known.items() if value}
 
@@ -122,6 +126,7 @@ def _parse(found: Mapping[str, Any]) -> TransformersRecord:
         attempts=tuple(_expect(each, dict) for each in _expect(found.get("attempts", []), list)),
         parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),
         metrics=_select_metrics(_expect(found.get("metrics", {}), dict)),
+        parent=_select_parent(_expect(found.get("parent", {}), dict)),
     )
 
 
@@ -143,6 +148,12 @@ def _select_parameters(found: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in found.items()
         if value is not None and not (isinstance(value, str) and value.startswith("/"))
     }
+
+
+def _select_parent(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of the parent without its folder in the training's pod."""
+    types = {"run": str, "step": int, "changed": list}
+    return {name: _expect(found[name], kind) for name, kind in types.items() if found.get(name) not in (None, [])}
 
 
 def _select_metrics(found: Mapping[str, Any]) -> dict[str, int | float | str]:

@@ -147,6 +147,7 @@ class FineTuneOperator(StepOperator):
         "env",
         "secret",
         "max_restarts",
+        "resume_from",
         "tracking",
         *StepOperator.template_fields,
     )
@@ -172,6 +173,7 @@ class FineTuneOperator(StepOperator):
         secret: Any = None,
         max_restarts: int | str | None = None,
         resume: bool | None = None,
+        resume_from: Any = None,
         tracking: Any = None,
         **arguments: Any,
     ) -> None:
@@ -204,6 +206,8 @@ class FineTuneOperator(StepOperator):
             max_restarts: maximum number of restarts in place of a failing container; by default 0.
             resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True.
                 TorchTune saves one after each epoch.
+            resume_from: checkpoint of another training from which this one starts with its own hyperparameters: a
+                `ResumeFrom` or a dict of its fields, a step, or a folder below `/workspace`; it may have templates.
             tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
                 and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates. Only with a workspace.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
@@ -230,6 +234,7 @@ class FineTuneOperator(StepOperator):
             "secret": secret,
             "max_restarts": max_restarts,
             "resume": resume,
+            "resume_from": resume_from,
             "tracking": tracking,
         }
         super().__init__(step_arguments=step, **arguments)

@@ -110,8 +110,9 @@ def mark_complete(output: Path, epoch: int) -> None:
     folder, state = output / f"epoch_{epoch}", state_file(output, epoch)
     files = [path for path in folder.rglob("*") if path.is_file()]
     sync_paths([*files, folder, output, state, state.parent])
-    owner = str(read_object(output / TRAINING_FILE).get("owner"))
-    write_text(state.with_suffix(".json"), build_mark(owner, output, [*files, state]))
+    training = read_object(output / TRAINING_FILE)
+    mark = build_mark(str(training.get("owner")), output, [*files, state], training)
+    write_text(state.with_suffix(".json"), mark)
 
 
 def remove_states(output: Path, except_for: int | None = None) -> None:

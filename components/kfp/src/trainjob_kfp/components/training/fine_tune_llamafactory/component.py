@@ -44,6 +44,7 @@ def fine_tune_llamafactory(
     deadline_seconds: int = 0,
     max_restarts: int = 0,
     resume: bool = True,
+    resume_from: Dict[str, Any] = {},
     tracking: Dict[str, Any] = {},
     after_jobs: List[str] = [],
     namespace: str = "",
@@ -106,6 +107,7 @@ def fine_tune_llamafactory(
         deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes from the last complete checkpoint of an earlier attempt in the workspace.
+        resume_from: Checkpoint of another training to start from, such as {"folder": "output/nightly", "step": 400}.
         tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
         after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
@@ -156,6 +158,7 @@ def fine_tune_llamafactory(
                 "deadline_seconds": deadline_seconds,
                 "max_restarts": max_restarts,
                 "resume": resume,
+                "resume_from": resume_from,
                 "tracking": tracking,
             },
             task_config,
