@@ -192,15 +192,9 @@ def kill_claim(output, owner, point):
     return status
 
 
-def test_an_owner_is_the_same_for_the_same_text_and_files(tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text("{}")
-    (tmp_path / "rows.jsonl").write_text("{}")
-    (tmp_path / "model/.cache").mkdir()
-    text, inputs = json.dumps({"run": "r", "fields": {"a": 1}}), (tmp_path / "model", tmp_path / "rows.jsonl")
-    first = find_owner(text, inputs)
-    assert (first.run, sorted(first.fields)) == ("r", ["a", "files of model", "files of rows.jsonl"])
-    (tmp_path / "model/.cache/x").write_text("hidden")
-    assert find_owner(text, inputs).digest == first.digest
-    (tmp_path / "model/config.json").write_text("{} ")
-    assert find_owner(text, inputs).digest != first.digest
+def test_an_owner_is_the_same_for_the_same_text_and_files():
+    text = json.dumps({"run": "r", "fields": {"a": 1}})
+    first = find_owner(text, {"files of model": "1"})
+    assert (first.run, first.fields) == ("r", {"a": 1, "files of model": "1"})
+    assert find_owner(text, {"files of model": "1"}).digest == first.digest
+    assert find_owner(text, {"files of model": "2"}).digest != first.digest

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,20 +78,18 @@ class CheckpointOwner:
         write_text(output / TRAINING_FILE, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
-def find_owner(text: str, inputs: Sequence[Path] = ()) -> CheckpointOwner:
+def find_owner(text: str, files: Mapping[str, str] | None = None) -> CheckpointOwner:
     """Return the owner that a request describes.
 
     Args:
         text: JSON object with `run` and `fields`, which the request has for all its attempts.
-        inputs: folders or files that the training reads. Names, sizes and modification times of their files count;
-            hidden files and folders do not.
+        files: digest of each input's files, as [trainjob.frameworks.input_identity][] returns them.
 
     Raises:
         ValueError: the text is not such an object.
     """
     given = json.loads(text)
-    files = {f"files of {path.name}": _hash_files(path) for path in inputs}
-    fields = {**given["fields"], **files}
+    fields = {**given["fields"], **(files or {})}
     return CheckpointOwner(given["run"], fields, given.get("run_name", ""), given.get("resume_from"))
 
 
@@ -148,19 +145,3 @@ def keep_newest(checkpoints: Sequence[Path], root: Path, limit: int) -> str:
             folder.rmdir()  # only an empty one
     names = ", ".join(str(checkpoint.relative_to(root)) for checkpoint in kept)
     return f"; {root} has the checkpoints of other trainings: {names}" if names else ""
-
-
-def _hash_files(root: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_list_files(root)):
-        found = path.stat()
-        digest.update(f"{path.relative_to(root)}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
-    return digest.hexdigest()[:16]
-
-
-def _list_files(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-    for folder, below, names in os.walk(root):
-        below[:] = [name for name in below if not name.startswith(".")]
-        yield from (path for name in names if not name.startswith(".") and (path := Path(folder, name)).is_file())

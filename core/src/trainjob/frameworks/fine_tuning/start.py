@@ -15,6 +15,7 @@ from trainjob.frameworks.durable_files import read_object
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.folder_lease import continue_lease, take_lease
+from trainjob.frameworks.input_identity import identify_inputs
 from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, discard_checkpoints, get_step
 from trainjob.frameworks.transformers.start import agree
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
@@ -60,8 +61,11 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
 
 def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     """Return the checkpoint to resume from, and record this attempt."""
-    owner = find_owner(run.run, run.inputs) if run.run else CheckpointOwner("", {"attempt": secrets.token_hex(8)})
-    continue_lease(run.output) or take_lease(run.output, owner.run).keep()
+    name = find_owner(run.run).run if run.run else ""
+    continue_lease(run.output) or take_lease(run.output, name).keep()
+    # Afterwards, because reading a large model may take longer than the launcher's lease lasts.
+    files = identify_inputs(run.inputs, run.output) if run.run else {}
+    owner = find_owner(run.run, files) if run.run else CheckpointOwner("", {"attempt": secrets.token_hex(8)})
     nonce, record = secrets.token_hex(8), read_record(run.output)
     is_same_owner = record.get("owner") == owner.digest
     is_same = is_same_owner and record.get("length") == run.length

@@ -15,7 +15,8 @@ from trainjob.frameworks.transformers.checkpoints import claim_checkpoints
 
 __all__ = ["OWNER_VARIABLE", "SAVE_ENV", "agree", "claim_output", "find_checkpoint_to_resume"]
 
-_LONGEST_DECISION = timedelta(minutes=15)  # longer than the wait for a lease
+# Longer than the wait for a lease, and than reading a large model whose files have no known digests.
+_LONGEST_DECISION = timedelta(hours=2)
 OWNER_VARIABLE = "TRAINJOB_RUN"
 """Environment variable that describes the owner of a function's checkpoints; see `checkpoint_owner`."""
 SAVE_ENV = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400"}

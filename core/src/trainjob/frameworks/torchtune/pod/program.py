@@ -15,6 +15,7 @@ from typing import NoReturn
 from trainjob.errors import InvalidSpec, OutputInUse
 from trainjob.frameworks.checkpoint_owner import find_owner
 from trainjob.frameworks.folder_lease import hand_over_lease
+from trainjob.frameworks.input_identity import identify_inputs
 from trainjob.frameworks.packed_code import find_packed_code
 from trainjob.frameworks.torchtune.pod.epochs import CompleteEpoch, claim_epochs, state_file
 from trainjob.version import check_version
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except InvalidSpec as refusal:
         print(f"torchtune: failed: {refusal}", file=sys.stderr, flush=True)
         sys.exit(2)
-    owner = find_owner(given.run, given.input)
+    owner = find_owner(given.run, identify_inputs(given.input, given.output))
     try:
         hand_over_lease(given.output, owner.run)
     except OutputInUse as failure:
