@@ -27,7 +27,7 @@ _BLOCK = 1 << 20  # bytes
 
 
 def identify_inputs(inputs: Sequence[Path], output: Path) -> dict[str, str]:
-    """Return a digest of the names and contents of the files in each input, by `files of NAME`.
+    """Return a digest of each input's files, names and contents, by `files of NAME`.
 
     Hidden files and folders do not count.
 
@@ -65,7 +65,7 @@ def _hash_names(root: Path, paths: Sequence[Path], digests: Mapping[str, list[ob
 
 
 def _read_records(inputs: Sequence[Path]) -> dict[Path, tuple[int, int, str]]:
-    """Return size, time of the record in ns, and SHA-256 of the files that complete fetches have recorded."""
+    """Return size, time of the record in ns, and SHA-256 of the files in records."""
     found = {}
     for folder in {folder for root in inputs for folder in (root, *root.parents)}:
         with contextlib.suppress(OSError):
