@@ -136,10 +136,10 @@ class JobReference:
         adopted_at: time of this adoption, which distinguishes it from later adoptions; empty for a created TrainJob.
         interruptions: number of attempts before it that the infrastructure interrupted, and that this one continues.
         failures: number of attempts before it that failed in the same try of the step.
+        cluster: identity of its cluster, as the process that submitted it reached it; None if it was not recorded.
         num_nodes: its number of nodes; None if it is the runtime's.
         fewer_nodes: number of nodes that the next attempt requests if this one gets no reservation; None if this
             TrainJob waits for its own.
-        cluster: identity of its cluster, as the process that submitted it reached it; None if it was not recorded.
     """
 
     name: str
@@ -150,9 +150,9 @@ class JobReference:
     adopted_at: str = ""
     interruptions: int = 0
     failures: int = 0
+    cluster: ClusterIdentity | None = None
     num_nodes: int | None = None
     fewer_nodes: int | None = None
-    cluster: ClusterIdentity | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
