@@ -15,9 +15,11 @@ from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import InvalidSpec, WaitTimeout
-from trainjob.lifecycle import JobSelector, RunKey, check_external, submit, wait, wait_external
+from trainjob.lifecycle import JobSelector, RunKey, cancel, check_external, submit, wait, wait_external
+from trainjob.lifecycle.cancellation import mark_failed
 from trainjob.manifest import job_name, labels
-from trainjob.status import Phase, derive_verdict
+from trainjob.status import Phase, Verdict, derive_verdict
+from trainjob.status.failure_rules import NO_RESERVATION
 
 NAMESPACE = "default"
 
@@ -140,6 +142,35 @@ def test_the_newest_of_several_attempts_is_selected(cluster, unique, tmp_path, c
     assert (ended.reference.uid, ended.reference.attempt) == (second.uid, 2)
     assert ended.outcome.succeeded
     assert check_external(cluster, JobSelector(NAMESPACE, run_key=make_run_key(unique, "another run"))) is None
+
+
+def test_an_attempt_that_its_waiter_has_marked_as_failed_is_left_to_that_waiter(cluster, unique):
+    reference = submit_script(cluster, "sleep 600", make_run_key(unique))
+    wait_until_running(cluster, reference.name)
+    mark_failed(cluster, reference, Verdict(Phase.FAILED, "RestartLimitExceeded", "container node failed 1 time"))
+    ended = check_external(cluster, JobSelector(NAMESPACE, run_key=make_run_key(unique)))
+    assert (ended.outcome.phase, ended.outcome.reason) == (Phase.FAILED, "RestartLimitExceeded")
+    left = cluster.get_trainjob(reference.name, NAMESPACE)
+    assert "deletionTimestamp" not in left["metadata"]
+    cancel(cluster, reference)
+
+
+def test_an_attempt_without_a_reservation_does_not_end_the_wait(cluster, unique):
+    """Another one with fewer nodes follows."""
+    selector, key = JobSelector(NAMESPACE, run_key=make_run_key(unique)), make_run_key(unique)
+    first = submit_script(cluster, "sleep 600", key)
+    wait_until_running(cluster, first.name)
+    mark_failed(cluster, first, Verdict(Phase.FAILED, NO_RESERVATION, "no reservation for 4 nodes within 1 s"))
+    lines = []
+    assert check_external(cluster, selector, lines.append) is None
+    assert "no reservation for 4 nodes" in lines[0]
+
+    def submit_next():
+        cancel(cluster, first)
+        submit_script(cluster, "true", key)
+
+    ended, _ = asyncio.run(wait_with_steps(cluster, selector, submit_next))
+    assert ended.outcome.succeeded
 
 
 def test_the_deletion_of_an_older_attempt_does_not_end_the_wait(cluster, unique, tmp_path):

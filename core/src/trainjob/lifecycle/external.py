@@ -24,7 +24,9 @@ from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.status import Outcome, Phase, Verdict, derive_verdict
-from trainjob.status.nested_fields import get_str
+from trainjob.status.failed_mark import FAILED_MARK
+from trainjob.status.failure_rules import NO_RESERVATION
+from trainjob.status.nested_fields import get_mapping, get_str
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
@@ -103,7 +105,7 @@ def check_external(
         report(_format_missing(selector))
         return None
     verdict = derive_verdict(job)
-    if verdict.phase.finished:
+    if _is_final(verdict):
         return _conclude_job(cluster, job, verdict)
     report(_format_status(job, verdict))
     return None
@@ -182,9 +184,14 @@ def _conclude_unless_superseded(
     meta = job["metadata"]
     newest = _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"])
     if newest is None or (newest["metadata"]["uid"] == meta["uid"] and verdict.phase is not Phase.DELETED):
-        return _conclude_job(cluster, job, verdict)
+        return _conclude_job(cluster, job, verdict) if _is_final(verdict) else None
     verdict = derive_verdict(newest)
-    return _conclude_job(cluster, newest, verdict) if verdict.phase.finished else None
+    return _conclude_job(cluster, newest, verdict) if _is_final(verdict) else None
+
+
+def _is_final(verdict: Verdict) -> bool:
+    """Return whether a TrainJob has finished, and no attempt with fewer nodes follows."""
+    return verdict.phase.finished and verdict.reason != NO_RESERVATION
 
 
 def _get_newest_attempt(cluster: Cluster, selector: JobSelector) -> Mapping[str, Any] | None:
@@ -202,7 +209,10 @@ def _creation_time(job: Mapping[str, Any]) -> str:
 def _conclude_job(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob:
     reference = reference_to(job, adopted=True)
     session = WaitSession(cluster, reference, _READ_ONLY_LIMITS, Listener(), time.monotonic())
-    session.policy.job = job  # the session cannot read it if it was deleted
+    # The session cannot read it if it was deleted. Without the mark, it leaves the deletion to the owner.
+    meta = job["metadata"]
+    annotations = {name: text for name, text in get_mapping(meta, "annotations").items() if name != FAILED_MARK}
+    session.policy.job = {**job, "metadata": {**meta, "annotations": annotations}}
     try:
         return FinishedJob(reference, session.conclude(WaitResult(verdict)))
     finally:
