@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
+from functools import partial
 
 import pytest
 
+from tests.support.killed_calls import kill_at_file_access
 from trainjob.frameworks.checkpoint_owner import KEPT_CHECKPOINTS, CheckpointOwner, find_owner
 from trainjob.frameworks.transformers.checkpoints import (
     claim_checkpoints,
@@ -157,39 +158,14 @@ def test_a_claim_that_is_killed_at_any_file_access_loses_nothing(tmp_path):
         save(tmp_path / "output", MINE, 9, 10)
         claim(tmp_path / "output", CHANGED)
         save(tmp_path / "output", CHANGED, 10)
-        status = kill_claim(tmp_path / "output", MINE, point)
-        kill_claim(tmp_path / "output", CHANGED, point)
+        status = kill_at_file_access(partial(claim_checkpoints, tmp_path / "output", MINE), point)
+        kill_at_file_access(partial(claim_checkpoints, tmp_path / "output", CHANGED), point)
         assert claim(tmp_path / "output", MINE) == 10
         assert (tmp_path / "output/checkpoint-9/model.safetensors").exists()
         assert claim(tmp_path / "output", CHANGED) == 10
         if status == 0:
             break
     assert point > 10
-
-
-def kill_claim(output, owner, point):
-    """Kill a claim in a child process at its n-th file access; return 0 if it ended before."""
-    if not (pid := os.fork()):
-        remaining = point
-
-        def count(event, _):
-            nonlocal remaining
-            remaining -= event.startswith(("open", "os.", "shutil."))
-            if remaining < 0 and event != "os.kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        try:
-            import sys
-
-            sys.addaudithook(count)
-            claim_checkpoints(output, owner)
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the parent reports it
-            os._exit(1)
-    status = os.waitpid(pid, 0)[1]
-    assert status in (0, signal.SIGKILL)
-    return status
 
 
 def test_an_owner_is_the_same_for_the_same_text_and_files():

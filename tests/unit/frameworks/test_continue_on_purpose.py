@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from tests.support.killed_calls import kill_at_file_access
 from tests.unit.frameworks.test_checkpoints import list_steps, save
 from trainjob.errors import InvalidSpec
 from trainjob.frameworks.checkpoint_owner import KEPT_CHECKPOINTS, TRAINING_FILE, CheckpointOwner
@@ -128,38 +129,13 @@ def test_a_start_that_is_killed_at_any_file_access_can_be_repeated(tmp_path):
         shutil.rmtree(tmp_path / "output", ignore_errors=True)
         claim_checkpoints(tmp_path / "output", FIRST)
         save(tmp_path / "output", FIRST, 9, 10, 11, 12)
-        status = kill_start(tmp_path / "output", point)
+        status = kill_at_file_access(partial(claim_checkpoints, tmp_path / "output", NEW), point)
         parent = claim_checkpoints(tmp_path / "output", NEW)
         assert parent.name == "checkpoint-9"
         assert (parent / "shards/optimizer.pt").read_text() == "moments"
         if status == 0:
             break
     assert point > 10
-
-
-def kill_start(output, point):
-    """Kill a start in a child process at its n-th file access; return 0 if it ended before."""
-    if not (pid := os.fork()):
-        remaining = point
-
-        def count(event, _):
-            nonlocal remaining
-            remaining -= event.startswith(("open", "os.", "shutil."))
-            if remaining < 0 and event != "os.kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        try:
-            import sys
-
-            sys.addaudithook(count)
-            claim_checkpoints(output, NEW)
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the parent reports it
-            os._exit(1)
-    status = os.waitpid(pid, 0)[1]
-    assert status in (0, signal.SIGKILL)
-    return status
 
 
 def test_a_lost_own_checkpoint_is_an_error_if_the_parent_is_gone(output):
