@@ -108,3 +108,16 @@ def test_a_function_that_is_killed_while_it_saves_resumes(run_function, workspac
         Path(outputs, "unbroken", "model.safetensors"), Path(outputs, "broken", "model.safetensors"), shallow=False
     )
     evidence("features", row="resume", cell="real run")
+
+
+def test_a_function_starts_from_a_checkpoint_of_another_training(run_function, workspace):
+    """With the same hyperparameters it ends with the same weights: the moments and the position are continued."""
+    outcome, _ = run_function("first", 1)
+    outcome.raise_for_failure()
+    outcome, lines = run_function("next", 1, {"resume_from": {"folder": "output/first", "step": 8}})
+    outcome.raise_for_failure()
+    [start] = [line for line in lines if line.startswith("starts from ")]
+    assert start.startswith("starts from step 8 of run first (")
+    assert "trainjob result: 12" in lines
+    models = [workspace / "output" / name / "model.safetensors" for name in ("first", "next")]
+    assert filecmp.cmp(*models, shallow=False)
