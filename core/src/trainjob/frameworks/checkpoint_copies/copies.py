@@ -106,8 +106,9 @@ class CheckpointCopies:
         mark, target = self._read_mark(step), folder / f"checkpoint-{step}"
         part = target.with_name(f"{target.name}.new")
         shutil.rmtree(part, ignore_errors=True)
-        local, digests = mark.get("checkpoint"), mark.get("sha256")
-        files = local.get("files") if isinstance(local, dict) else None
+        found, digests = mark.get("checkpoint"), mark.get("sha256")
+        local = found if isinstance(found, dict) else {}
+        files = local.get("files")
         if not isinstance(files, dict) or not isinstance(digests, dict) or files.keys() != digests.keys():
             raise FetchError(f"the copy of checkpoint-{step} has no valid mark")
         part.mkdir(parents=True)
