@@ -105,7 +105,8 @@ class CheckpointCopies:
         """
         mark, target = self._read_mark(step), folder / f"checkpoint-{step}"
         part = target.with_name(f"{target.name}.new")
-        shutil.rmtree(part, ignore_errors=True)
+        for left in folder.glob("checkpoint-*.new"):  # of a download that was killed
+            shutil.rmtree(left, ignore_errors=True)
         found, digests = mark.get("checkpoint"), mark.get("sha256")
         local = found if isinstance(found, dict) else {}
         files = local.get("files")
