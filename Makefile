@@ -244,10 +244,11 @@ llamafactory: $(call ENVIRONMENTS,llamafactory) ## write the argument table for 
 	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
-tracking-locks: $(call ENVIRONMENTS,tracking) ## write the package locks of the experiment trackers' libraries, which pods install
+tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers and stores, which pods install
 	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny psutil nvidia-ml-py
 	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
 	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
+	$(call IN,initializer)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/initializer.txt core/src/trainjob/frameworks/checkpoint_copies/lock.py "opendal" 3.11-3.13 opendal
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,14 +113,14 @@ def check_kills(
 @pytest.fixture
 def drain_training(
     cluster: Cluster, laptop: LocalCluster, submit_training: Callable[..., JobReference]
-) -> Callable[[FrameworkConfig, int], tuple[Outcome, list[str]]]:
+) -> Callable[..., tuple[Outcome, list[str]]]:
     """Return a function that drains a node of a training.
 
     It returns the outcome and the log of the TrainJob.
     """
 
-    def run(config: FrameworkConfig, node: int) -> tuple[Outcome, list[str]]:
-        reference = submit_training("run", config)
+    def run(config: FrameworkConfig, node: int, **fields: Any) -> tuple[Outcome, list[str]]:
+        reference = submit_training("run", config, **fields)
         lines: list[str] = []
         has_begun = threading.Event()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob
+from trainjob.frameworks.program_options import COPIER_DEPENDENCIES
 from trainjob.frameworks.torchtune.framework import PROGRAM_DEPENDENCIES as TORCHTUNE_DEPENDENCIES
 from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
@@ -30,6 +31,7 @@ PROGRAMS = {
     "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
     "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
+    "frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
     # with the largest of the locks
     "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
     "programs.fetch": ("addresses", "credentials", "errors"),

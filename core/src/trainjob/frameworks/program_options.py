@@ -7,10 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainjob.frameworks.transformers_config import TransformersConfig
+from trainjob.packing import program_command
 from trainjob.spec import FineTune
 from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
+COPIER_DEPENDENCIES = (
+    *(f"frameworks.{name}" for name in ("fine_tuning.copier_process", "durable_files", "locked_library")),
+    "frameworks.pip_installation",
+    *(f"programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
+    *("addresses", "credentials", "errors", "job_variables"),
+)
+"""Names below `trainjob` of the modules that the program which copies checkpoints imports, besides its own package."""
 DEFAULT_ARGUMENTS: Mapping[str, Any] = {
     # A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
     # exists while another is being saved.
@@ -36,7 +44,21 @@ def build_file_options(step: FineTune, config: TransformersConfig, run: str) -> 
         "--dataset": f"{WORKSPACE}/dataset/{step.dataset_path}".rstrip("/"),
         "--eval-dataset": f"{WORKSPACE}/dataset/{config.eval_dataset_path}" if config.eval_dataset_path else "",
         "--output": f"{WORKSPACE}/output/{step.output_path}".rstrip("/"),
+        "--checkpoint-uri": step.checkpoint_uri or "",
+        "--copier": _build_copier(step),
     }
+
+
+def _build_copier(step: FineTune) -> str:
+    """Return the program that copies checkpoints, with its options, as a JSON list.
+
+    The text is empty if none is copied. It is a word of its own, because one word with this program and the training's
+    would be too long.
+    """
+    if step.checkpoint_uri is None:
+        return ""
+    _, *program = program_command("frameworks.checkpoint_copies", *COPIER_DEPENDENCIES, source=step.program)
+    return json.dumps([*program, *(["--endpoint", step.checkpoint_endpoint] if step.checkpoint_endpoint else [])])
 
 
 def build_column_option(config: TransformersConfig) -> dict[str, str]:

@@ -82,6 +82,9 @@ class WorkspaceFramework:
         if step.resume_from is not None and not config.saves_checkpoints:
             rule = "the training must save checkpoints: leave out save_strategy='no' and save_only_model"
             raise invalid_field("resume_from", step.resume_from, rule)
+        if step.checkpoint_uri is not None and not config.saves_checkpoints:
+            rule = "the training must save checkpoints: leave out save_strategy='no' and save_only_model"
+            raise invalid_field("checkpoint_uri", step.checkpoint_uri, rule)
         if problems := list(self.find_missing(step, config)):
             raise InvalidSpec(problems)
 

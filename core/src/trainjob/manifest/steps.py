@@ -183,7 +183,8 @@ def _single_node_job(
 
 def _fine_tune(step: FineTune, run: str, run_name: str, parameters: Mapping[str, Any]) -> TrainJob:
     common = {**_shared_fields(step), "max_restarts": step.max_restarts}
-    env = {**secret_env(step.secret, get_credential_keys("hf://")), **(step.env or {})} or None
+    keys = (*get_credential_keys("hf://"), *get_credential_keys(step.checkpoint_uri or ""))
+    env = {**secret_env(step.secret, keys), **(step.env or {})} or None
     if step.workspace is None:
         sources = {"dataset": step.dataset, "model": step.model_initializer}
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})

@@ -26,6 +26,7 @@ LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"
 PROGRAM_DEPENDENCIES = (
     *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
     *(
+        "frameworks.locked_library",
         "frameworks.pip_installation",
         "frameworks.packed_code",
         "status.progress",

@@ -23,7 +23,10 @@ from trainjob.spec.resources import count_gpus
 
 _DATA_CACHE_RESOURCES = ("head_cpu", "head_mem", "worker_cpu", "worker_mem")
 OPERATIONAL_FIELDS: Mapping[str, Sequence[str]] = {
-    "": ("placement", "queue", "managed_by", "deadline", "max_restarts", "labels", "annotations", "image", "resources"),
+    "": (
+        *("placement", "queue", "managed_by", "deadline", "max_restarts", "labels", "annotations", "image"),
+        *("resources", "checkpoint_uri", "checkpoint_endpoint"),
+    ),
     "dataset": _DATA_CACHE_RESOURCES,
     "initializer.dataset": _DATA_CACHE_RESOURCES,
     "trainer": ("image", "resources_per_node", "num_proc_per_node", "shrink_after"),

@@ -13,6 +13,7 @@ from trainjob.addresses import Kind, parse_destination, parse_source
 from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_step import BaseStep, check_program_image
+from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
@@ -145,6 +146,10 @@ class FineTune(BaseStep):
             and dataset; see `trainjob.manifest.weight_fields`.
         resume_from: checkpoint of another training from which this one starts, with its own hyperparameters; only with
             a workspace. It is a `ResumeFrom`, a step, or a folder below `/workspace`. None starts from the model.
+        checkpoint_uri: address in an object store, such as `s3://bucket/checkpoints`, to which the last complete
+            checkpoint is copied while the training continues; only with a workspace. A retry whose workspace has no
+            checkpoint fetches the copy. `secret` has the credentials. None copies nothing.
+        checkpoint_endpoint: URL of this object store, if it is not AWS, Google or Azure.
         tracking: experiment tracker that gets the configuration as parameters, and the training's metrics; only with a
             workspace. A retry continues the same tracked run.
     """
@@ -162,6 +167,8 @@ class FineTune(BaseStep):
     max_restarts: int | None = Field(default=0, ge=0)
     resume: bool = True
     resume_from: ResumeFromField = None
+    checkpoint_uri: CheckpointUri = None
+    checkpoint_endpoint: Endpoint | None = None
     tracking: Tracking | None = None
 
     @property
@@ -233,6 +240,12 @@ class FineTune(BaseStep):
         if self.resume_from is not None and not self.resume:
             rule = "it needs resume=True, because a retry continues from the checkpoints of this training"
             raise invalid_field("resume_from", self.resume_from, rule)
+        if self.checkpoint_uri is not None and not self.resume:
+            rule = "it needs resume=True, because only a training that may continue needs its checkpoints"
+            raise invalid_field("checkpoint_uri", self.checkpoint_uri, rule)
+        if self.checkpoint_endpoint is not None and self.checkpoint_uri is None:
+            rule = "it needs checkpoint_uri, the address to which checkpoints are copied"
+            raise invalid_field("checkpoint_endpoint", self.checkpoint_endpoint, rule)
         return self
 
     def _check_without_workspace(self) -> None:
@@ -249,6 +262,9 @@ class FineTune(BaseStep):
         if self.resume_from is not None:
             rule = "it is allowed only with a workspace, which has the checkpoints"
             raise invalid_field("resume_from", self.resume_from, rule)
+        if self.checkpoint_uri is not None:
+            rule = "it is allowed only with a workspace; without one, no checkpoint is continued"
+            raise invalid_field("checkpoint_uri", self.checkpoint_uri, rule)
         if self.dataset_path != "data":
             raise invalid_field(
                 "dataset_path",

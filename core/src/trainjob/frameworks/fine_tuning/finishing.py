@@ -20,7 +20,7 @@ __all__ = ["finish", "record_training"]
 def record_training(run: TrainingRun, start: Start, framework: str, summary: Mapping[str, Any]) -> None:
     """Record that the run is complete, whatever happens to the merge after it.
 
-    Its checkpoints are removed, unless the request wants them.
+    Its checkpoints and their copies are removed, unless the request wants them.
 
     Args:
         run: the request.
@@ -43,6 +43,8 @@ def record_training(run: TrainingRun, start: Start, framework: str, summary: Map
     write_record(run.output, record)
     if not run.keep_checkpoints:
         discard_checkpoints(run.output, start.owner)
+    if start.copier:
+        start.copier.finish_training(keep=run.keep_checkpoints)
     print(f"{framework}: the training is complete: {json.dumps(dict(summary))}", flush=True)
 
 

@@ -6,17 +6,23 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.checkpoint_owner import TRAINING_FILE, CheckpointOwner, find_owner
+from trainjob.frameworks.checkpoint_owner import TRAINING_FILE, CheckpointOwner, find_owner, get_kept_folder
 from trainjob.frameworks.durable_files import read_object
+from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.folder_lease import continue_lease, take_lease
 from trainjob.frameworks.input_identity import identify_inputs
-from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, discard_checkpoints, get_step
+from trainjob.frameworks.transformers.checkpoints import (
+    claim_checkpoints,
+    discard_checkpoints,
+    get_step,
+    has_complete_checkpoint,
+)
 from trainjob.frameworks.transformers.start import agree
 from trainjob.job_variables import NAME_VARIABLE, RUN_VARIABLE
 
@@ -34,12 +40,15 @@ class Start:
         checkpoint: folder to resume from; empty to start from the beginning.
         nonce: random text of this attempt, which the record in the output folder contains.
         is_trained: whether an earlier attempt has trained the model, and only its adapter is not merged yet.
+        copier: process that copies the checkpoints, in the process of rank 0; None if the request has no
+            `checkpoint_uri`.
     """
 
     owner: str
     checkpoint: str
     nonce: str
     is_trained: bool = False
+    copier: CopierProcess | None = None
 
 
 def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
@@ -53,14 +62,19 @@ def agree_on_start(run: TrainingRun, description: Mapping[str, Any]) -> Start:
         OutputInUse: another training uses the output folder.
         InvalidSpec: this process does not see the files of rank 0, because the nodes share no workspace; or no
             checkpoint that `resume_from` names can be loaded.
+        FetchError: the workspace has no checkpoint of this training, and its copy cannot be fetched.
     """
-    start = Start(**agree(lambda: asdict(_decide(run, description))))
+    copiers: list[CopierProcess] = []
+    start = Start(**agree(lambda: asdict(_decide(run, description, copiers))))
     _check_shared_workspace(run, start)
-    return start
+    return replace(start, copier=copiers[0] if copiers else None)
 
 
-def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
-    """Return the checkpoint to resume from, and record this attempt."""
+def _decide(run: TrainingRun, description: Mapping[str, Any], copiers: list[CopierProcess]) -> Start:
+    """Return the checkpoint to resume from, and record this attempt.
+
+    A process that copies checkpoints is added to `copiers`.
+    """
     name = find_owner(run.run).run if run.run else ""
     continue_lease(run.output) or take_lease(run.output, name).keep()
     # Afterwards, because reading a large model may take longer than the launcher's lease lasts.
@@ -69,13 +83,28 @@ def _decide(run: TrainingRun, description: Mapping[str, Any]) -> Start:
     nonce, record = secrets.token_hex(8), read_record(run.output)
     is_same_owner = record.get("owner") == owner.digest
     is_same = is_same_owner and record.get("length") == run.length
+    copier = CopierProcess(run.copier, run.checkpoint_uri, owner.digest) if run.run and run.copier else None
     if is_same and UNMERGED in record:
+        if copier:
+            copier.finish_training(keep=run.keep_checkpoints)  # the earlier attempt may have been killed before it
         write_record(run.output, {**record, "attempt": nonce})
         print(f"the model is trained already; merging the adapter in {run.output}", flush=True)
         return Start(owner.digest, "", nonce, is_trained=True)
+    copiers += [copier] if copier else []
+    fetched = ""
     if is_same and record.get("complete"):
         discard_checkpoints(run.output, owner.digest)
-    checkpoint = claim_checkpoints(run.output, owner, limit=run.save_total_limit, is_within=run.includes)
+        if copier:
+            copier.discard_earlier()
+    elif copier and not has_complete_checkpoint(run.output, owner.digest, run.includes):
+        fetched = copier.fetch(get_kept_folder(run.output, owner.digest))
+    checkpoint = claim_checkpoints(
+        run.output,
+        owner,
+        limit=run.save_total_limit,
+        is_within=run.includes,
+        fetched_from=run.checkpoint_uri if fetched else "",
+    )
     origin = {"trained_by": os.environ.get(NAME_VARIABLE, ""), "workflow_run": os.environ.get(RUN_VARIABLE, "")}
     named = {**description, "method": run.method, "model": run.model_name, "length": run.length, **origin}
     if attempts := _list_attempts(record if is_same_owner else {}, get_step(checkpoint) if checkpoint else 0):

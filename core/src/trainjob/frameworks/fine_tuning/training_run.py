@@ -29,6 +29,8 @@ class TrainingRun:
         merge: whether to save a LoRA training's merged model, too.
         keep_checkpoints: whether the checkpoints stay after the training is complete.
         method: name of the method, such as `sft`.
+        checkpoint_uri: address to which checkpoints are copied; empty for no copies.
+        copier: arguments of Python that run the program which copies them; empty for no copies.
     """
 
     run: str
@@ -41,6 +43,8 @@ class TrainingRun:
     merge: bool
     keep_checkpoints: bool
     method: str
+    checkpoint_uri: str
+    copier: list[str]
 
     @property
     def uses_lora(self) -> bool:
@@ -97,6 +101,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", type=Path, required=True, help="folder or file with the rows")
     parser.add_argument("--eval-dataset", type=Path, help="folder or file with the rows for evaluation")
     parser.add_argument("--output", type=Path, required=True, help="folder for checkpoints and the final model")
+    parser.add_argument("--checkpoint-uri", default="", help="address to which checkpoints are copied")
+    parser.add_argument("--copier", type=json.loads, default=[], help="JSON list: program that copies checkpoints")
     parser.add_argument("--columns", type=json.loads, default={}, help="JSON object: method's name -> dataset's column")
     parser.add_argument("--merge", action="store_true", help="save a LoRA training's merged model, too")
     parser.add_argument("--keep-checkpoints", action="store_true", help="keep the checkpoints after the training")

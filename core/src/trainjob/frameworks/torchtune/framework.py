@@ -48,6 +48,9 @@ class _TorchTuneFramework:
                 "the model and train it anew with model_path"
             )
             raise invalid_field("resume_from", step.resume_from, rule)
+        if step.checkpoint_uri is not None:
+            rule = "TorchTune's checkpoints are not copied: use TRL, LLaMA-Factory or Unsloth, or leave it out"
+            raise invalid_field("checkpoint_uri", step.checkpoint_uri, rule)
         if step.workspace:
             check_recipe(step.model, config)
             _check_resume_override(config, step)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.locked_library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.system_metrics import SystemMetrics
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues, describe_error
@@ -51,7 +51,7 @@ class _MLflowTracker:
     def open(self) -> list[str]:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        mlflow = import_library("mlflow")
+        mlflow = import_library("mlflow", "frameworks.tracking.locks.mlflow")
         self._client = mlflow.MlflowClient(self._uri)
         experiment = self._find_or_create_experiment(mlflow, self._run.options["experiment"])
         self._tags = {**self._run.tags, **self._find_or_create_parent(experiment), RUN_ID_TAG: self._run.run_id}

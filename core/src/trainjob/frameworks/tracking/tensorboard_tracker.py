@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.locked_library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
@@ -36,7 +36,7 @@ class _TensorBoardTracker:
         self._writer: Any = None
 
     def open(self) -> list[str]:
-        import_library("tensorboardX")
+        import_library("tensorboardX", "frameworks.tracking.locks.tensorboardx")
         self._folder.mkdir(parents=True, exist_ok=True)
         return [f"event files in {self._folder}"]
 

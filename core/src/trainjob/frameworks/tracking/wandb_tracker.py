@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.locked_library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
 
@@ -43,7 +43,7 @@ class _WandBTracker:
         os.environ.setdefault("WANDB_SILENT", "true")
         folder = options.get("folder") or tempfile.gettempdir()  # not the training's working folder
         Path(folder).mkdir(parents=True, exist_ok=True)
-        wandb = import_library("wandb")
+        wandb = import_library("wandb", "frameworks.tracking.locks.wandb")
         settings = {"console": "off", "disable_git": True, "disable_code": True, "init_timeout": _INIT_TIMEOUT}
         if base_url := options.get("base_url"):
             settings["base_url"] = base_url

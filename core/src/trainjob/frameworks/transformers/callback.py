@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -16,6 +16,9 @@ from trainjob.frameworks.transformers.checkpoints import is_of_another_training,
 from trainjob.frameworks.transformers.new_hyperparameters import keep_hyperparameters
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 from trainjob.frameworks.transformers.termination_vote import TerminationVote
+
+if TYPE_CHECKING:
+    from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
 
 __all__ = ["CheckpointCallback"]
 
@@ -31,15 +34,17 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
     exit code 0 although the training is not complete (transformers 5.23, trainer_jit_checkpoint.py).
     """
 
-    def __init__(self, owner: str | None = None) -> None:
+    def __init__(self, owner: str | None = None, copier: CopierProcess | None = None) -> None:
         """Create a callback.
 
         Args:
             owner: digest of the training, as of a `CheckpointOwner`; empty for one that cannot resume. None means that
                 of a function with `CustomTrainer(resume=True)`.
+            copier: process that copies the checkpoints, in the process of rank 0; None for no copies.
         """
         described = os.environ.get(OWNER_VARIABLE) if owner is None else None
         self._owner = find_owner(described).digest if described else owner or ""
+        self._copier = copier
         self._vote: Any = None
         self._metrics: dict[str, float] = {}
         self._step, self._epoch, self._first_step = 0, 0.0, 0
@@ -111,7 +116,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Record that the checkpoint is complete, and end if a process got SIGTERM."""
         if self._owner:
-            self._vote.complete_save(_find_folder(args, state), self._owner)
+            self._vote.complete_save(_find_folder(args, state), self._owner, self._copier)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Check that the last step left finite weights.

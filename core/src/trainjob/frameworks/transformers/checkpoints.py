@@ -37,6 +37,7 @@ __all__ = [
     "discard_checkpoint",
     "discard_checkpoints",
     "get_step",
+    "has_complete_checkpoint",
     "is_of_another_training",
     "mark_complete",
     "read_position",
@@ -52,6 +53,7 @@ def claim_checkpoints(
     *,
     limit: int = KEPT,
     is_within: Callable[[Path], bool] = lambda _: True,
+    fetched_from: str = "",
 ) -> Path | None:
     """Return the last complete checkpoint of a training, and make the output folder its own.
 
@@ -64,6 +66,7 @@ def claim_checkpoints(
         limit: number of checkpoints of other trainings that are kept; the newest ones.
         is_within: function that returns whether a checkpoint is within the length of the training. Others are moved
             aside, too.
+        fetched_from: address of the store from which the last checkpoint was just fetched, for the log; else empty.
 
     Returns:
         The checkpoint, which is of another training if this one has none and its request has `resume_from`; None to
@@ -93,10 +96,29 @@ def claim_checkpoints(
     if parent:
         print(describe_start(record), flush=True)
     elif last:
-        print(f"continues from {read_position(last)}: {last} is complete", flush=True)
+        origin = f", and was fetched from {fetched_from}" if fetched_from else ""
+        print(f"continues from {read_position(last)}: {last} is complete{origin}", flush=True)
     elif reason:
         print(f"starts from the beginning, because {reason}{others}", flush=True)
     return last or parent
+
+
+def has_complete_checkpoint(output: Path, owner: str, is_within: Callable[[Path], bool]) -> bool:
+    """Return whether a training has a complete checkpoint from which it can continue.
+
+    Those that were moved aside count, too.
+
+    Args:
+        output: folder that the training writes to.
+        owner: digest of the training.
+        is_within: function that returns whether a checkpoint is within the length of the training.
+    """
+    for folder in (output, get_kept_folder(output, owner)):
+        for checkpoint in _list_checkpoints(folder):
+            mark = read_object(checkpoint / COMPLETE_FILE)
+            if mark.get("owner") == owner and not find_damage(mark, checkpoint) and is_within(checkpoint):
+                return True
+    return False
 
 
 def discard_checkpoints(output: Path, owner: str, *, limit: int = 0) -> None:

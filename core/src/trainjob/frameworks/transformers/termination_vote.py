@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from trainjob.frameworks.transformers.checkpoints import mark_complete
+
+if TYPE_CHECKING:
+    from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
 
 __all__ = ["TerminationVote"]
 
@@ -72,12 +75,13 @@ class TerminationVote:
         if self.group is not None:
             dist.barrier(group=self.group)
 
-    def complete_save(self, checkpoint: Path, owner: str) -> None:
+    def complete_save(self, checkpoint: Path, owner: str, copier: CopierProcess | None = None) -> None:
         """Mark a checkpoint that all processes have written; end them if the vote passed.
 
         Args:
             checkpoint: the folder.
             owner: digest of the training.
+            copier: process that copies the checkpoint; None for no copy. Before the end, its copy is complete.
 
         Raises:
             SystemExit: a process got SIGTERM.
@@ -86,10 +90,14 @@ class TerminationVote:
         self.wait_for_all()
         if self.is_first:
             mark_complete(checkpoint, owner)
+            if copier:
+                copier.upload(checkpoint)
         self.wait_for_all()
         if self._ends:
             if self.is_first:
                 print(f"SIGTERM: {checkpoint} is complete; the next attempt resumes from it", flush=True)
+                if copier:
+                    copier.finish()
             raise SystemExit(_TERMINATED)
 
     def _handle_sigterm(self, *_: Any) -> None:

@@ -148,6 +148,8 @@ class FineTuneOperator(StepOperator):
         "secret",
         "max_restarts",
         "resume_from",
+        "checkpoint_uri",
+        "checkpoint_endpoint",
         "tracking",
         *StepOperator.template_fields,
     )
@@ -174,6 +176,8 @@ class FineTuneOperator(StepOperator):
         max_restarts: int | str | None = None,
         resume: bool | None = None,
         resume_from: Any = None,
+        checkpoint_uri: str | None = None,
+        checkpoint_endpoint: str | None = None,
         tracking: Any = None,
         **arguments: Any,
     ) -> None:
@@ -208,6 +212,9 @@ class FineTuneOperator(StepOperator):
                 TorchTune saves one after each epoch.
             resume_from: checkpoint of another training from which this one starts with its own hyperparameters: a
                 `ResumeFrom` or a dict of its fields, a step, or a folder below `/workspace`; it may have templates.
+            checkpoint_uri: address in an object store, such as `s3://bucket/checkpoints`, to which the last complete
+                checkpoint is copied; a retry whose workspace is gone continues from it. Only with a workspace.
+            checkpoint_endpoint: URL of this object store, if it is not AWS, Google or Azure.
             tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
                 and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates. Only with a workspace.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
@@ -235,6 +242,8 @@ class FineTuneOperator(StepOperator):
             "max_restarts": max_restarts,
             "resume": resume,
             "resume_from": resume_from,
+            "checkpoint_uri": checkpoint_uri,
+            "checkpoint_endpoint": checkpoint_endpoint,
             "tracking": tracking,
         }
         super().__init__(step_arguments=step, **arguments)

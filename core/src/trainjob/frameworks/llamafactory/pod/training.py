@@ -57,7 +57,7 @@ def train(run: RunArguments, start: Start) -> None:
     """
     rank = int(os.environ.get("RANK", "0"))
     if not start.is_trained:
-        callback = CheckpointCallback(start.owner if run.run else "")
+        callback = CheckpointCallback(start.owner if run.run else "", start.copier)
         register_dataset_converter(_FORMAT, _create_converter(run.method))
         loader.load_dataset = lambda path, **_: load_rows(run)[path]
         run_exp(build_arguments(run, start.checkpoint), [callback])

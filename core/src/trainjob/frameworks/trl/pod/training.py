@@ -52,7 +52,7 @@ def train(run: RunArguments, start: Start) -> None:
     """
     rank = int(os.environ.get("RANK", "0"))
     if not start.is_trained:
-        callback = CheckpointCallback(start.owner if run.run else "")
+        callback = CheckpointCallback(start.owner if run.run else "", start.copier)
         transformers.trainer.DEFAULT_CALLBACKS.append(callback)
         script = importlib.import_module(f"trl.scripts.{run.method}")
         datasets.load_dataset = lambda *_, **__: load_rows(run)  # the scripts import the name when they need it

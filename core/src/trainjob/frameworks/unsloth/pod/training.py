@@ -69,7 +69,7 @@ def train(run: RunArguments, start: Start) -> None:
 
 def _train(run: RunArguments, start: Start) -> dict[str, Any]:
     """Run the trainer, and return its last step, epoch and metrics."""
-    callback = CheckpointCallback(start.owner if run.run else "")
+    callback = CheckpointCallback(start.owner if run.run else "", start.copier)
     config_name, trainer_name = _TRAINERS[run.method]
     config_class = getattr(trl, config_name)
     config = config_class(**build_trainer_arguments(run, config_class, metadata.version("trl")))

@@ -46,6 +46,8 @@ def fine_tune_trl(
     max_restarts: int = 0,
     resume: bool = True,
     resume_from: Dict[str, Any] = {},
+    checkpoint_uri: str = "",
+    checkpoint_endpoint: str = "",
     tracking: Dict[str, Any] = {},
     after_jobs: List[str] = [],
     namespace: str = "",
@@ -110,6 +112,8 @@ def fine_tune_trl(
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes from the last complete checkpoint of an earlier attempt in the workspace.
         resume_from: Checkpoint of another training to start from, such as {"folder": "output/nightly", "step": 400}.
+        checkpoint_uri: Address to which checkpoints are copied, such as s3://bucket/checkpoints; "" copies none.
+        checkpoint_endpoint: URL of its object store, if it is not AWS, Google or Azure.
         tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
         after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
@@ -162,6 +166,8 @@ def fine_tune_trl(
                 "max_restarts": max_restarts,
                 "resume": resume,
                 "resume_from": resume_from,
+                "checkpoint_uri": checkpoint_uri,
+                "checkpoint_endpoint": checkpoint_endpoint,
                 "tracking": tracking,
             },
             task_config,

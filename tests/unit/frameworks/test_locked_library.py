@@ -1,4 +1,4 @@
-"""A tracker's library whose import fails once is imported by the next try."""
+"""A library whose import fails once is imported by the next try."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trainjob.frameworks.tracking.library import import_library
+from trainjob.frameworks.locked_library import import_library
 
 PARTLY = """
 from . import first
@@ -24,6 +24,6 @@ def test_a_partial_import_is_forgotten(tmp_path, monkeypatch):
     (package / "first.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(OSError, match="not writable"):
-        import_library(package.name)
+        import_library(package.name, "no.lock")
     assert [name for name in sys.modules if name.startswith(package.name)] == []
-    assert import_library(package.name).first
+    assert import_library(package.name, "no.lock").first

@@ -1,4 +1,4 @@
-"""Client library of a tracker: the image's, or an installation of the locked packages."""
+"""Client library of a tracker or a store: the image's, or an installation of the locked packages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from trainjob.frameworks.pip_installation import install
 __all__ = ["import_library"]
 
 
-def import_library(name: str) -> Any:
-    """Import a tracker's library; install it with pip first if the image does not contain it.
+def import_library(name: str, lock: str) -> Any:
+    """Import a library; install it with pip first if the image does not contain it.
 
     Args:
         name: name of the module, such as `mlflow`.
+        lock: name below `trainjob` of the module with its locked packages.
 
     Raises:
         RuntimeError: pip failed; the message has the last line of its output.
@@ -27,7 +28,7 @@ def import_library(name: str) -> Any:
         OSError: the packages cannot be written.
     """
     if not importlib.util.find_spec(name):
-        _install(name)
+        _install(name, lock)
     try:
         return importlib.import_module(name)
     except BaseException:
@@ -37,12 +38,12 @@ def import_library(name: str) -> Any:
         raise
 
 
-def _install(name: str) -> None:
+def _install(name: str, lock: str) -> None:
     """Install a library into a new folder, and add the folder to the module search path."""
-    lock = importlib.import_module(f"trainjob.frameworks.tracking.locks.{name.lower()}")
-    parent = Path(tempfile.mkdtemp(prefix="tracking-"))
+    requirements = importlib.import_module(f"trainjob.{lock}").REQUIREMENTS
+    parent = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     try:
-        if failure := install(name, lock.REQUIREMENTS, parent / "packages"):
+        if failure := install(name, requirements, parent / "packages"):
             first, *_, last = failure.splitlines()
             raise RuntimeError(
                 f"the image does not contain {name}, and it cannot be installed (pip's variables, such as "
