@@ -111,7 +111,7 @@ def test_a_function_that_is_killed_while_it_saves_resumes(run_function, workspac
 
 
 def test_a_function_starts_from_a_checkpoint_of_another_training(run_function, workspace):
-    """With the same hyperparameters it ends with the same weights: the moments and the position are continued."""
+    """It has the same hyperparameters, and ends with the same weights: moments and position are continued."""
     outcome, _ = run_function("first", 1)
     outcome.raise_for_failure()
     outcome, lines = run_function("next", 1, {"resume_from": {"folder": "output/first", "step": 8}})
