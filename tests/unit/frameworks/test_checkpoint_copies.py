@@ -13,7 +13,7 @@ from trainjob.frameworks.checkpoint_copies.copies import Upload
 from trainjob.frameworks.checkpoint_copies.program import Copier
 from trainjob.frameworks.checkpoint_copies.requests import Requests
 from trainjob.frameworks.checkpoint_owner import CheckpointOwner, get_kept_folder
-from trainjob.frameworks.fine_tuning.copier_process import FETCH, REMOVE, UPLOAD, CopierProcess
+from trainjob.frameworks.copier_process import FETCH, REMOVE, UPLOAD, CopierProcess
 from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, has_complete_checkpoint
 
 URI = "s3://bucket/checkpoints"

@@ -13,7 +13,7 @@ from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
 COPIER_DEPENDENCIES = (
-    *(f"frameworks.{name}" for name in ("fine_tuning.copier_process", "durable_files", "locked_library")),
+    *(f"frameworks.{name}" for name in ("copier_process", "durable_files", "locked_library")),
     "frameworks.pip_installation",
     *(f"programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
     *("addresses", "credentials", "errors", "job_variables"),

@@ -16,6 +16,7 @@ from trainjob.spec.base import invalid_field
 PROGRAM_DEPENDENCIES = (
     "frameworks.fine_tuning",
     "frameworks.checkpoint_owner",
+    "frameworks.copier_process",
     "frameworks.durable_files",
     "frameworks.folder_lease",
     "frameworks.input_identity",

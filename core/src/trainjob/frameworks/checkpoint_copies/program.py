@@ -21,7 +21,7 @@ from trainjob.credentials import redact_credentials
 from trainjob.errors import TrainJobError
 from trainjob.frameworks.checkpoint_copies.copies import CheckpointCopies
 from trainjob.frameworks.checkpoint_copies.requests import Requests
-from trainjob.frameworks.fine_tuning.copier_process import FETCH, UPLOAD
+from trainjob.frameworks.copier_process import FETCH, UPLOAD
 from trainjob.frameworks.locked_library import import_library
 from trainjob.programs.fetch.bucket import Bucket, create_bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice, use_certificates

@@ -7,7 +7,7 @@ import queue
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from trainjob.frameworks.fine_tuning.copier_process import UPLOAD
+from trainjob.frameworks.copier_process import UPLOAD
 
 __all__ = ["Requests"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.checkpoint_owner import TRAINING_FILE, CheckpointOwner, find_owner, get_kept_folder
+from trainjob.frameworks.copier_process import CopierProcess
 from trainjob.frameworks.durable_files import read_object
-from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, write_record
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 from trainjob.frameworks.folder_lease import continue_lease, take_lease

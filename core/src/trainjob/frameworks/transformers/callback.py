@@ -18,7 +18,7 @@ from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 from trainjob.frameworks.transformers.termination_vote import TerminationVote
 
 if TYPE_CHECKING:
-    from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
+    from trainjob.frameworks.copier_process import CopierProcess
 
 __all__ = ["CheckpointCallback"]
 

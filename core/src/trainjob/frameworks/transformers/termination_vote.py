@@ -13,7 +13,7 @@ import torch.distributed as dist
 from trainjob.frameworks.transformers.checkpoints import mark_complete
 
 if TYPE_CHECKING:
-    from trainjob.frameworks.fine_tuning.copier_process import CopierProcess
+    from trainjob.frameworks.copier_process import CopierProcess
 
 __all__ = ["TerminationVote"]
 
