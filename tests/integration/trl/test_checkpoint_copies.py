@@ -96,6 +96,13 @@ def test_a_training_on_a_new_workspace_continues_from_the_copy(
     step = wait_for_copies(store)
     replace_workspace(workspace, hub)
 
+    damaged = next(store.objects[key] for key in store.objects if key.endswith(f"-{step}/optimizer.pt"))
+    data, damaged.data = damaged.data, damaged.data[::-1]
+    outcome, lines = run_training("run", config_for(), env=copying_environment, **fields)
+    assert not outcome.succeeded
+    assert any(f"checkpoint-{step} cannot be fetched from {URI}: optimizer.pt" in line for line in lines), lines[-20:]
+    damaged.data = data
+
     outcome, lines = run_training("run", config_for(), env=copying_environment, **fields)
     outcome.raise_for_failure()
     assert resumed_steps(lines) == [step]
