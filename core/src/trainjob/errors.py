@@ -571,7 +571,7 @@ class ExportError(TrainJobError):
 
 
 class FetchError(TrainJobError):
-    """A dataset or a model could not be fetched.
+    """A dataset, a model or the copy of a checkpoint could not be fetched.
 
     Cause: The address is wrong, or the credentials or the license do not allow the download. The program in the
     pod raises the error; a caller gets a `CommandFailed` with its message.

@@ -8,61 +8,27 @@ import time
 from pathlib import Path
 
 import pytest
-from kubernetes import client, config
 
 from tests.integration.trl.tiny_trl import tiny_config
-from tests.support.interrupted_trainings import (
-    assert_same_weights,
-    drain_training,
+from tests.support.copied_trainings import (
+    URI,
+    copying_environment,
     killing_environment,
-    resumed_steps,
-    saved_step,
+    list_copies,
+    replace_workspace,
+    store,
+    to_store,
 )
-from tests.support.s3_server import S3Server
-from tests.support.training_fixtures import ROOT
+from tests.support.interrupted_trainings import assert_same_weights, drain_training, resumed_steps, saved_step
 
-__all__ = ["drain_training", "killing_environment"]
+__all__ = ["copying_environment", "drain_training", "killing_environment", "store", "to_store"]
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
-
-URI = "s3://models/checkpoints"
-MARK = re.compile(r"[0-9a-f]{32}/checkpoint-([0-9]+)/trainjob_complete")
 
 
 def config_for(**arguments):
     fields = {"max_steps": 12, "save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "constant"}
     return tiny_config(**fields, arguments=arguments)
-
-
-@pytest.fixture
-def store():
-    with S3Server() as server:
-        yield server
-
-
-@pytest.fixture
-def copying_environment(killing_environment):
-    """Return the environment of a training with opendal, which the image does not contain."""
-    [package] = (ROOT / ".venv/initializer/lib").glob("python3*/site-packages/opendal")
-    Path(killing_environment["PYTHONPATH"], "opendal").symlink_to(package)
-    return {**killing_environment, "KILL_AT": "nothing"}
-
-
-@pytest.fixture
-def create_secret(laptop, unique):
-    opened = config.new_client_from_config(str(laptop.kubeconfig))
-
-    def put(values):
-        body = {"metadata": {"name": unique}, "stringData": values}
-        client.CoreV1Api(opened).create_namespaced_secret("default", body)
-        return unique
-
-    yield put
-    opened.close()
-
-
-def list_copies(store):
-    return [int(found[1]) for name in store.read_prefix("models/checkpoints") if (found := MARK.fullmatch(name))]
 
 
 def wait_for_copies(store):
@@ -75,26 +41,27 @@ def wait_for_copies(store):
     return step
 
 
-def replace_workspace(workspace, hub):
-    shutil.rmtree(workspace)
-    for source, name in (("models/demo/tiny-llama", "model"), ("datasets/demo/tickets", "dataset")):
-        shutil.copytree(hub / source, workspace / name, copy_function=shutil.copyfile)  # with new times
-
-
 def test_a_training_on_a_new_workspace_continues_from_the_copy(
-    run_training, workspace, hub, store, create_secret, copying_environment, tmp_path
+    run_training, workspace, hub, store, to_store, copying_environment, tmp_path
 ):
     outcome, _ = run_training("unbroken", config_for())
     outcome.raise_for_failure()
     shutil.copytree(workspace / "output/unbroken", tmp_path / "unbroken")
 
-    fields = {"checkpoint_uri": URI, "checkpoint_endpoint": store.url, "secret": create_secret(store.environment)}
+    fields = to_store(store.url, store.environment)
     killing = {**copying_environment, "KILL_AT": "checkpoint-12/trainer_state.json"}
     outcome, lines = run_training("run", config_for(), env=killing, **fields)
     assert (outcome.succeeded, Path(killing["KILLED"]).exists()) == (False, True), lines[-20:]
     assert any(re.match(rf"copied checkpoint-\d+ \(.*\) to {URI} in \d+ s", line) for line in lines), lines
     step = wait_for_copies(store)
     replace_workspace(workspace, hub)
+
+    damaged = next(store.objects[key] for key in store.objects if key.endswith(f"-{step}/optimizer.pt"))
+    data, damaged.data = damaged.data, damaged.data[::-1]
+    outcome, lines = run_training("run", config_for(), env=copying_environment, **fields)
+    assert not outcome.succeeded
+    assert any(f"checkpoint-{step} cannot be fetched from {URI}: optimizer.pt" in line for line in lines), lines[-20:]
+    damaged.data = data
 
     outcome, lines = run_training("run", config_for(), env=copying_environment, **fields)
     outcome.raise_for_failure()
@@ -106,20 +73,17 @@ def test_a_training_on_a_new_workspace_continues_from_the_copy(
     assert not any(secret in line for line in lines for secret in store.environment.values())
 
 
-def test_copies_stay_with_the_checkpoints_that_were_requested(run_training, store, create_secret, copying_environment):
-    fields = {"checkpoint_uri": URI, "checkpoint_endpoint": store.url, "secret": create_secret(store.environment)}
+def test_copies_stay_with_the_checkpoints_that_were_requested(run_training, store, to_store, copying_environment):
+    fields = to_store(store.url, store.environment)
     outcome, _ = run_training("run", config_for(save_total_limit=2), env=copying_environment, **fields)
     outcome.raise_for_failure()
     assert list_copies(store) == [12]
 
 
 @pytest.mark.parametrize("failure", ["denied", "refused"])
-def test_a_failing_store_never_fails_a_training(
-    run_training, workspace, store, create_secret, copying_environment, failure
-):
-    secret = create_secret(store.credentials(valid=failure == "refused"))
+def test_a_failing_store_never_fails_a_training(run_training, workspace, store, to_store, copying_environment, failure):
     endpoint = "http://127.0.0.1:1" if failure == "refused" else store.url
-    fields = {"checkpoint_uri": URI, "checkpoint_endpoint": endpoint, "secret": secret}
+    fields = to_store(endpoint, store.credentials(valid=failure == "refused"))
     outcome, lines = run_training("run", config_for(), env=copying_environment, **fields)
     outcome.raise_for_failure()
     assert (workspace / "output/run/model.safetensors").is_file()
@@ -133,10 +97,10 @@ def test_a_failing_store_never_fails_a_training(
 
 
 def test_the_checkpoint_of_a_drained_pod_is_copied_before_its_end(
-    drain_training, workspace, store, create_secret, copying_environment
+    drain_training, workspace, store, to_store, copying_environment
 ):
     """A pod with SIGTERM that is replaced at once continues from the workspace, so the requests of the store count."""
-    fields = {"checkpoint_uri": URI, "checkpoint_endpoint": store.url, "secret": create_secret(store.environment)}
+    fields = to_store(store.url, store.environment)
     config = tiny_config(epochs=4, batch_size=4, save_strategy="epoch")
     outcome, lines = drain_training(config, 0, env=copying_environment, **fields)
     outcome.raise_for_failure()

@@ -12,8 +12,12 @@ from trainjob.errors import FetchError
 from trainjob.frameworks.checkpoint_copies.copies import Upload
 from trainjob.frameworks.checkpoint_copies.program import Copier
 from trainjob.frameworks.checkpoint_copies.requests import Requests
-from trainjob.frameworks.checkpoint_owner import CheckpointOwner, get_kept_folder
+from trainjob.frameworks.checkpoint_owner import CheckpointOwner, find_owner, get_kept_folder
 from trainjob.frameworks.copier_process import FETCH, REMOVE, UPLOAD, CopierProcess
+from trainjob.frameworks.fine_tuning.run_files import UNMERGED, write_record
+from trainjob.frameworks.fine_tuning.start import _decide
+from trainjob.frameworks.fine_tuning.training_run import TrainingRun
+from trainjob.frameworks.input_identity import identify_inputs
 from trainjob.frameworks.transformers.checkpoints import claim_checkpoints, has_complete_checkpoint
 
 URI = "s3://bucket/checkpoints"
@@ -151,3 +155,52 @@ def test_a_checkpoint_that_was_moved_or_is_too_long_counts_as_claimed(tmp_path, 
     (tmp_path / "checkpoint-4/model.safetensors").unlink()
     assert not is_known()
     assert not has_complete_checkpoint(tmp_path, "another", lambda _: True)
+
+
+RECORDING = """
+import json, pathlib, sys
+with pathlib.Path({file!r}).open("a") as file:
+    for line in iter(sys.stdin.readline, "[]\\n"):
+        file.write(json.loads(line)[0] + " ")
+        if "fetch" in line:
+            print("{{}}", flush=True)
+"""
+
+
+class Run(TrainingRun):
+    uses_lora = True
+
+    def get_argument(self, name):
+        return {"max_steps": 12}.get(name)
+
+
+@pytest.mark.parametrize(
+    ("record", "keeps", "expected"),
+    [
+        ({}, False, ["fetch"]),
+        ({"complete": True}, False, ["remove"]),
+        ({"complete": True}, True, ["remove"]),
+        ({"complete": True, UNMERGED: "the merge did not end"}, False, ["remove"]),
+        ({"complete": True, UNMERGED: "the merge did not end"}, True, []),
+        ({"complete": False, "step": 4}, False, []),
+    ],
+)
+def test_a_start_fetches_only_what_is_missing_and_removes_what_is_complete(tmp_path, record, keeps, expected):
+    output, requests = tmp_path / "output", tmp_path / "requests"
+    requests.touch()
+    (tmp_path / "model").mkdir()
+    program = ["-c", RECORDING.format(file=str(requests))]
+    described = json.dumps({"run": "run", "fields": {"framework": "trl"}})
+    paths = (tmp_path / "model", tmp_path / "model", None, output)
+    run = Run(described, "m", *paths, {}, True, keeps, "sft", URI, program)
+    owner = find_owner(described, identify_inputs(run.inputs, output))
+    claim_checkpoints(output, owner)
+    if record.get("step"):
+        save(output, owner, record["step"])
+    write_record(output, {"owner": owner.digest, "length": run.length, **record})
+    copiers = []
+    start = _decide(run, {}, copiers)
+    assert start.is_trained == (UNMERGED in record)
+    for copier in copiers:
+        copier.finish()
+    assert requests.read_text().split() == expected
