@@ -261,10 +261,8 @@ class WaitSession:
     def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
         """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
         action = self._limits.on_failure
-        if (
-            result.end_job and result.verdict.reason == NO_RESERVATION
-        ):  # the queue must not admit it later, beside the next attempt
-            return KillAction.DELETE
+        if result.end_job and result.verdict.reason == NO_RESERVATION:
+            return KillAction.DELETE  # the queue must not admit it later, beside the next attempt
         if awaits_deletion(self.policy.job):  # an earlier waiter died before it had reported this failure
             return KillAction.DELETE
         return action if result.end_job or (is_false_end and action is not KillAction.KEEP) else None

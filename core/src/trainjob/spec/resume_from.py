@@ -17,7 +17,7 @@ class ResumeFrom(Spec):
 
     The newest complete checkpoint of another training that meets all of them is its parent.
 
-    A step's number stands for `ResumeFrom(step=...)`, and any other text for `ResumeFrom(folder=...)`.
+    A number means `ResumeFrom(step=...)`, and any other text `ResumeFrom(folder=...)`.
 
     Attributes:
         folder: output folder of a training, or a folder `checkpoint-N` itself, below `/workspace`. None means the

@@ -172,8 +172,8 @@ class CheckpointCopies:
         digest = hashlib.sha256()
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
-            while (here := file.tell()) < size:
-                block = bytes(self._store.read(path, offset=here, size=min(_BLOCK, size - here)))
+            while (offset := file.tell()) < size:
+                block = bytes(self._store.read(path, offset=offset, size=min(_BLOCK, size - offset)))
                 digest.update(block)
                 file.write(block)
         return digest.hexdigest()
