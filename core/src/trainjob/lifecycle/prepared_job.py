@@ -27,7 +27,7 @@ from trainjob.manifest import (
     to_trainjob,
     training_hash,
 )
-from trainjob.manifest.node_counts import find_shrinking
+from trainjob.manifest.node_counts import find_range, find_shrinking
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.nested_fields import get_int, get_mapping
@@ -69,6 +69,8 @@ class PreparedJob:
 
     def resize(self, num_nodes: int | None) -> PreparedJob:
         """Return the request for an attempt with a number of nodes of its range."""
+        if find_range(self.request) is None:
+            return self  # without converting the request again
         return replace(self, job=_build_job(self.request, self.key, num_nodes, self.variables), num_nodes=num_nodes)
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:

@@ -50,6 +50,12 @@ def get_nodes(step: Step) -> TrainingNodes | None:
     return found if isinstance(found, TrainingNodes) else None
 
 
+def find_range(step: Step) -> TrainingNodes | None:
+    """Return the part of a request that has a range of nodes; None without a range."""
+    nodes = get_nodes(step)
+    return nodes if nodes and isinstance(nodes.num_nodes, tuple) else None
+
+
 def find_shrinking(step: Step, num_nodes: int | None = None) -> Shrinking | None:
     """Return the rule for an attempt with a number of nodes.
 
@@ -60,19 +66,19 @@ def find_shrinking(step: Step, num_nodes: int | None = None) -> Shrinking | None
     Returns:
         None if no attempt requests fewer nodes.
     """
-    nodes = get_nodes(step)
-    if nodes is None or not isinstance(nodes.num_nodes, tuple):
+    nodes = find_range(step)
+    if nodes is None:
         return None
-    fewer = [count for count in nodes.node_counts if count < (num_nodes or nodes.num_nodes[1])]
+    fewer = [count for count in nodes.node_counts if count < (num_nodes or nodes.node_counts[0])]
     return Shrinking(fewer[0], (nodes.shrink_after or DEFAULT_SHRINK_AFTER).total_seconds()) if fewer else None
 
 
 def describe_node_count(step: Step, num_nodes: int) -> str:
     """Return what an attempt requests, for the log; empty without a range of nodes."""
-    nodes = get_nodes(step)
-    if nodes is None or not isinstance(nodes.num_nodes, tuple):
+    nodes = find_range(step)
+    if nodes is None:
         return ""
-    least, most = nodes.num_nodes
+    most, *_, least = nodes.node_counts
     text = f"requests {num_nodes} of {least} to {most} nodes"
     if isinstance(nodes, FrameworkConfig):
         batches = getattr(nodes.with_nodes(num_nodes), "gradient_accumulation_steps", None) or 1
@@ -92,9 +98,9 @@ def with_node_count(step: StepT, num_nodes: int | None) -> StepT:
         step: the request; without a range, it is returned unchanged.
         num_nodes: number of nodes in its range; another one, or None, means the maximum.
     """
-    nodes = get_nodes(step)
-    if nodes is None or not isinstance(nodes.num_nodes, tuple):
+    nodes = find_range(step)
+    if nodes is None:
         return step
-    fixed = nodes.with_nodes(num_nodes if num_nodes in nodes.node_counts else nodes.num_nodes[1])
+    fixed = nodes.with_nodes(num_nodes if num_nodes in nodes.node_counts else nodes.node_counts[0])
     part = "config" if get_config(step) is nodes else "trainer"
     return step.model_copy(update={part: fixed})
