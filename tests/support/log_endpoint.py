@@ -11,11 +11,13 @@ import urllib3
 from hypothesis import strategies as st
 
 from trainjob.client import LogLine
+from trainjob.client.log_notices import LoggedContainer
 from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterUnreachable
 
 Record = tuple[int, str, bytes]
 
+CONTAINER = LoggedContainer("node-0", "team", "tune-node-0-0-x", "7f8a", "node")
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -81,10 +83,12 @@ def join_lines(lines: Iterable[LogLine]) -> list[str]:
     return texts
 
 
-def read_lines(reader: LogReader, *chunks: bytes, broken: bool = False) -> list[LogLine]:
+def read_lines(
+    reader: LogReader, *chunks: bytes, broken: bool = False, may_have_gap: bool = False
+) -> list[LogLine]:
     lines: list[LogLine] = []
     try:
-        for batch in reader.read(FakeStream(*chunks, broken=broken)):
+        for batch in reader.read(FakeStream(*chunks, broken=broken), may_have_gap=may_have_gap):
             lines += batch
     except ClusterUnreachable:
         assert broken

@@ -12,7 +12,7 @@ import pytest
 from tests.support.kfp_pods import LATENCIES
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
-from trainjob_kfp.log_positions import ANNOTATION
+from trainjob_kfp.written_times import ANNOTATION
 
 COUNT = "n=0; while [ ! -e {end} ]; do n=$((n+1)); echo line $n; sleep 0.05; done; echo last $n"
 RUNS = 4

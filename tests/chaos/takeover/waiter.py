@@ -1,6 +1,6 @@
 """Process that waits for a TrainJob and writes its log: waiter.py KUBECONFIG REFERENCE STORE OUTPUT SECONDS
 
-It continues where the last process of this STORE has ended. It stores the positions after each interval of SECONDS,
+It continues where the last process of this STORE has ended. It stores the times after each interval of SECONDS,
 and at SIGTERM. OUTPUT is opened to append; its first line is `# started`, and a line `# stored` follows each
 snapshot that was stored.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainjob.client import Cluster, Connection, LogPositions, LogWriter
+from trainjob.client import Cluster, Connection, WrittenTimes, LogWriter
 from trainjob.lifecycle import JobReference, ProgressLog, wait
 
 
@@ -25,15 +25,15 @@ class Stopped(BaseException):
 
 
 class FileStore:
-    """Positions in a file, which is always complete."""
+    """Times in a file, which is always complete."""
 
-    def __init__(self, path: Path, positions: LogPositions) -> None:
-        self._path, self._positions, self._changed = path, positions, threading.Event()
-        positions.on_change = self._changed.set
+    def __init__(self, path: Path, written_times: WrittenTimes) -> None:
+        self._path, self._written_times, self._changed = path, written_times, threading.Event()
+        written_times.on_change = self._changed.set
 
     def store(self, *, is_exact: bool) -> None:
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._positions.to_dict(is_exact=is_exact)))
+        new.write_text(json.dumps(self._written_times.to_dict(is_exact=is_exact)))
         new.replace(self._path)
 
     def run(self, seconds: float, write: Callable[[str], None]) -> None:
@@ -60,16 +60,16 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     write("# started")
     path, reference = Path(store_path), JobReference(**json.loads(reference_text))
     values = json.loads(path.read_text()) if path.exists() else None
-    positions = LogPositions.from_dict(values, reference.uid, time.time())
-    store = FileStore(path, positions)
+    written_times = WrittenTimes.from_dict(values, reference.uid)
+    store = FileStore(path, written_times)
     cluster = Cluster(Connection(kubeconfig=kubeconfig))
     signal.signal(signal.SIGTERM, stop)
     store.store(is_exact=False)
-    log = LogWriter().open(write, positions.record)
+    log = LogWriter().open(write, written_times.record)
     try:
         with log:
             threading.Thread(target=store.run, args=(float(seconds), write), daemon=True).start()
-            wait(cluster, reference, listener=ProgressLog(reference, log.report, log=log).listener, positions=positions)
+            wait(cluster, reference, listener=ProgressLog(reference, log.report, log=log).listener, written_times=written_times)
     except Stopped:
         log.wait_until_written(10.0)
         store.store(is_exact=True)

@@ -10,6 +10,7 @@ import pytest
 
 from trainjob import CustomTrainerContainer
 from trainjob.client import LogLine, LogWriter
+from trainjob.client.log_notices import LoggedContainer
 from trainjob.errors import InvalidSpec
 from trainjob.lifecycle import JobReference
 from trainjob.programs.export import Receipt
@@ -117,12 +118,13 @@ def test_the_lines_of_named_containers_and_notices_about_all_of_them_are_logged(
     with LogWriter().open(written.append) as log:
         progress = TaskProgress(reference(), log, log_containers=["node"])
         for container, text in (("node", "a"), ("proxy", "b"), ("proxy", "c"), ("", "d"), ("node", "e")):
-            progress.listener.on_log(LogLine(container or "all", text, container=container, command="kubectl logs p"))
+            logged = LoggedContainer(container, "ns", "p", "u", container) if container else None
+            progress.listener.on_log(LogLine(container or "all", text, log=logged))
     assert written == [
         "[node] a",
         (
             "TrainJob ns/job: lines of container proxy are not written here, because log_containers names only node; "
-            "print them with: kubectl logs p"
+            "print them with: kubectl logs p -c proxy -n ns"
         ),
         "[all] d",
         "[node] e",

@@ -1,4 +1,4 @@
-"""Tests of the memory of a log follower."""
+"""Tests of the memory and the errors of a log follower."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def pod(number):
 
 
 def test_logs_of_old_pods_are_forgotten_and_never_those_that_are_being_read(monkeypatch):
-    monkeypatch.setattr(log_follower, "_MAX_TASKS", 3)
+    monkeypatch.setattr(log_follower, "_MAX_LOGS", 3)
     executor = IdleExecutor()
     cluster = SimpleNamespace(live_log_executor=executor, ended_log_executor=executor)
     follower = LogFollower(cluster, "ns", lambda _: None)
     for number in range(10):
         follower.observe(ObjectEvent(pod(number)))
         if number > 0:  # the log of the first pod is never read
-            executor.tasks[-1].done.set()
+            executor.tasks[-1].is_scheduled = False
         follower.observe(ObjectEvent(pod(number), deleted=True))
-    assert [key[0] for key in follower._tasks] == ["uid-0", "uid-8", "uid-9"]
+    assert [key[0] for key in follower._logs] == ["uid-0", "uid-8", "uid-9"]

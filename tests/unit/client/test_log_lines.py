@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.log_endpoint import (
+    CONTAINER,
     FakeStream,
     LogEndpoint,
     join_lines,
@@ -22,8 +23,9 @@ from tests.support.log_endpoint import (
     split_at,
     written_lines,
 )
-from trainjob.client.log_lines import LogLine, Tail
+from trainjob.client.log_lines import LogLine, LogNotice, Tail
 from trainjob.client.log_reader import LogReader
+from trainjob.client.log_resume import OtherLog
 from trainjob.errors import ClusterUnreachable
 
 LONGEST = 1 << 18
@@ -51,7 +53,7 @@ EXPECTED_LINES = [
 
 @given(st.lists(st.integers(0, len(LOG)), max_size=6))
 def test_a_stream_may_be_cut_at_any_byte(cuts):
-    reader = LogReader("node-0")
+    reader = LogReader(CONTAINER)
     assert read_lines(reader, *split_at(LOG, cuts)) + reader.flush() == EXPECTED_LINES
 
 
@@ -83,14 +85,23 @@ breaks = st.lists(
 
 
 def read_over_streams(endpoint, plan):
-    """Return the lines that a reader returns over these streams and a complete last one."""
-    reader, lines = LogReader(), []
-    for grown, part, clean, cuts in [*sorted(plan, key=lambda stream: stream[0]), (1.0, 1.0, True, [])]:
+    """Return the lines that a reader returns over these streams and complete ones until it is at the end."""
+    reader, lines, whole = LogReader(CONTAINER), [], (1.0, 1.0, True, [])
+    for grown, part, clean, cuts in [*sorted(plan, key=lambda stream: stream[0]), *[whole] * 3]:
         response = endpoint.respond(reader.since, round(grown * len(endpoint.records)))
         sent = response[: round(part * len(response))]
         lines += read_lines(reader, *split_at(sent, [round(at * len(sent)) for at in cuts]), broken=not clean)
-        assert not reader.may_be_other_log
+        whole_log_is_known = reader.extent == extent_of_whole(endpoint)
+        assert not reader.is_at_end or whole_log_is_known or grown < 1.0 or part < 1.0
+    assert reader.is_at_end
+    assert not any(isinstance(line, LogNotice) for line in lines)
     return join_lines(lines + reader.flush())
+
+
+def extent_of_whole(endpoint):
+    reader = LogReader()
+    read_lines(reader, endpoint.respond(None, len(endpoint.records)))
+    return reader.extent
 
 
 @given(log_records(), breaks, st.sampled_from([0, 2, -9]))
@@ -129,14 +140,50 @@ def test_newer_lines_are_returned_after_the_kubelet_has_rotated_the_log():
     assert join_lines(first + second) == ["0", "1", "2", "3", "4", "5", "6 be", "7", "8", "9"]
 
 
-@pytest.mark.parametrize("start", [-300, 1, 999])
-def test_the_log_of_another_run_is_noticed_also_if_its_lines_have_times_of_this_one(start):
+def test_a_notice_takes_the_place_of_lines_in_a_rotated_file():
+    records = [(n * 10**9 // 2, "F", b"line %d" % n) for n in range(8)]
+    reader, whole = LogReader(CONTAINER), LogEndpoint(records).respond(None, 8).splitlines(keepends=True)
+    lines = read_lines(reader, *whole[:2], whole[2][:-3])
+    with pytest.raises(OtherLog):
+        read_lines(reader, *whole[6:])
+    lines += read_lines(reader, *whole[6:], may_have_gap=True)
+    texts = [line.text for line in lines if not isinstance(line, LogNotice)]
+    assert texts == ["line 0", "line 1", "line", "line 6", "line 7"]
+    notice = lines[3]
+    assert isinstance(notice, LogNotice)
+    assert "may be missing between 2026-01-01T00:00:01Z and 2026-01-01T00:00:03Z" in notice.text
+    assert "/var/log/pods/team_tune-node-0-0-x_7f8a/node" in notice.text
+
+
+@pytest.mark.parametrize("start", [-300, 999])
+def test_the_log_of_another_run_is_noticed_also_within_the_same_second(start):
     """A container that fails at once may run several times within a second."""
     reader = LogReader()
     read_lines(reader, LogEndpoint([(10**9 + n, "F", b"%d" % n) for n in range(0, 1000, 7)]).respond(None, 999))
     other = LogEndpoint([(10**9 + start + n, "F", b"other") for n in range(1000)])
-    read_lines(reader, other.respond(reader.since, 999))
-    assert reader.may_be_other_log
+    with pytest.raises(OtherLog):
+        read_lines(reader, other.respond(reader.since, 999))
+    assert join_lines(reader.flush()) == []
+
+
+@given(st.integers(1, 9), st.integers(0, 400), st.booleans())
+def test_a_log_is_at_its_end_if_a_whole_stream_repeats_its_last_line(count, cut, grows):
+    log = LogEndpoint([(n * 10**9 // 2, "F", b"line %d" % n) for n in range(10)])
+    reader = LogReader()
+    read_lines(reader, log.respond(None, count))
+    assert not reader.is_at_end
+    response = log.respond(reader.since, count + grows)
+    sent = response[: max(0, len(response) - cut)]
+    read_lines(reader, sent)
+    assert reader.is_at_end == (sent == response and not grows)
+
+
+def test_two_empty_streams_are_an_empty_log():
+    reader = LogReader()
+    read_lines(reader)
+    assert not reader.is_at_end
+    read_lines(reader)
+    assert reader.is_at_end
 
 
 class UnframedStream(FakeStream):

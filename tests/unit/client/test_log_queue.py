@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.client import LogLine, RateLimit
+from trainjob.client.log_notices import LoggedContainer
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
 from trainjob.client.log_rate import TokenBucket
 
 SMALL_LIMITS = QueueLimits(lines=8, bytes=200, max_wait=2.0, kept_lines=12, kept_bytes=60)
+CONTAINERS = {source: LoggedContainer(source, "ns", f"pod-{source}", source, "node") for source in "abc"}
 OFFER, TAKE, PASS, CUT, END = "offer", "take", "pass", "cut", "end"
 texts = st.text(alphabet="ab\u00e9 ", max_size=30)
 steps = st.lists(
@@ -44,7 +46,7 @@ def run_actions(actions):
     for kind, *values in actions:
         if kind == OFFER:
             source, text, may_wait = values
-            line = LogLine(source, f"{len(accepted)} {text}", command=f"logs of {source}")
+            line = LogLine(source, f"{len(accepted)} {text}", log=CONTAINERS[source])
             while not queue.offer(line, now, may_wait=may_wait):
                 assert queue.seconds_to_skip(now) > 0  # otherwise the reader would wait forever
                 now += queue.seconds_to_skip(now)
@@ -79,7 +81,7 @@ def test_every_line_is_written_once_in_order_or_counted_in_a_notice_at_its_place
                 assert not isinstance(before, SkippedLines)  # one notice for each gap
                 missing, offered = offered[: item.lines], offered[item.lines :]
                 assert (item.lines, item.bytes) == (len(missing), sum(map(size_of, missing)))
-                assert item.command == f"logs of {source}"
+                assert item.command == CONTAINERS[source].command()
                 assert item.lines > 0
             else:
                 assert item == offered.pop(0)
@@ -103,7 +105,7 @@ def test_the_last_lines_are_written_after_any_number_of_lines(actions, count):
 
 def test_readers_wait_before_lines_are_skipped_and_the_notice_says_how_many():
     queue = LogQueue(QueueLimits(lines=4, max_wait=10.0, kept_lines=2))
-    lines = [LogLine("node-0", "x" * 99, command="kubectl logs p -c node -n ns") for _ in range(50_000)]
+    lines = [LogLine("node-0", "x" * 99, log=LoggedContainer("node-0", "ns", "p", "u", "node")) for _ in range(50_000)]
     assert all(queue.offer(line, 0.0) for line in lines[:4])
     assert not queue.offer(lines[4], 0.0)
     assert queue.seconds_to_skip(0.0) == 10.0

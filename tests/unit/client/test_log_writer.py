@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.polling import wait_until
 from trainjob.client import LogLine, LogWriter, RateLimit, log_writer
+from trainjob.client.log_notices import LoggedContainer
 from trainjob.client.log_queue import QueueLimits
 
 SECONDS = 60
@@ -35,7 +36,7 @@ class BlockingLog:
 def put_lines(channel, count, source="node-0", first=0):
     def work():
         for n in range(first, count):
-            channel.put(LogLine(source, str(n), command=f"logs of {source}"))
+            channel.put(LogLine(source, str(n), log=LoggedContainer(source, "ns", source, "u", "node")))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

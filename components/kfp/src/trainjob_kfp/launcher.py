@@ -39,7 +39,7 @@ from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_at
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key
-from trainjob_kfp.log_positions import PositionStore, load_positions
+from trainjob_kfp.written_times import TimeStore, load_times
 from trainjob_kfp.run_workflow import RunOwner, TerminationCheck, choose_owner, read_has_cleanup
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
@@ -235,17 +235,17 @@ class _StepRun:
 
     def _follow(self, reference: JobReference) -> Outcome:
         context = self.context
-        positions = load_positions(context.cluster, context.own_cluster, context.pod, reference)
+        written_times = load_times(context.cluster, context.own_cluster, context.pod, reference)
         with (
             self.guard.guard_wait(),
-            PositionStore(context.cluster, context.pod, reference, positions) as store,
-            LogWriter().open(print_line, positions.record) as log,
+            TimeStore(context.cluster, context.pod, reference, written_times) as store,
+            LogWriter().open(print_line, written_times.record) as log,
         ):
             store.set_log(log)
             self.terminator.set_last_work(store.store_at_signal)
             progress_log = ProgressLog(reference, log.report, log=log)
             listener = _build_listener(progress_log.listener, self.terminator, self.callbacks)
-            return wait(context.cluster, reference, limits=self.limits, listener=listener, positions=positions)
+            return wait(context.cluster, reference, limits=self.limits, listener=listener, written_times=written_times)
 
 
 def clean_up(

@@ -13,10 +13,10 @@ from trainjob.client.log_follower import LogFollower
 from trainjob.client.log_lines import LogLine, LogNotice
 from trainjob.client.log_queue import SkippedLines
 from trainjob.client.log_rate import RateLimit
-from trainjob.client.log_takeover import SETTLE_SECONDS, STORE_SECONDS, LogPositions
 from trainjob.client.log_writer import LogChannel, LogWriter
 from trainjob.client.object_cache import EventHandler, ObjectEvent
 from trainjob.client.shared_clusters import connect, shared_cluster
+from trainjob.client.written_times import SETTLE_SECONDS, STORE_SECONDS, WrittenTimes
 from trainjob.status.diagnostics import event_time
 
 __all__ = [
@@ -32,12 +32,12 @@ __all__ = [
     "LogFollower",
     "LogLine",
     "LogNotice",
-    "LogPositions",
     "LogWriter",
     "ObjectEvent",
     "RateLimit",
     "SharedInformer",
     "SkippedLines",
+    "WrittenTimes",
     "connect",
     "event_time",
     "list_warning_events",

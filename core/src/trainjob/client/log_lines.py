@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
-from trainjob.client.log_position import LinePosition
+if TYPE_CHECKING:
+    from trainjob.client.log_notices import LoggedContainer
 
+LogTime = tuple[int, bytes]
+"""Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
 _MAX_TAIL_CHARACTERS = 2000  # of a line that is kept as evidence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double the time to create a line
 class LogLine:
     """One line, one frame of a progress bar, or one piece of a very long line.
 
@@ -20,22 +25,29 @@ class LogLine:
         frame: whether this is a state of a line that was overwritten with a carriage return, as progress bars do.
             Frames show progress and need not be kept.
         continued: whether the next item of this source continues the same line.
-        command: command that prints the log of this line; empty if it is unknown.
-        position: position after this item, for [trainjob.client.LogPositions][]; None for frames and text without a
-            time, and if positions are not recorded.
+        log: the container that has written the line; None if it is unknown or if the line is about all containers.
+        time: time of the line; None if the line has none.
         is_written: whether an earlier process has written the line. It is read again because of the progress and the
             results in it.
-        container: name of the container; empty if it is unknown or if the line is about all containers.
     """
 
     source: str
     text: str
     frame: bool = False
     continued: bool = False
-    command: str = field(default="", compare=False, repr=False)
-    position: LinePosition | None = field(default=None, compare=False, repr=False)
+    log: LoggedContainer | None = field(default=None, compare=False, repr=False)
+    time: LogTime | None = field(default=None, compare=False, repr=False)
     is_written: bool = field(default=False, compare=False)
-    container: str = field(default="", compare=False)
+
+    @property
+    def container(self) -> str:
+        """Name of the container; empty if it is unknown or if the line is about all containers."""
+        return self.log.container if self.log else ""
+
+    @property
+    def command(self) -> str:
+        """Command that prints the log of this line; empty if it is unknown."""
+        return self.log.command() if self.log else ""
 
     def __str__(self) -> str:
         return f"[{self.source}] {self.text}{'…' if self.continued else ''}"
@@ -87,3 +99,8 @@ class Tail:
 def byte_length(text: str) -> int:
     """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def format_time(time: LogTime) -> str:
+    """Return a line's time in RFC 3339 format, with whole seconds."""
+    return datetime.fromtimestamp(time[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

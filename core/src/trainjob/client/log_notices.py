@@ -6,10 +6,8 @@ A notice names the container, from which time its output is missing, why, and wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
-from trainjob.client.log_lines import LogNotice
-from trainjob.client.log_position import LogTime
+from trainjob.client.log_lines import LogNotice, LogTime, format_time
 from trainjob.status.pods import JOBSET_LABEL
 
 POD_IS_GONE = "the pod is gone, and its log with it"
@@ -34,9 +32,10 @@ class LoggedContainer:
     uid: str
     container: str
 
-    def key(self, run: int) -> tuple[str, str, int]:
-        """Return the key of a run, which is the number of restarts before it."""
-        return self.uid, self.container, run
+    @property
+    def key(self) -> tuple[str, str]:
+        """The pod's uid and the container's name."""
+        return self.uid, self.container
 
     def command(self, *, previous: bool = False, after: LogTime | None = None) -> str:
         """Return the kubectl command that prints the log.
@@ -52,7 +51,7 @@ class LoggedContainer:
 
     def notice(self, text: str) -> LogNotice:
         """Return a notice about this container."""
-        return LogNotice(self.source, text, container=self.container)
+        return LogNotice(self.source, text, log=self)
 
     def missing(
         self,
@@ -113,7 +112,3 @@ def pods_are_not_watched(trainjob: str, namespace: str, reason: str) -> LogNotic
         "not seen",
     )
 
-
-def format_time(time: LogTime) -> str:
-    """Return a line's time in RFC 3339 format, with whole seconds."""
-    return datetime.fromtimestamp(time[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,24 +14,22 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
 * The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
   is rotated before they were read.
 * When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line
-  (observed with 1.36.3, with and without `follow`). [trainjob.client.log_end][] has the proof of a log's end. An error
-  of the kubelet itself ("too many open files") is text at the end of the response, without a time.
+  (observed with 1.36.3, with and without `follow`). So the end of a response does not prove the end of the log: another
+  stream has to repeat the last line, and bring nothing new. An error of the kubelet itself ("too many open files") is
+  text at the end of the response, without a time.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from trainjob.client.api_errors import error_from_network
-from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, LogTime
 from trainjob.client.log_notices import LoggedContainer
-from trainjob.client.log_position import ContainerRun, LinePosition, LineStatus, LogTime, Position
-from trainjob.client.log_takeover import WrittenPart
+from trainjob.client.log_resume import LineStatus, ResumePoint
 from trainjob.errors import ClusterUnreachable
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
@@ -48,29 +46,18 @@ class LogReader:
     no end.
     """
 
-    def __init__(
-        self,
-        source: str = "",
-        command: str = "",
-        run: ContainerRun | None = None,
-        written_part: WrittenPart | None = None,
-        *,
-        container: LoggedContainer | None = None,
-    ) -> None:
+    def __init__(self, container: LoggedContainer | None = None, *, written_until: LogTime | None = None) -> None:
         """Create a reader that has read nothing yet.
 
         Args:
-            source: name of the container in each [LogLine][].
-            command: command that prints the container's log, for each [LogLine][].
-            run: the run of the container, for the position of each [LogLine][]; None if positions are not recorded.
-            written_part: part of the log that an earlier process has written; None if it has written nothing.
-            container: the container, for notices about a rotated log; None if none are wanted.
+            container: the container, for each [LogLine][] and for notices; None if they are not wanted.
+            written_until: time before which an earlier process has written the lines; None if it has written nothing.
         """
-        self._container, self._container_name = container, container.container if container else ""
-        self._source, self._command, self._position = source, command, Position()
-        self._run, self._written_part = run, written_part
+        self._container, self._source = container, container.source if container else ""
+        self._written_until = written_until
+        self._resume = ResumePoint()
         # The current line, which may continue in the next stream.
-        self._unfinished, self._has_time = False, True
+        self._unfinished, self._time = False, None
         self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
         self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
         self._bytes_to_skip = 0  # bytes of the line that this stream repeats
@@ -79,122 +66,82 @@ class LogReader:
         self._skips_line = False  # whether that line was returned before
         self._partial_stamp = b""  # part of a time at the end of the last chunk
         self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
-        self._resumed_after: LogTime | None = None  # newest time before this stream; None after its first new line
-        self._is_line_cut = False  # whether it does not have the rest of the line in which the previous stream ended
-        self._last_line = LastLine()
+        self._known_until: LogTime | None = None  # newest time before this stream; None after its first new line
         self._last_error_text = b""
+        self._was_empty = False  # whether a whole stream had no byte
+        self.is_at_end = False
         self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
 
     @property
     def since(self) -> datetime | None:
         """Time at which the next stream has to begin; None for the beginning of the log."""
-        return self._position.since
-
-    @property
-    def has_gap(self) -> bool:
-        """Whether the stream did not continue where the previous one ended.
-
-        In that case lines were lost in a rotated file, or the stream is the log of another run.
-        """
-        return self._position.has_gap or self._is_line_cut
-
-    @property
-    def may_be_other_log(self) -> bool:
-        """Whether the stream may be the log of another run.
-
-        A stream that continues this log begins with the first line that it has to repeat.
-        """
-        return self.has_gap or self._position.begins_elsewhere
+        return self._resume.since
 
     @property
     def first(self) -> LogTime | None:
-        """Time of the log's first line; None before that line was read.
-
-        No other log of the container starts with the same time.
-        """
-        return self._position.first
+        """Time of the log's first line; None before that line was read."""
+        return self._resume.first
 
     @property
     def newest(self) -> LogTime | None:
         """Newest time of a line; None before the first line was read."""
-        return self._position.newest
+        return self._resume.newest
 
-    def began_after(self, last_line: LastLine) -> bool:
-        """Return whether the log began after this line, so that the line is from another log."""
-        stamp = self._parse_stamp(last_line.content)
-        return stamp is not None and self.first is not None and stamp[0] < self.first
-
-    def has_read_past(self, last_line: LastLine) -> bool:
-        """Return whether a line was read that is newer than this one."""
-        stamp = self._parse_stamp(last_line.content)
-        return stamp is not None and self.newest is not None and self.newest > stamp[0]
-
-    def has_read_to(self, last_line: LastLine, *, nothing_new: bool) -> bool:
-        """Return whether everything up to the log's last line was read.
-
-        Args:
-            last_line: last line of the log, from a separate request.
-            nothing_new: whether the last stream had no line that was not known before. Only then a line of several
-                records counts, because its time can't be compared.
-        """
-        received = self._last_line
-        if received.equals(last_line):
-            return bool(received) or self.newest is None
-        return nothing_new and received.ends_with_text_of(last_line)
-
-    def read(self, stream: Any) -> Iterator[list[LogLine]]:
+    def read(self, stream: Any, *, may_have_gap: bool = False) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
 
-        An empty list means that a part of the stream arrived without a new line.
+        An empty list means that a part of the stream arrived without a new line. At the end of the stream, `is_at_end`
+        states whether it has repeated the last known line and had nothing new.
 
         Args:
             stream: an open urllib3 response.
+            may_have_gap: whether the stream is of the same log, even if it repeats no known line. A notice then takes
+                the place of the lines that were lost.
 
         Raises:
             ClusterUnreachable: the stream broke; open the next one.
+            OtherLog: the stream repeats no known line; nothing of it was read.
         """
         import urllib3
 
         extent_before, any_bytes = self.extent, False
-        self._position.resume()
-        self._last_line.begin_stream()
-        self._resumed_after, self._is_line_cut = self.newest, False
-        self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
+        self._resume.begin_stream(may_have_gap=may_have_gap)
+        self.is_at_end, self._known_until = False, self.newest
+        self._in_line, self._partial_stamp, self._bytes_to_skip = False, b"", 0
+        self._expects_first_line = self._resume.is_resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 any_bytes = True
-                self._last_line.add(chunk)
-                lines = self._read_chunk(chunk)
-                yield self._written_part.mark(lines) if self._written_part else lines
+                yield self._read_chunk(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
-        if not (stream.chunked or "Content-Length" in stream.headers) and (
-            self.extent != extent_before or not any_bytes
-        ):
+        nothing_new = self.extent == extent_before
+        if not (stream.chunked or "Content-Length" in stream.headers) and not (nothing_new and any_bytes):
             raise _stream_error(ConnectionError("the response may be incomplete"))
+        self._resume.end_stream()
+        is_cut = bool(self._bytes_to_skip or self._partial_stamp) or (self._in_line and self._skips_line)
+        is_known = self._resume.has_repeated_all and self._known_until is not None
+        self.is_at_end = nothing_new and not is_cut and (is_known or (self.newest is None and self._was_empty))
+        self._was_empty = not any_bytes
+
+    @property
+    def has_repeated_all(self) -> bool:
+        """Whether the last stream has repeated the last line that was known before it."""
+        return self._resume.has_repeated_all
 
     @property
     def extent(self) -> tuple[int, int]:
         """Numbers of complete lines and of bytes after them; they change with each byte."""
-        return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
+        return self._resume.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
 
     def flush(self) -> list[LogLine]:
         """Return the last line if no newline ends it; call this after the log's end."""
         output: list[LogLine] = []
         if self._unfinished:
-            self._complete_line(output, ended=False)
-        return self._written_part.mark(output) if self._written_part else output
-
-    def save(self) -> dict[str, Any]:
-        """Return the state, to [restore][] if the next stream is that of another log."""
-        own = ("_position", "_last_line", "_written_part", "_pending")  # that change as lines are read
-        return {**vars(self), **{name: copy.copy(vars(self)[name]) for name in own}}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Return to a state of [save][]."""
-        vars(self).update(state)
+            self._complete_line(output)
+        return output
 
     def _read_chunk(self, chunk: bytes) -> list[LogLine]:
         output: list[LogLine] = []
@@ -225,57 +172,46 @@ class LogReader:
         return remaining
 
     def _read_line(self, line: bytes, output: list[LogLine]) -> None:
-        content = self._begin_line(line, output)
-        if content is None:
-            return
-        # The fast path for nearly all lines.
-        if self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content:
-            self._position.end_line()
-            position = self._position.after_line(self._run) if self._run else None
-            text = content.decode(errors="replace")
-            output.append(
-                LogLine(self._source, text, False, False, self._command, position, False, self._container_name)
-            )
-            self._unfinished = False
-        else:
-            self._add_bytes(content, output)
+        # The fast path for nearly all lines: a whole new line after a whole line.
+        if not (self._unfinished or self._expects_first_line or self._resume.is_resuming):
+            stamp = self._parse_stamp(line)
+            if stamp is not None and len(stamp[1]) <= _MAX_LINE_BYTES and b"\r" not in stamp[1]:
+                time, content = stamp
+                self._resume.add_line(time)
+                is_written = self._written_until is not None and time < self._written_until
+                text = content.decode(errors="replace")
+                output.append(LogLine(self._source, text, False, False, self._container, time, is_written))
+                return
+        content_or_none = self._begin_line(line, output)
+        if content_or_none is not None:
+            self._add_bytes(content_or_none, output)
             self._end_line(output)
 
     def _begin_line(self, line: bytes, output: list[LogLine]) -> bytes | None:
         """Return a line's bytes without its time, or None if the line was returned before."""
-        first, self._expects_first_line = self._expects_first_line, False
+        is_first, self._expects_first_line = self._expects_first_line, False
         stamp = self._parse_stamp(line)
         if stamp is None:
-            if first:  # the rest of a line that began before the requested second
+            if is_first:  # the rest of a line that began before the requested second
                 return None
         else:
             time, line = stamp
-            status = self._position.begin_line(time)
-            if status is LineStatus.RETURNED:
+            status = self._resume.begin_line(time)
+            if status is LineStatus.KNOWN:
                 return None
             if status is LineStatus.PARTIAL:
                 self._pending.clear()
                 self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
         if self._unfinished:  # the log no longer has the rest of that line
-            self._is_line_cut = self._has_time
-            self._complete_line(output, ended=False)
-        if self._resumed_after and stamp is not None:
-            self._report_rotation(self._resumed_after, stamp[0], output)
-        self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
+            self._resume.has_gap |= self._time is not None
+            self._complete_line(output)
+        if self._known_until and stamp is not None:
+            if self._container and self._resume.has_gap:
+                output.append(self._container.rotated(self._known_until, stamp[0]))
+            self._known_until = None
+        self._unfinished, self._time, self._bytes_to_skip = True, stamp[0] if stamp else None, 0
         return line
-
-    def _report_rotation(self, after: LogTime, until: LogTime, output: list[LogLine]) -> None:
-        """Append a notice if a resumed stream did not continue where the previous one ended.
-
-        Args:
-            after: newest time before the stream.
-            until: time of the stream's first new line.
-            output: list of lines.
-        """
-        self._resumed_after = None
-        if self._container and self.has_gap:
-            output.append(self._container.rotated(after, until))
 
     def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:
         """Add bytes to the current line; a frame is returned when the next one begins."""
@@ -288,8 +224,7 @@ class LogReader:
         self._pending += content
         while len(self._pending) > _MAX_LINE_BYTES:
             cut = _character_boundary_before(self._pending, _MAX_LINE_BYTES)
-            position = self._get_position(self._returned_bytes + cut)
-            output.append(self._create_line(self._pending[:cut], continued=True, position=position))
+            output.append(self._create_line(self._pending[:cut], continued=True))
             self._discard_bytes(cut)
 
     def _split_frames(self, content: bytes, output: list[LogLine]) -> bytes:
@@ -317,42 +252,25 @@ class LogReader:
         self._returned_bytes += count
 
     def _end_line(self, output: list[LogLine]) -> None:
-        if self._has_time:
-            self._position.end_line()
+        if self._time is not None:
+            self._resume.end_line()
         self._complete_line(output)
 
-    def _complete_line(self, output: list[LogLine], *, ended: bool = True) -> None:
+    def _complete_line(self, output: list[LogLine]) -> None:
         text = bytes(self._pending)
-        position = self._get_position(0 if ended else self._returned_bytes + len(text) + self._carriage_returns)
         self._pending.clear()
         self._unfinished, self._returned_bytes, self._carriage_returns = False, 0, 0
-        if not self._has_time:
+        if self._time is None:
             if text == self._last_error_text:  # the kubelet's error text, which each stream repeats
                 return
             self._last_error_text = text
-        output.append(self._create_line(text, position=position))
+        output.append(self._create_line(text))
 
-    def _create_line(
-        self,
-        text: bytes | bytearray,
-        *,
-        frame: bool = False,
-        continued: bool = False,
-        position: LinePosition | None = None,
-    ) -> LogLine:
-        return LogLine(
-            self._source,
-            text.decode(errors="replace"),
-            frame,
-            continued,
-            self._command,
-            position,
-            container=self._container_name,
-        )
-
-    def _get_position(self, unfinished_bytes: int) -> LinePosition | None:
-        """Return the position after the current line, or None if the line has no time."""
-        return self._position.after_line(self._run, unfinished_bytes) if self._run and self._has_time else None
+    def _create_line(self, text: bytes | bytearray, *, frame: bool = False, continued: bool = False) -> LogLine:
+        time = self._time
+        is_written = time is not None and self._written_until is not None and time < self._written_until
+        shown = text.decode(errors="replace")
+        return LogLine(self._source, shown, frame, continued, self._container, time, is_written)
 
     def _parse_stamp(self, line: bytes) -> tuple[LogTime, bytes] | None:
         found = _STAMP.match(line)
@@ -366,26 +284,6 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
-
-
-def read_last_line(stream: Any) -> LastLine:
-    """Return the last line of a stream.
-
-    Args:
-        stream: an open urllib3 response.
-
-    Raises:
-        ClusterUnreachable: the stream broke.
-    """
-    import urllib3
-
-    last_line = LastLine()
-    try:
-        for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
-            last_line.add(chunk)
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise _stream_error(error) from error
-    return last_line
 
 
 def _stream_error(error: Exception) -> ClusterUnreachable:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff, retry
-from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, LogTime
 from trainjob.client.log_notices import LoggedContainer
-from trainjob.client.log_reader import LogReader, read_last_line
+from trainjob.client.log_reader import LogReader
+from trainjob.client.log_resume import OtherLog
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
 
 _RETRY_SECONDS = 60.0  # of retries while the API server is unavailable
-_MAX_READS_WITHOUT_PROOF = 3  # one after the other and without a new byte
+_MAX_UNPRODUCTIVE_READS = 3  # one after the other and without a new byte
 
 
 def read_log(
@@ -26,7 +26,7 @@ def read_log(
 ) -> None:
     """Emit every line that a container has written until now.
 
-    If a stream breaks, the next one resumes at its position. If the end of the log can't be reached, the last line is a
+    If a stream breaks, the next one resumes where it ended. If the end of the log can't be reached, the last line is a
     [LogNotice][].
 
     Args:
@@ -42,8 +42,7 @@ def read_log(
         ClusterError: the request failed.
     """
     log = _describe_container(pod, container)
-    reader = LogReader(log.source, log.command(previous=previous), container=log)
-    has_ended = previous or _has_ended(pod, container)
+    reader, has_ended = LogReader(log), previous or _has_ended(pod, container)
 
     def read_stream() -> None:
         stream = cluster.open_log(log.pod, log.namespace, container, previous=previous, since=reader.since)
@@ -54,44 +53,46 @@ def read_log(
         finally:
             stream.close()
 
-    last_line: LastLine | None = None
-    backoff, reads_without_proof, missing = Backoff(), 0, False
-    while not missing:
-        extent = reader.extent
-        retry(read_stream, timeout=_RETRY_SECONDS)
-        nothing_new = reader.extent == extent
-        if last_line is None:
-            last_line = retry(lambda: fetch_last_line(cluster, log, previous=previous), timeout=_RETRY_SECONDS)
-        if reader.has_read_to(last_line, nothing_new=nothing_new):
+    backoff, unproductive_reads, reason = Backoff(), 0, ""
+    while not reason:
+        extent, is_resuming = reader.extent, reader.newest is not None
+        try:
+            retry(read_stream, timeout=_RETRY_SECONDS)
+        except OtherLog:
+            reason = "the container was restarted, or its file was rotated, before the log was read to the end"
             break
-        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
-            break
-        reads_without_proof = reads_without_proof + 1 if nothing_new else 0
-        missing = reads_without_proof == _MAX_READS_WITHOUT_PROOF
-        time.sleep(backoff.next())
+        if reader.is_at_end or (is_resuming and not has_ended and reader.has_repeated_all):
+            break  # a running container may have written more in the meantime
+        unproductive_reads = unproductive_reads + 1 if reader.extent == extent else 0
+        if unproductive_reads == _MAX_UNPRODUCTIVE_READS:
+            reason = "its last line is not the one that was received last, or its file was rotated"
+        elif unproductive_reads:
+            time.sleep(backoff.next())
     for line in reader.flush():
         emit(line)
-    if missing:
-        reason = "its last line is not the one that was received last, or its file was rotated"
+    if reason:
         emit(log.missing(reason, after=reader.newest, previous=previous))
 
 
-def fetch_last_line(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LastLine:
-    """Return the last line of a container's log.
+def fetch_last_time(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LogTime | None:
+    """Return the time of the last line of a container's log, or None if the log has no line.
 
     Args:
         cluster: cluster of the pod.
         log: the container.
-        previous: return the last line of the run before the last restart.
+        previous: return the time of the run before the last restart.
 
     Raises:
         ClusterError: the log does not exist, or the request failed.
     """
     stream = cluster.open_log(log.pod, log.namespace, log.container, previous=previous, tail=1)
+    reader = LogReader()
     try:
-        return read_last_line(stream)
+        for _ in reader.read(stream):
+            pass
     finally:
         stream.close()
+    return reader.newest
 
 
 def _describe_container(pod: Mapping[str, Any], container: str) -> LoggedContainer:

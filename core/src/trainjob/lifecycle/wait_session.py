@@ -15,7 +15,7 @@ from trainjob.client import (
     LogFollower,
     LogLine,
     LogNotice,
-    LogPositions,
+    WrittenTimes,
     ObjectEvent,
     SharedInformer,
     list_warning_lines,
@@ -90,11 +90,11 @@ class WaitSession:
         limits: Limits,
         listener: Listener,
         now: float,
-        positions: LogPositions | None = None,
+        written_times: WrittenTimes | None = None,
     ) -> None:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
-        self._positions = positions
+        self._written_times = written_times
         self._log_follower: LogFollower | None = None
         self._last_progress: Progress | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
@@ -327,7 +327,7 @@ class WaitSession:
             if self._log_follower is None:
                 self._log_parser = JobLogParser()
                 self._log_follower = LogFollower(
-                    self._cluster, self._reference.namespace, self._on_log, self._positions
+                    self._cluster, self._reference.namespace, self._on_log, self._written_times
                 )
                 if self._closed:
                     self._log_follower.stop()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trainjob.client import Cluster, LogPositions, ObjectEvent
+from trainjob.client import Cluster, ObjectEvent, WrittenTimes
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.loop_batches import get_loop_batches
@@ -83,7 +83,7 @@ def wait(
     *,
     limits: Limits | None = None,
     listener: Listener | None = None,
-    positions: LogPositions | None = None,
+    written_times: WrittenTimes | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Wait on this thread until the TrainJob has finished.
@@ -95,7 +95,7 @@ def wait(
         reference: the TrainJob.
         limits: limits of the wait; None means `Limits()`, which limits no time.
         listener: callbacks for phases, log lines and progress.
-        positions: positions up to which an earlier process has written the log. The lines up to them have `is_written`
+        written_times: times up to which an earlier process has written the log. The lines before them have `is_written`
             set. None if no other process may continue the wait.
         clock: returns monotonic seconds; for tests.
 
@@ -109,7 +109,7 @@ def wait(
         ClusterError: no request can succeed any more (credentials, permissions); the TrainJob is not ended.
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
-    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
+    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), written_times)
     effects = _wait_effects(session, clock)
 
     def execute(effect: _NextEvent | _Call) -> Any:
@@ -136,7 +136,7 @@ async def wait_async(
     *,
     limits: Limits | None = None,
     listener: Listener | None = None,
-    positions: LogPositions | None = None,
+    written_times: WrittenTimes | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Wait like [wait][] without blocking the event loop.
@@ -145,7 +145,7 @@ async def wait_async(
     TrainJob. The listener's callbacks for logs and progress run on other threads.
     """
     inbox = AsyncInbox[tuple[str, ObjectEvent]]()
-    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), positions)
+    session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock(), written_times)
     effects = _wait_effects(session, clock)
     value = None  # the result of the previous effect
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
-    from trainjob.client import LogChannel, LogPositions, LogWriter, SkippedLines
+    from trainjob.client import LogChannel, WrittenTimes, LogWriter, SkippedLines
 
 # Measured with Airflow 3.3.2 on two busy cores: the supervisor reads 300 to 430 kB/s with PostgreSQL on the same
 # machine, and 600 to 900 kB/s with SQLite. About 300 bytes of each line are added by Airflow (task, run, time). A
@@ -81,18 +81,18 @@ class TriggererLog:
     """
 
     def __init__(
-        self, write: Callable[[str], None], positions: LogPositions, on_skipped: Callable[[SkippedLines], None]
+        self, write: Callable[[str], None], written_times: WrittenTimes, on_skipped: Callable[[SkippedLines], None]
     ) -> None:
         """Open the log.
 
         Args:
             write: writes a line to the task's log if it is called in the trigger's context (`contextvars`); control
                 characters are shown as text.
-            positions: record of the lines that were written; complete when the context has ended.
+            written_times: record of the lines that were written; complete when the context has ended.
             on_skipped: called with each gap of skipped lines; it must not raise.
         """
         self._context, self._write = contextvars.copy_context(), create_line_writer(write)
-        self._channel = _shared_writer().open(self._write_line, positions.record, on_skipped)
+        self._channel = _shared_writer().open(self._write_line, written_times.record, on_skipped)
 
     async def __aenter__(self) -> LogChannel:
         """Return the channel of the task's lines."""

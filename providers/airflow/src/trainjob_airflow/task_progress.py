@@ -15,7 +15,7 @@ from trainjob_airflow.version_compat import run_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from trainjob.client import LogChannel, LogLine, LogPositions
+    from trainjob.client import LogChannel, LogLine, WrittenTimes
     from trainjob.lifecycle import JobReference, Listener
     from trainjob.status import Outcome, Phase, Progress, Verdict
 
@@ -92,11 +92,11 @@ class TaskProgress:
         """Newest phase of the TrainJob; None before the first one is known."""
         return self._verdict.phase if self._verdict else None
 
-    def report_resumption(self, positions: LogPositions) -> None:
+    def report_resumption(self, written_times: WrittenTimes) -> None:
         """Write a line if this process continues a log that another process began."""
-        if positions.is_stored:
+        if resumption := written_times.resumption:
             command = f"while the pods exist, all lines are printed by: trainjob logs {self._reference}"
-            self._log.report(f"TrainJob {self._reference}: another process has written its log until here; {command}")
+            self._log.report(f"TrainJob {self._reference}: {resumption}; {command}")
 
     def xcom_value(self) -> dict[str, Any]:
         """Return the newest phase and progress in the form of the XCom `progress`."""

@@ -527,30 +527,30 @@ class StepOperator(BaseOperator):
         """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
-        from trainjob_airflow.log_positions import load_positions, store_positions
+        from trainjob_airflow.written_times import load_times, store_times
         from trainjob_airflow.task_log import create_line_writer
         from trainjob_airflow.task_progress import TaskProgress
 
-        outcome, positions = None, load_positions(context, reference)
+        outcome, written_times = None, load_times(context, reference)
         on_skipped = partial(report_skipped_lines, context["ti"])
         with (
             contextlib.suppress(WaitInterrupted),
             self._stop_request.interruptible(),
-            LogWriter().open(create_line_writer(self.log.info), positions.record, on_skipped) as log,
+            LogWriter().open(create_line_writer(self.log.info), written_times.record, on_skipped) as log,
         ):
             progress = TaskProgress(reference, log, log_containers=self.log_containers if self.get_logs else ())
-            progress.report_resumption(positions)
+            progress.report_resumption(written_times)
             with self._guard.guard_wait():
                 cluster, listener = self.hook.get_conn(), progress.listener
                 try:
-                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                    outcome = wait(cluster, reference, limits=limits, listener=listener, written_times=written_times)
                 except AirflowTaskTimeout:
                     if not self._apply_kill_action(reference, _TIMEOUT_REASON).had_finished:
                         raise
-                    outcome = wait(cluster, reference, limits=limits, listener=listener, positions=positions)
+                    outcome = wait(cluster, reference, limits=limits, listener=listener, written_times=written_times)
         if outcome is None:
             log.wait_until_written(_LAST_LINE_SECONDS)
-            store_positions(context, positions)
+            store_times(context, written_times)
             self._end_if_user_decided(context, reference)
             self.log.info(
                 "The worker was stopped; TrainJob %s continues, and its task resumes on another worker", reference

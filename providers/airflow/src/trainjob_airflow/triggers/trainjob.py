@@ -157,7 +157,7 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
         from trainjob_airflow import metrics
-        from trainjob_airflow.log_positions import StoredPositions
+        from trainjob_airflow.written_times import StoredTimes
         from trainjob_airflow.task_errors import event_from_error
         from trainjob_airflow.task_log import TriggererLog
         from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
@@ -169,16 +169,16 @@ class TrainJobTrigger(BaseTrigger):
             cluster, reference = await self._cluster(), self._reference()
             await asyncio.to_thread(announce_start, cluster, reference, self.deferral_id)
             async with (
-                StoredPositions(self.task_instance if self.get_logs else None, reference) as positions,
-                TriggererLog(self.log.info, positions, on_skipped) as log,
+                StoredTimes(self.task_instance if self.get_logs else None, reference) as written_times,
+                TriggererLog(self.log.info, written_times, on_skipped) as log,
             ):
                 progress = TaskProgress(reference, log, log_containers=self.log_containers if self.get_logs else ())
-                progress.report_resumption(positions)
+                progress.report_resumption(written_times)
                 async with ProgressPublisher(self.task_instance, progress):
                     limits, listener = self._limits(), progress.listener
                     with waiting_jobs.add(cluster, progress):
                         outcome = await wait_async(
-                            cluster, reference, limits=limits, listener=listener, positions=positions
+                            cluster, reference, limits=limits, listener=listener, written_times=written_times
                         )
         except TrainJobError as error:
             return event_from_error(error)

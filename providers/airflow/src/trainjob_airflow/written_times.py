@@ -1,7 +1,7 @@
-"""Positions up to which a task's log has the lines of its TrainJob, stored in Airflow.
+"""Times up to which a task's log has the lines of its TrainJob, stored in Airflow.
 
 A process that continues the log in the same try of the task starts there. Another try has a log of its own, which has
-all lines. Airflow 3.3 gives triggers no access to the task state store, so a trigger stores the positions as an XCom,
+all lines. Airflow 3.3 gives triggers no access to the task state store, so a trigger stores the times as an XCom,
 and a worker in the task state store. Airflow deletes the XComs of a task at the start of each try, but not when a
 triggerer starts. A worker whose task is rescheduled needs the other store for that reason.
 """
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from trainjob_airflow.version_compat import get_task_state_store, run_request
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainjob.client import LogPositions
+    from trainjob.client import WrittenTimes
     from trainjob.lifecycle import JobReference
 
-XCOM_KEY = "log_positions"
+XCOM_KEY = "log_times"
 STATE_STORE_KEY = "trainjob_log"
 _SECONDS_BEFORE_EXIT = 5.0  # the triggerer kills its process 20 s after a SIGTERM
 _LOGGER = logging.getLogger(__name__)
@@ -34,10 +33,10 @@ _LOGGER = logging.getLogger(__name__)
 # -- a trigger ---------------------------------------------------------------------------------------------------------
 
 
-class StoredPositions:
-    """Positions of the log of a deferred task, and their storage as an XCom.
+class StoredTimes:
+    """Times of the log of a deferred task, and their storage as an XCom.
 
-    It is an asynchronous context manager of the trigger. The positions are read at its start. They are stored at the
+    It is an asynchronous context manager of the trigger. The times are read at its start. They are stored at the
     first line, then every 30 s if lines were written, and after a cancellation. The log must be closed by then. When
     the wait has ended, they are deleted. A request that fails is skipped.
     """
@@ -55,23 +54,23 @@ class StoredPositions:
         self._storing: asyncio.Task[None] | None = None  # exists after the first change
         self._request: asyncio.Future[Any] | None = None
 
-    async def __aenter__(self) -> LogPositions:
-        """Return the positions that an earlier process has stored, or new ones."""
-        from trainjob.client import LogPositions
+    async def __aenter__(self) -> WrittenTimes:
+        """Return the times that an earlier process has stored, or new ones."""
+        from trainjob.client import WrittenTimes
         from trainjob.lifecycle.loop_batches import get_loop_batches
 
         if self._task_instance is None:
-            return LogPositions("")
+            return WrittenTimes("")
         values = await run_request(_request_xcom, "get_one", self._task_instance)
         log_id = _get_log_id(self._task_instance, self._reference)
-        self._positions = LogPositions.from_dict(values, log_id, time.time())
+        self._written_times = WrittenTimes.from_dict(values, log_id)
         self._are_stored = values is not None
-        self._first_values = self._positions.to_dict(is_exact=False)
-        self._positions.on_change = functools.partial(get_loop_batches().call_soon, self._on_change)
-        return self._positions
+        self._first_values = self._written_times.to_dict(is_exact=False)
+        self._written_times.on_change = functools.partial(get_loop_batches().call_soon, self._on_change)
+        return self._written_times
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Store the positions after a cancellation, and delete them after the wait."""
+        """Store the times after a cancellation, and delete them after the wait."""
         if self._task_instance is None:
             return
         self._has_ended = True
@@ -92,14 +91,14 @@ class StoredPositions:
             self._storing = asyncio.create_task(self._store_repeatedly(self._wake))
 
     async def _store_repeatedly(self, wake: asyncio.Event) -> None:
-        """Store the positions until the task is cancelled."""
+        """Store the times until the task is cancelled."""
         from trainjob.client import SETTLE_SECONDS, STORE_SECONDS
 
         await self._store(self._first_values)  # without the new lines, which may not have arrived in the log yet
         while True:
             await asyncio.sleep(STORE_SECONDS - SETTLE_SECONDS)
             wake.clear()
-            values = self._positions.to_dict(is_exact=False)
+            values = self._written_times.to_dict(is_exact=False)
             await asyncio.sleep(SETTLE_SECONDS)
             await self._store(values)
             await wake.wait()
@@ -115,13 +114,13 @@ class StoredPositions:
             await asyncio.wait({self._request}, timeout=_SECONDS_BEFORE_EXIT)
 
     async def _store_before_exit(self) -> None:
-        """Store the positions after the last line, if a line was written."""
+        """Store the times after the last line, if a line was written."""
         if self._request is None and not self._changed:
             return
         try:
             async with _responses.received():
                 await self._wait_for_request()
-                values = self._positions.to_dict(is_exact=True)
+                values = self._written_times.to_dict(is_exact=True)
                 request = run_request(_request_xcom, "set", self._task_instance, value=values)
                 await asyncio.wait_for(request, _SECONDS_BEFORE_EXIT)
         except Exception:
@@ -167,7 +166,7 @@ def _identify(task_instance: Any) -> dict[str, Any]:
 
 
 def _request_xcom(method: str, task_instance: Any, **arguments: Any) -> Any:
-    """Call a method of Airflow's XCom for the positions; after an error, return None."""
+    """Call a method of Airflow's XCom for the times; after an error, return None."""
     from airflow.sdk.execution_time.xcom import XCom
 
     try:
@@ -185,21 +184,21 @@ def _get_log_id(task_instance: Any, reference: JobReference) -> str:
 # -- a worker ----------------------------------------------------------------------------------------------------------
 
 
-def load_positions(context: Context, reference: JobReference) -> LogPositions:
-    """Return the positions that another worker has stored in this try of the task."""
-    from trainjob.client import LogPositions
+def load_times(context: Context, reference: JobReference) -> WrittenTimes:
+    """Return the times that another worker has stored in this try of the task."""
+    from trainjob.client import WrittenTimes
 
     values, store = None, get_task_state_store(context)
     if store is not None:
         with contextlib.suppress(Exception):  # the log then starts again
             values = store.get(STATE_STORE_KEY)
-    return LogPositions.from_dict(values, _get_log_id(context["ti"], reference), time.time())
+    return WrittenTimes.from_dict(values, _get_log_id(context["ti"], reference))
 
 
-def store_positions(context: Context, positions: LogPositions) -> None:
-    """Store the positions for the next worker of this try, after the last line was written."""
+def store_times(context: Context, written_times: WrittenTimes) -> None:
+    """Store the times for the next worker of this try, after the last line was written."""
     store = get_task_state_store(context)
     if store is None:
         return
     with contextlib.suppress(Exception):  # the log then starts again
-        store.set(STATE_STORE_KEY, positions.to_dict(is_exact=True))
+        store.set(STATE_STORE_KEY, written_times.to_dict(is_exact=True))

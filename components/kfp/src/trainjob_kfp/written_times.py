@@ -1,4 +1,4 @@
-"""Positions up to which a launcher has printed the log of its TrainJob, in an annotation of the TrainJob.
+"""Times up to which a launcher has printed the log of its TrainJob, in an annotation of the TrainJob.
 
 The launcher that adopts the TrainJob, in another try of the same task, continues the log there. If the earlier
 launcher's pod is gone, the log with these lines is gone with it, and the new launcher prints the whole log.
@@ -15,23 +15,23 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, LogPositions
+from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, WrittenTimes
 from trainjob.errors import Conflict, NotFound, TrainJobError
 from trainjob.lifecycle import JobReference
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.status.nested_fields import get_str
 from trainjob_kfp.standard_output import print_line
 
-ANNOTATION = "trainjob.dev/log-positions"
-"""Annotation of a TrainJob: the positions as JSON, with name and uid of the pod that printed the log."""
+ANNOTATION = "trainjob.dev/log-times"
+"""Annotation of a TrainJob: the times as JSON, with name and uid of the pod that printed the log."""
 _CHANGED, _END = "changed", "end"
 _SECONDS_AT_END, _SECONDS_AT_SIGNAL = 5.0, 0.4  # after a signal, Argo ends the container within a second
 
 
-def load_positions(
+def load_times(
     cluster: Cluster, own_cluster: Cluster, pod: Mapping[str, Any] | None, reference: JobReference
-) -> LogPositions:
-    """Return the positions that an earlier launcher of this TrainJob has stored.
+) -> WrittenTimes:
+    """Return the times that an earlier launcher of this TrainJob has stored.
 
     Args:
         cluster: client of the cluster that runs the TrainJob.
@@ -42,18 +42,18 @@ def load_positions(
     values = None
     if pod is not None and reference.adopted:
         try:
-            stored = _read_positions(cluster, reference)
+            stored = _read_times(cluster, reference)
             if stored and _has_pod(own_cluster, pod["metadata"]["namespace"], stored["pod"]):
                 values = stored
         except TrainJobError as error:
             print_line(f"the log starts again, because the earlier launcher's pod cannot be read: {error}")
-    positions = LogPositions.from_dict(values, reference.uid, time.time())
-    if positions.is_stored:
-        print_line(f"TrainJob {reference}: the pod of an earlier launcher has its log until here")
-    return positions
+    written_times = WrittenTimes.from_dict(values, reference.uid)
+    if written_times.resumption:
+        print_line(f"TrainJob {reference}: {written_times.resumption}, in the pod of an earlier launcher")
+    return written_times
 
 
-def _read_positions(cluster: Cluster, reference: JobReference) -> dict[str, Any] | None:
+def _read_times(cluster: Cluster, reference: JobReference) -> dict[str, Any] | None:
     """Return what is stored at the TrainJob, or None if that is nothing of use."""
     job = cluster.get_trainjob(reference.name, reference.namespace) or {}
     try:
@@ -70,15 +70,15 @@ def _has_pod(own_cluster: Cluster, namespace: str, identity: Mapping[str, Any]) 
     return pod is not None and pod["metadata"]["uid"] == identity.get("uid")
 
 
-class PositionStore:
-    """A context manager that stores positions in an annotation of the TrainJob.
+class TimeStore:
+    """A context manager that stores times in an annotation of the TrainJob.
 
     A thread stores them at the first line, then every 30 s if lines were printed, and at the end. Enter it before the
     log is opened, so that the log is closed when the context ends.
     """
 
     def __init__(
-        self, cluster: Cluster, pod: Mapping[str, Any] | None, reference: JobReference, positions: LogPositions
+        self, cluster: Cluster, pod: Mapping[str, Any] | None, reference: JobReference, written_times: WrittenTimes
     ) -> None:
         """Create the store.
 
@@ -86,24 +86,24 @@ class PositionStore:
             cluster: client of the cluster that runs the TrainJob.
             pod: the launcher's pod; None outside of a cluster, where nothing is stored.
             reference: the TrainJob.
-            positions: the positions to store.
+            written_times: the times to store.
         """
-        self._cluster, self._reference, self._positions = cluster, reference, positions
+        self._cluster, self._reference, self._written_times = cluster, reference, written_times
         self._pod = {name: pod["metadata"][name] for name in ("name", "uid")} if pod else None
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._log: LogChannel | None = None
         self._has_begun = self._has_changed = self._has_failed = False
         self._is_done = threading.Event()
 
-    def __enter__(self) -> PositionStore:
+    def __enter__(self) -> TimeStore:
         """Start the thread."""
         if self._pod is not None:
-            self._positions.on_change = lambda: self._inbox.put(_CHANGED)
-            threading.Thread(target=self._run, name="log-positions", daemon=True).start()
+            self._written_times.on_change = lambda: self._inbox.put(_CHANGED)
+            threading.Thread(target=self._run, name="log-times", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Store the positions for the last time."""
+        """Store the times for the last time."""
         self._end(_SECONDS_AT_END)
 
     def set_log(self, log: LogChannel) -> None:
@@ -111,7 +111,7 @@ class PositionStore:
         self._log = log
 
     def store_at_signal(self) -> None:
-        """Close the log and store the positions, for at most 0.4 s.
+        """Close the log and store the times, for at most 0.4 s.
 
         It is safe to call this method in a signal handler.
         """
@@ -124,13 +124,13 @@ class PositionStore:
 
     def _run(self) -> None:
         with contextlib.suppress(_Ended):
-            values = self._positions.to_dict(is_exact=False)
+            values = self._written_times.to_dict(is_exact=False)
             self._wait_for_change()
             self._store(values)  # without the new lines, because they may not have arrived in the log yet
             while True:
                 self._pause(STORE_SECONDS - SETTLE_SECONDS)
                 self._has_changed = False
-                values = self._positions.to_dict(is_exact=False)
+                values = self._written_times.to_dict(is_exact=False)
                 self._pause(SETTLE_SECONDS)
                 self._store(values)
                 self._wait_for_change()
@@ -138,7 +138,7 @@ class PositionStore:
             if self._log is not None:
                 self._log.close()
                 self._log.wait_until_written(_SECONDS_AT_SIGNAL)
-            self._store(self._positions.to_dict(is_exact=True))
+            self._store(self._written_times.to_dict(is_exact=True))
         self._is_done.set()
 
     def _wait_for_change(self) -> None:

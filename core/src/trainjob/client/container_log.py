@@ -1,0 +1,145 @@
+"""State of a container's log: the runs that the pod's status shows, and how far their logs were read.
+
+A run is one life of a container, between two restarts. Each run has its own log, and the API serves the logs of the
+last two runs. They are read one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainjob.client.log_lines import LogTime
+from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_reader import LogReader
+from trainjob.status.nested_fields import get_int, get_mapping, get_str
+from trainjob.status.pods import restarts_in_place
+
+_NEVER_STARTED = "1970-01-01T00:00:00Z"  # `startedAt` of a container whose command could not start (containerd)
+
+
+class ContainerLog:
+    """Log of one container; [trainjob.client.log_follower.LogFollower][] guards it with its lock.
+
+    Attributes:
+        container: the container.
+        run: number of the run whose log is read, from 0; after the log of the last run was read, that of the next one.
+        reader: reader of the run's log.
+        is_deleting: whether the pod is being deleted.
+        is_deleted: whether the API no longer has the pod.
+        is_final: whether the run has ended, and the container will not be restarted.
+        is_scheduled: whether a thread reads the log, or will.
+        is_being_read: whether a thread reads the log.
+        may_have_gap: whether the next stream is of the same log, even if it repeats no known line.
+        extent: largest extent of the reader.
+        unproductive_reads: number of streams, one after the other, of an ended run that did not show its end.
+        error: message of the last failed request.
+        refusals: number of refused requests, one after the other.
+        outages: number of requests that failed because the API server was unavailable or replaced credentials.
+        ignored_since: time since which a run's missing output is not reported; empty for never.
+        is_reported: whether the notice about missing output of the run was emitted.
+    """
+
+    def __init__(
+        self, container: LoggedContainer, newest_written: LogTime | None, read: Callable[[ContainerLog], None]
+    ) -> None:
+        """Create the state of a container of which nothing is known.
+
+        Args:
+            container: the container.
+            newest_written: newest time of the lines that an earlier process has written; None if it has written none.
+            read: function that reads the log.
+        """
+        self.container, self._newest_written, self._read = container, newest_written, read
+        self._is_first_log = True
+        self._restarts, self._waits_for_restart, self._has_ended, self._has_output = -1, False, False, False
+        self._started_at: dict[int, str] = {}  # start times of the last two runs
+        self._reader_of_next_run: LogReader | None = None
+        self.is_deleting = self.is_deleted = self.is_final = False
+        self.is_scheduled = self.is_being_read = False
+        self.outages, self.ignored_since = 0, ""
+        self.begin_run(0)
+
+    def __call__(self) -> None:
+        """Read the log; called on a thread."""
+        self._read(self)
+
+    def observe(self, pod: Mapping[str, Any], status: Mapping[str, Any], *, deleted: bool) -> None:
+        """Record a container's status."""
+        state, restarts = get_mapping(status, "state"), get_int(status, "restartCount")
+        self.is_deleted |= deleted
+        self.is_deleting |= deleted or bool(get_str(pod, "metadata", "deletionTimestamp"))
+        if restarts < self._restarts:  # the log of a later run was seen before its status
+            return
+        if self._restarts < 0:
+            self.run = max(0, restarts - 1)
+        terminated = get_mapping(state, "terminated")
+        done, waits = "terminated" in state, "waiting" in state and "terminated" in get_mapping(status, "lastState")
+        self._restarts, self._waits_for_restart, self._has_ended = restarts, waits, done or waits or deleted
+        has_started = done and get_str(terminated, "startedAt") != _NEVER_STARTED
+        self._has_output = waits or "running" in state or has_started
+        # If the pod is being deleted, another pod may get its name.
+        self.is_final = done and not self.is_deleting and not (restarts_in_place(pod) and get_int(terminated, "exitCode"))
+        previous = get_str(status, "lastState", "terminated", "startedAt")
+        started = get_str(state, "running", "startedAt") or get_str(terminated, "startedAt")
+        self._started_at = {restarts: previous, restarts + 1: ""} if waits else {restarts - 1: previous, restarts: started}
+
+    def observe_next_run(self) -> None:
+        """Record that the container was restarted after the run, which its log shows before its status."""
+        if self._restarts <= self.run:
+            self._restarts, self._waits_for_restart, self._has_ended, self._has_output = self.run + 1, False, False, True
+
+    @property
+    def later_runs(self) -> int:
+        """How many runs of the container followed the run or are about to follow.
+
+        A container that waits for a restart has ended its last run.
+        """
+        return self._restarts + self._waits_for_restart - self.run
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, or its pod was deleted."""
+        return self.run < self._restarts or self._has_ended or self.is_deleted
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the log of a run was not read to its end yet, and the API may serve it."""
+        return self.run < self._restarts or (self.run == self._restarts and self._has_output)
+
+    def began_since(self, time: str) -> bool:
+        """Return whether the run began at this time or later.
+
+        Args:
+            time: a time as Kubernetes writes it; empty for never.
+        """
+        return bool(time) and self._started_at.get(self.run, "") >= time
+
+    def begin_run(self, run: int) -> None:
+        """Prepare to read the log of a run."""
+        self.run = run
+        self.reader = self._reader_of_next_run or self._create_reader()
+        self._reader_of_next_run = None
+        self.extent, self.unproductive_reads, self.refusals, self.error = self.reader.extent, 0, 0, ""
+        self.is_reported = self.may_have_gap = False
+
+    def _create_reader(self) -> LogReader:
+        newest = self._newest_written
+        # The times of standard output and standard error may be in another order than the lines.
+        return LogReader(self.container, written_until=(newest[0] - 1, newest[1]) if newest else None)
+
+    def find_gap_after_takeover(self) -> LogTime | None:
+        """Return the newest written time if the first log of this process begins after it, else None.
+
+        It returns the time once.
+        """
+        newest, first = self._newest_written, self.reader.first
+        if not self._is_first_log or first is None:
+            return None
+        self._is_first_log = False
+        return newest if newest and first > newest else None
+
+    def keep_reader_for_next_run(self) -> None:
+        """Read the log of the run from its beginning, because the reader has read the log of the next run."""
+        self._reader_of_next_run, self.reader = self.reader, self._create_reader()
+        self.extent = self.reader.extent
