@@ -44,7 +44,7 @@ class LogEndpoint:
     """
 
     def __init__(self, records: Sequence[Record], hours: int = 0) -> None:
-        self.records, self.zone = records, timezone(timedelta(hours=hours))
+        self.records, self.hours, self.zone = records, hours, timezone(timedelta(hours=hours))
 
     def respond(self, since: datetime | None, count: int) -> bytes:
         """Return the response when the runtime has written the first `count` records."""
@@ -56,6 +56,10 @@ class LogEndpoint:
                 sent += [self.format_timestamp(moment)] * new_line + [text] + [b"\n"] * (tag == "F")
             new_line = tag == "F" or not text
         return b"".join(sent)
+
+    def respond_to_tail(self) -> bytes:
+        """Return the response to `tailLines=1`: the last record of the whole log."""
+        return LogEndpoint(self.records[-1:], self.hours).respond(None, 1)
 
     def format_timestamp(self, moment: int) -> bytes:
         whole = (EPOCH + timedelta(seconds=moment // 10**9)).astimezone(self.zone)

@@ -24,7 +24,7 @@ from tests.support.log_endpoint import (
     written_lines,
 )
 from trainjob.client.log_lines import LogLine, LogNotice, Tail
-from trainjob.client.log_reader import LogReader
+from trainjob.client.log_reader import LogReader, read_last_line
 from trainjob.client.log_resume import OtherLog
 from trainjob.errors import ClusterUnreachable
 
@@ -85,23 +85,20 @@ breaks = st.lists(
 
 
 def read_over_streams(endpoint, plan):
-    """Return the lines that a reader returns over these streams and complete ones until it is at the end."""
+    """Return the lines that a reader returns over these streams and complete ones until the end is proven."""
     reader, lines, whole = LogReader(CONTAINER), [], (1.0, 1.0, True, [])
-    for grown, part, clean, cuts in [*sorted(plan, key=lambda stream: stream[0]), *[whole] * 3]:
-        response = endpoint.respond(reader.since, round(grown * len(endpoint.records)))
+    last_line = read_last_line(FakeStream(endpoint.respond_to_tail()))
+    everything = LogReader()
+    read_lines(everything, endpoint.respond(None, len(endpoint.records)))
+    for grown, part, clean, cuts in [*sorted(plan, key=lambda stream: stream[0]), whole, whole]:
+        extent, response = reader.extent, endpoint.respond(reader.since, round(grown * len(endpoint.records)))
         sent = response[: round(part * len(response))]
         lines += read_lines(reader, *split_at(sent, [round(at * len(sent)) for at in cuts]), broken=not clean)
-        whole_log_is_known = reader.extent == extent_of_whole(endpoint)
-        assert not reader.is_at_end or whole_log_is_known or grown < 1.0 or part < 1.0
-    assert reader.is_at_end
+        is_at_end = reader.has_read_to(last_line, nothing_new=reader.extent == extent)
+        assert not (is_at_end and part == grown == 1.0) or reader.extent == everything.extent
+    assert is_at_end
     assert not any(isinstance(line, LogNotice) for line in lines)
     return join_lines(lines + reader.flush())
-
-
-def extent_of_whole(endpoint):
-    reader = LogReader()
-    read_lines(reader, endpoint.respond(None, len(endpoint.records)))
-    return reader.extent
 
 
 @given(log_records(), breaks, st.sampled_from([0, 2, -9]))
@@ -164,26 +161,6 @@ def test_the_log_of_another_run_is_noticed_also_within_the_same_second(start):
     with pytest.raises(OtherLog):
         read_lines(reader, other.respond(reader.since, 999))
     assert join_lines(reader.flush()) == []
-
-
-@given(st.integers(1, 9), st.integers(0, 400), st.booleans())
-def test_a_log_is_at_its_end_if_a_whole_stream_repeats_its_last_line(count, cut, grows):
-    log = LogEndpoint([(n * 10**9 // 2, "F", b"line %d" % n) for n in range(10)])
-    reader = LogReader()
-    read_lines(reader, log.respond(None, count))
-    assert not reader.is_at_end
-    response = log.respond(reader.since, count + grows)
-    sent = response[: max(0, len(response) - cut)]
-    read_lines(reader, sent)
-    assert reader.is_at_end == (sent == response and not grows)
-
-
-def test_two_empty_streams_are_an_empty_log():
-    reader = LogReader()
-    read_lines(reader)
-    assert not reader.is_at_end
-    read_lines(reader)
-    assert reader.is_at_end
 
 
 class UnframedStream(FakeStream):

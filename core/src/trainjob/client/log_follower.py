@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff
 from trainjob.client.container_log import ContainerLog
+from trainjob.client.log_end import LastLine
 from trainjob.client.log_lines import LogLine, LogNotice, LogTime, Tail, format_time
 from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedContainer
 from trainjob.client.log_resume import OtherLog
-from trainjob.client.whole_log import fetch_last_time
+from trainjob.client.whole_log import fetch_last_line
 from trainjob.client.written_times import WrittenTimes
 from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
@@ -52,9 +53,8 @@ class LogFollower:
 
     The follower also reads pods that appear late and containers that restart, and it resumes broken streams. A slow
     `emit` blocks the readers of this job, and through them the network; it delays no other job. An error with a log
-    never fails a job: the follower retries. Each line is emitted once. The log of a run was read to its end if the run
-    has ended, and a further stream has repeated its last line and brought nothing new. If the follower can't reach this
-    end, it emits one [LogNotice][] for it.
+    never fails a job: the follower retries. Each line is emitted once. If the follower can't prove that it has read all
+    of a log, it emits one [LogNotice][] for it.
 
     If `emit` raises an exception, the first one is logged, and the follower goes on with the next line. At its end, it
     emits a notice with the number of these lines.
@@ -281,26 +281,29 @@ class LogFollower:
         """Read the log of a run to its end, and return why output is missing; empty if none is."""
         backoff, is_at_end = Backoff(max_delay=10.0), False
         while not self._stopped:
-            run, had_ended, extent = log.run, log.has_ended, log.extent
+            run, had_ended, extent = log.run, log.has_ended, log.reader.extent
             if log.later_runs > 1:
                 return _RESTARTED_AGAIN
             try:
-                is_at_end = self._read_stream(log)
-                if is_at_end and had_ended:
+                self._read_stream(log)
+                nothing_new = log.reader.extent == extent
+                is_at_end = is_at_end and nothing_new
+                # The log of a pod that is being deleted may be gone before the status reports the container's end.
+                if log.is_deleting:
+                    is_at_end = self._is_at_end(log, nothing_new=nothing_new)
+                # The API server ends a stream in the same way if the container has ended, if the kubelet has stopped,
+                # and after some hours.
+                if not self._wait_for(lambda: log.has_ended, _STATUS_SECONDS):
+                    continue
+                if is_at_end or self._is_at_end(log, nothing_new=nothing_new):
                     return ""
-                if log.extent != extent:
-                    log.unproductive_reads = 0
-                    backoff.reset()
-                elif had_ended:
-                    log.unproductive_reads += 1
-                    self._pause(log, run, backoff.next())
-                if log.unproductive_reads >= _MAX_ATTEMPTS_AFTER_END:
+                log.unproductive_reads = log.unproductive_reads + 1 if nothing_new else 0
+                if log.unproductive_reads == _MAX_ATTEMPTS_AFTER_END:
                     return "its last line is not the one that was received last, or its file was rotated"
-                # The log of a pod that is being deleted may be gone before the status reports the container's end. The
-                # API server ends a stream in the same way if the container has ended, if the kubelet has stopped, and
-                # after some hours.
-                if not had_ended and (is_at_end or not log.is_deleting or log.extent == extent):
-                    self._wait_for(lambda: log.has_ended, _STATUS_SECONDS)
+                if nothing_new:
+                    self._pause(log, run, backoff.next())
+                else:
+                    backoff.reset()
             except OtherLog as other:
                 try:
                     self._handle_other_log(log, other.time)
@@ -316,8 +319,13 @@ class LogFollower:
                 self._pause(log, run, backoff.next(error))
         return ""
 
-    def _read_stream(self, log: ContainerLog) -> bool:
-        """Read one stream, and return whether it has repeated the known end of the log and brought nothing new.
+    def _is_at_end(self, log: ContainerLog, *, nothing_new: bool) -> bool:
+        """Return whether the last line that was received is the last line of the log."""
+        last_line = fetch_last_line(self._cluster, log.container, previous=log.later_runs > 0)
+        return log.reader.has_read_to(last_line, nothing_new=nothing_new)
+
+    def _read_stream(self, log: ContainerLog) -> None:
+        """Read one stream, and emit its lines.
 
         Raises:
             OtherLog: the stream does not continue the log.
@@ -338,7 +346,7 @@ class LogFollower:
             self._streams.add(stream)
         try:
             if self._stopped:  # stop() may have missed this stream
-                return False
+                return
             for lines in reader.read(stream, may_have_gap=may_have_gap):
                 if reader.extent > log.extent:  # repeated lines are no progress: all streams may break at one place
                     log.extent = reader.extent
@@ -349,12 +357,11 @@ class LogFollower:
                     self._emit_lines(log.container.source, [log.container.notice(notice)])
                 self._emit_lines(log.container.source, lines)
                 if self._stopped:
-                    return False
+                    return
         finally:
             with self._changed:
                 self._streams.discard(stream)
             stream.close()
-        return reader.is_at_end
 
     def _handle_other_log(self, log: ContainerLog, first: LogTime) -> None:
         """Decide which log was read, after a stream that does not continue it.
@@ -371,22 +378,21 @@ class LogFollower:
         Raises:
             ClusterError: the request for the previous log failed.
         """
-        began = log.reader.first or first
         if log.later_runs:
-            if first < began:
+            if log.reader.first and first < log.reader.first:
                 log.keep_reader_for_next_run()
             else:
                 log.may_have_gap = True
             return
-        last: LogTime | None = None
+        last_line = LastLine()
         if not log.is_final:
             with contextlib.suppress(AdmissionRefused):  # there is no previous log
-                last = fetch_last_time(self._cluster, log.container, previous=True)
+                last_line = fetch_last_line(self._cluster, log.container, previous=True)
         with self._changed:
-            if last is None or last < began:  # the file was rotated
-                log.may_have_gap = True
-            else:
+            if last_line and not log.reader.began_after(last_line):
                 log.observe_next_run()
+            else:  # the file was rotated
+                log.may_have_gap = True
 
     def _explain_refusal(self, log: ContainerLog, error: ClusterError | InvalidSpec, *, had_ended: bool) -> str:
         """Return why the log can't be read, now or later; empty if another attempt may succeed.

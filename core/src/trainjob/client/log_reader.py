@@ -14,9 +14,8 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
 * The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
   is rotated before they were read.
 * When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line
-  (observed with 1.36.3, with and without `follow`). So the end of a response does not prove the end of the log: another
-  stream has to repeat the last line, and bring nothing new. An error of the kubelet itself ("too many open files") is
-  text at the end of the response, without a time.
+  (observed with 1.36.3, with and without `follow`). [trainjob.client.log_end][] has the proof of a log's end. An error
+  of the kubelet itself ("too many open files") is text at the end of the response, without a time.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.client.api_errors import error_from_network
+from trainjob.client.log_end import LastLine
 from trainjob.client.log_lines import LogLine, LogTime
 from trainjob.client.log_notices import LoggedContainer
 from trainjob.client.log_resume import LineStatus, ResumePoint
@@ -68,8 +68,7 @@ class LogReader:
         self._expects_first_line = False  # whether the first line of a resumed stream has not arrived yet
         self._known_until: LogTime | None = None  # newest time before this stream; None after its first new line
         self._last_error_text = b""
-        self._was_empty = False  # whether a whole stream had no byte
-        self.is_at_end = False
+        self._last_line = LastLine()
         self._cached_stamp, self._cached_second = (b"", b""), 0  # of the last parsed time, because parsing is slow
 
     @property
@@ -90,8 +89,7 @@ class LogReader:
     def read(self, stream: Any, *, may_have_gap: bool = False) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
 
-        An empty list means that a part of the stream arrived without a new line. At the end of the stream, `is_at_end`
-        states whether it has repeated the last known line and had nothing new.
+        An empty list means that a part of the stream arrived without a new line.
 
         Args:
             stream: an open urllib3 response.
@@ -106,30 +104,48 @@ class LogReader:
 
         extent_before, any_bytes = self.extent, False
         self._resume.begin_stream(may_have_gap=may_have_gap)
-        self.is_at_end, self._known_until = False, self.newest
+        self._last_line.begin_stream()
+        self._known_until = self.newest
         self._in_line, self._partial_stamp, self._bytes_to_skip = False, b"", 0
         self._expects_first_line = self._resume.is_resuming
         try:
             for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 any_bytes = True
-                yield self._read_chunk(chunk)
+                lines = self._read_chunk(chunk)
+                self._last_line.add(chunk)
+                yield lines
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
-        nothing_new = self.extent == extent_before
-        if not (stream.chunked or "Content-Length" in stream.headers) and not (nothing_new and any_bytes):
+        if not (stream.chunked or "Content-Length" in stream.headers) and (
+            self.extent != extent_before or not any_bytes
+        ):
             raise _stream_error(ConnectionError("the response may be incomplete"))
         self._resume.end_stream()
-        is_cut = bool(self._bytes_to_skip or self._partial_stamp) or (self._in_line and self._skips_line)
-        is_known = self._resume.has_repeated_all and self._known_until is not None
-        self.is_at_end = nothing_new and not is_cut and (is_known or (self.newest is None and self._was_empty))
-        self._was_empty = not any_bytes
 
-    @property
-    def has_repeated_all(self) -> bool:
-        """Whether the last stream has repeated the last line that was known before it."""
-        return self._resume.has_repeated_all
+    def has_read_to(self, last_line: LastLine, *, nothing_new: bool) -> bool:
+        """Return whether everything up to the log's last line was read.
+
+        Args:
+            last_line: last line of the log, from a separate request.
+            nothing_new: whether the last stream had no line that was not known before. Only then a line of several
+                records, and an empty log, count.
+        """
+        received = self._last_line
+        if not received:
+            return nothing_new and not last_line and self.newest is None
+        return received.equals(last_line) or (nothing_new and received.ends_with_text_of(last_line))
+
+    def began_after(self, last_line: LastLine) -> bool:
+        """Return whether the log began after this line, so that the line is from another log."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.first is not None and stamp[0] < self.first
+
+    def has_read_past(self, last_line: LastLine) -> bool:
+        """Return whether a line was read that is newer than this one."""
+        stamp = self._parse_stamp(last_line.content)
+        return stamp is not None and self.newest is not None and self.newest > stamp[0]
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -284,6 +300,26 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def read_last_line(stream: Any) -> LastLine:
+    """Return the last line of a stream.
+
+    Args:
+        stream: an open urllib3 response.
+
+    Raises:
+        ClusterUnreachable: the stream broke.
+    """
+    import urllib3
+
+    last_line = LastLine()
+    try:
+        for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
+            last_line.add(chunk)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _stream_error(error) from error
+    return last_line
 
 
 def _stream_error(error: Exception) -> ClusterUnreachable:

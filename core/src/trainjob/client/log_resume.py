@@ -48,7 +48,6 @@ class ResumePoint:
         newest: newest time of a line; None before the first line was read.
         lines: number of lines that were read completely.
         has_gap: whether the stream did not continue where the previous one ended.
-        has_repeated_all: whether the stream has repeated the last line that was read before it.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,6 @@ class ResumePoint:
         # The state of the current stream.
         self._is_resuming = self._is_first = self._may_have_gap = False
         self._repeats_left = 0
-        self.has_repeated_all = False
 
     @property
     def since(self) -> datetime | None:
@@ -81,7 +79,7 @@ class ResumePoint:
         window = self._in_previous_second + self._in_newest_second
         self._repeats_left = self.lines if self.since is None else window
         self._is_resuming = self._is_first = self.newest is not None
-        self._may_have_gap, self.has_gap, self.has_repeated_all = may_have_gap, False, False
+        self._may_have_gap, self.has_gap = may_have_gap, False
 
     def end_stream(self) -> None:
         """Note whether the next stream has to start at the beginning, because this one had no line."""
@@ -100,11 +98,10 @@ class ResumePoint:
                 if self.has_gap and not self._may_have_gap:
                     raise OtherLog(time)
             if time <= self.newest:
-                self.has_repeated_all = time == self._last
                 if self._repeats_left:
                     self._repeats_left -= 1
                     return LineStatus.KNOWN
-                if self._is_unfinished and self.has_repeated_all:
+                if self._is_unfinished and time == self._last:
                     self._is_resuming = False
                     return LineStatus.PARTIAL
             self._is_resuming = False

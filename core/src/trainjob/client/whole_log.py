@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff, retry
-from trainjob.client.log_lines import LogLine, LogTime
+from trainjob.client.log_end import LastLine
+from trainjob.client.log_lines import LogLine
 from trainjob.client.log_notices import LoggedContainer
-from trainjob.client.log_reader import LogReader
+from trainjob.client.log_reader import LogReader, read_last_line
 from trainjob.client.log_resume import OtherLog
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
@@ -53,20 +54,26 @@ def read_log(
         finally:
             stream.close()
 
+    last_line: LastLine | None = None
     backoff, unproductive_reads, reason = Backoff(), 0, ""
     while not reason:
-        extent, is_resuming = reader.extent, reader.newest is not None
+        extent = reader.extent
         try:
             retry(read_stream, timeout=_RETRY_SECONDS)
         except OtherLog:
             reason = "the container was restarted, or its file was rotated, before the log was read to the end"
             break
-        if reader.is_at_end or (is_resuming and not has_ended and reader.has_repeated_all):
-            break  # a running container may have written more in the meantime
-        unproductive_reads = unproductive_reads + 1 if reader.extent == extent else 0
+        nothing_new = reader.extent == extent
+        if last_line is None:
+            last_line = retry(lambda: fetch_last_line(cluster, log, previous=previous), timeout=_RETRY_SECONDS)
+        if reader.has_read_to(last_line, nothing_new=nothing_new):
+            break
+        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
+            break
+        unproductive_reads = unproductive_reads + 1 if nothing_new else 0
         if unproductive_reads == _MAX_UNPRODUCTIVE_READS:
             reason = "its last line is not the one that was received last, or its file was rotated"
-        elif unproductive_reads:
+        else:
             time.sleep(backoff.next())
     for line in reader.flush():
         emit(line)
@@ -74,25 +81,22 @@ def read_log(
         emit(log.missing(reason, after=reader.newest, previous=previous))
 
 
-def fetch_last_time(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LogTime | None:
-    """Return the time of the last line of a container's log, or None if the log has no line.
+def fetch_last_line(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LastLine:
+    """Return the last line of a container's log.
 
     Args:
         cluster: cluster of the pod.
         log: the container.
-        previous: return the time of the run before the last restart.
+        previous: return the last line of the run before the last restart.
 
     Raises:
         ClusterError: the log does not exist, or the request failed.
     """
     stream = cluster.open_log(log.pod, log.namespace, log.container, previous=previous, tail=1)
-    reader = LogReader()
     try:
-        for _ in reader.read(stream):
-            pass
+        return read_last_line(stream)
     finally:
         stream.close()
-    return reader.newest
 
 
 def _describe_container(pod: Mapping[str, Any], container: str) -> LoggedContainer:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.support.polling import wait_until
-from trainjob.client import Cluster, LogFollower, LogLine, LogNotice
-from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
+from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, ObjectEvent
+from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL, container_statuses
 
 SECONDS = 300
 
@@ -32,11 +32,11 @@ class LogRecorder:
         self.lines: defaultdict[str, list[LogLine]] = defaultdict(list)
         self.notices: list[str] = []
         self.follower = LogFollower(proxied, "default", self._record)
-        self._changed = threading.Condition()
+        self._changed, self._ended_pods = threading.Condition(), set[str]()
 
     def __enter__(self) -> LogRecorder:
         informer = self.proxied.pod_informer("default")
-        self._event_handler = informer.add_event_handler(self.name, self.follower.observe)
+        self._event_handler = informer.add_event_handler(self.name, self._observe)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,7 +80,12 @@ class LogRecorder:
     def wait_until_ended(self, *names: str) -> None:
         """Wait until all pods have ended and the follower knows it."""
         keys = [self.wait_for_phase(name, ("Succeeded", "Failed"))["metadata"]["uid"] for name in names]
-        wait_until(lambda: all(any(run[0] == uid for run in list(self.follower._runs._ended)) for uid in keys), SECONDS)
+        wait_until(lambda: self._ended_pods.issuperset(keys), SECONDS)
+
+    def _observe(self, event: ObjectEvent) -> None:
+        self.follower.observe(event)
+        if any("terminated" in status["state"] for status in container_statuses(event.object or {})):
+            self._ended_pods.add(event.object["metadata"]["uid"])
 
     def wait_for_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
         def find() -> dict[str, Any] | None:

@@ -120,6 +120,13 @@ def test_one_small_request_proves_the_end_of_a_log(cluster, ended_pod, monkeypat
     assert opened == [None, 1]
 
 
+@pytest.mark.parametrize("read", [follow_to_end, read_whole])
+def test_a_newline_in_a_record_of_its_own_ends_a_log(recorder, cluster, read):
+    name = recorder.create_pod("echo start; printf 'the end'; sleep 1; echo")
+    recorder.wait_until_ended(name)
+    assert read(cluster, recorder.direct.get_pod(name, "default")) == (["start", "the end"], [])
+
+
 def test_a_pod_that_is_deleted_between_two_reads_is_reported_once(recorder, cluster, ended_pod, shorten, monkeypatch):
     shorten(1000, responses=[1])
     open_log, name = cluster.open_log, ended_pod["metadata"]["name"]
