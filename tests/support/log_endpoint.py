@@ -87,9 +87,7 @@ def join_lines(lines: Iterable[LogLine]) -> list[str]:
     return texts
 
 
-def read_lines(
-    reader: LogReader, *chunks: bytes, broken: bool = False, may_have_gap: bool = False
-) -> list[LogLine]:
+def read_lines(reader: LogReader, *chunks: bytes, broken: bool = False, may_have_gap: bool = False) -> list[LogLine]:
     lines: list[LogLine] = []
     try:
         for batch in reader.read(FakeStream(*chunks, broken=broken), may_have_gap=may_have_gap):

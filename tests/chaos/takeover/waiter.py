@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainjob.client import Cluster, Connection, WrittenTimes, LogWriter
+from trainjob.client import Cluster, Connection, LogWriter, WrittenTimes
 from trainjob.lifecycle import JobReference, ProgressLog, wait
 
 
@@ -69,7 +69,12 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     try:
         with log:
             threading.Thread(target=store.run, args=(float(seconds), write), daemon=True).start()
-            wait(cluster, reference, listener=ProgressLog(reference, log.report, log=log).listener, written_times=written_times)
+            wait(
+                cluster,
+                reference,
+                listener=ProgressLog(reference, log.report, log=log).listener,
+                written_times=written_times,
+            )
     except Stopped:
         log.wait_until_written(10.0)
         store.store(is_exact=True)

@@ -13,7 +13,6 @@ from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob_kfp import steps
 from trainjob_kfp.written_times import ANNOTATION, TimeStore, load_times
 
-
 CONTAINER = LoggedContainer("node-0", "default", "pod", "pod-uid", "node")
 TIME = (1_700_000_000, b"000000000")
 LINE = LogLine("node-0", "line 1", log=CONTAINER, time=TIME)

@@ -114,7 +114,7 @@ def test_a_long_line_that_is_handed_over_is_written_whole(letter, part):
 
 
 def test_frames_of_a_line_that_began_before_the_handover_are_new():
-    """CRI-O writes the parts of a line as they arrive, so the line of a progress bar has the time of its first frame."""
+    """CRI-O writes the parts of a line as they arrive, so a line of frames has the time of its first one."""
     endpoint = LogEndpoint([(SECOND, "F", b"start"), (2 * SECOND, "P", b"10%\r"), (9 * SECOND, "P", b"50%\r99%")])
     before = Process(endpoint, None, [])
     before.write(before.read(2))
@@ -153,7 +153,8 @@ json_values = st.recursive(
 
 
 @given(
-    json_values | st.builds(lambda times: {"log": UID, "times": times}, st.dictionaries(st.text(max_size=3), json_values))
+    json_values
+    | st.builds(lambda times: {"log": UID, "times": times}, st.dictionaries(st.text(max_size=3), json_values))
 )
 def test_values_that_cannot_be_read_mean_writing_from_the_beginning(values):
     json.dumps(WrittenTimes.from_dict(values, UID).to_dict(is_exact=True))

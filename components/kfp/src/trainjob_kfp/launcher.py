@@ -39,10 +39,10 @@ from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_at
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key
-from trainjob_kfp.written_times import TimeStore, load_times
 from trainjob_kfp.run_workflow import RunOwner, TerminationCheck, choose_owner, read_has_cleanup
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
+from trainjob_kfp.written_times import TimeStore, load_times
 
 _ERROR_PREFIXES = {
     ExitCode.FAILED: "The cluster could not be used for this step:",

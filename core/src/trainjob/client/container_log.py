@@ -32,7 +32,8 @@ class ContainerLog:
         is_being_read: whether a thread reads the log.
         may_have_gap: whether the next stream is of the same log, even if it repeats no known line.
         extent: largest extent of the reader.
-        unproductive_reads: number of streams, one after the other, of an ended run that did not show its end.
+        is_at_end: whether the last line of the log was the last one received when the last stream ended.
+        unproductive_reads: number of streams that were read since the last new byte, without a proof of the log's end.
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
         outages: number of requests that failed because the API server was unavailable or replaced credentials.
@@ -73,21 +74,22 @@ class ContainerLog:
             return
         if self._restarts < 0:
             self.run = max(0, restarts - 1)
-        terminated = get_mapping(state, "terminated")
-        done, waits = "terminated" in state, "waiting" in state and "terminated" in get_mapping(status, "lastState")
-        self._restarts, self._waits_for_restart, self._has_ended = restarts, waits, done or waits or deleted
-        has_started = done and get_str(terminated, "startedAt") != _NEVER_STARTED
-        self._has_output = waits or "running" in state or has_started
+        terminated, last = get_mapping(state, "terminated"), get_mapping(status, "lastState", "terminated")
+        waits = "waiting" in state and bool(last)
+        started = get_str(terminated or get_mapping(state, "running"), "startedAt")
+        self._restarts, self._waits_for_restart, self._has_ended = restarts, waits, bool(terminated) or waits or deleted
+        self._has_output = waits or (("running" in state or bool(terminated)) and started != _NEVER_STARTED)
         # If the pod is being deleted, another pod may get its name.
-        self.is_final = done and not self.is_deleting and not (restarts_in_place(pod) and get_int(terminated, "exitCode"))
-        previous = get_str(status, "lastState", "terminated", "startedAt")
-        started = get_str(state, "running", "startedAt") or get_str(terminated, "startedAt")
-        self._started_at = {restarts: previous, restarts + 1: ""} if waits else {restarts - 1: previous, restarts: started}
+        may_restart = self.is_deleting or (restarts_in_place(pod) and get_int(terminated, "exitCode"))
+        self.is_final = bool(terminated) and not may_restart
+        earlier = get_str(last, "startedAt")
+        self._started_at = {restarts: earlier} if waits else {restarts - 1: earlier, restarts: started}
 
     def observe_next_run(self) -> None:
         """Record that the container was restarted after the run, which its log shows before its status."""
         if self._restarts <= self.run:
-            self._restarts, self._waits_for_restart, self._has_ended, self._has_output = self.run + 1, False, False, True
+            self._restarts, self._has_output = self.run + 1, True
+            self._waits_for_restart = self._has_ended = False
 
     @property
     def later_runs(self) -> int:
@@ -121,7 +123,7 @@ class ContainerLog:
         self.reader = self._reader_of_next_run or self._create_reader()
         self._reader_of_next_run = None
         self.extent, self.unproductive_reads, self.refusals, self.error = self.reader.extent, 0, 0, ""
-        self.is_reported = self.may_have_gap = False
+        self.is_reported = self.may_have_gap = self.is_at_end = False
 
     def _create_reader(self) -> LogReader:
         newest = self._newest_written

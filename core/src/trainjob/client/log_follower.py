@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff
@@ -82,7 +83,7 @@ class LogFollower:
         self._streams: set[Any] = set()
         self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._refused_lines, self._refusal = 0, ""  # lines for which `emit` has raised an exception, and the first one
-        self._is_queue_reported = self._stopped = False
+        self._is_queue_reported, self._stopped = False, threading.Event()
 
     def observe(self, event: ObjectEvent) -> None:
         """Start to read the started containers of a changed pod, and note the ended ones.
@@ -90,7 +91,7 @@ class LogFollower:
         It does not block.
         """
         pod = event.object
-        if pod is None or self._stopped:
+        if pod is None or self._stopped.is_set():
             return
         statuses = container_statuses(pod)
         metadata = pod["metadata"]
@@ -164,7 +165,7 @@ class LogFollower:
         with self._changed:
             for log in self._logs.values():
                 log.ignored_since = until
-            logs = [log for log in self._logs.values() if _is_pending(log, only_ended=only_ended)]
+            logs = [log for log in self._logs.values() if not _is_read(log, only_ended=only_ended)]
             for log in logs:
                 self._move_to_ended(log)
         for log in self._join(logs, seconds, only_ended=only_ended):
@@ -179,9 +180,8 @@ class LogFollower:
         deadline, unfinished = time.monotonic() + seconds, []
         for log in logs:
             progress = self._measure_progress(log)
-            while not self._wait_for(
-                lambda log=log: not _is_pending(log, only_ended=only_ended), deadline - time.monotonic()
-            ):
+            is_read = partial(_is_read, log, only_ended=only_ended)
+            while not self._wait_for(is_read, deadline - time.monotonic()):
                 previous, progress = progress, self._measure_progress(log)
                 if progress == previous or not log.has_ended:
                     unfinished.append(log)
@@ -216,7 +216,7 @@ class LogFollower:
     def stop(self) -> None:
         """Stop all threads immediately."""
         with self._changed:
-            self._stopped = True
+            self._stopped.set()
             streams, logs = list(self._streams), list(self._logs.values())
             self._changed.notify_all()
         for log in logs:
@@ -268,7 +268,7 @@ class LogFollower:
         A thread for ended logs does not follow one: it moves the log to the threads for running containers.
         """
         with self._changed:
-            may_read = log.is_readable and not self._stopped
+            may_read = log.is_readable and not self._stopped.is_set()
             if may_read and (may_follow or log.has_ended):
                 return True
             log.is_scheduled = log.is_being_read = False
@@ -279,49 +279,62 @@ class LogFollower:
 
     def _read_run(self, log: ContainerLog) -> str:
         """Read the log of a run to its end, and return why output is missing; empty if none is."""
-        backoff, is_at_end = Backoff(max_delay=10.0), False
-        while not self._stopped:
-            run, had_ended, extent = log.run, log.has_ended, log.reader.extent
+        backoff = Backoff(max_delay=10.0)
+        while not self._stopped.is_set():
+            had_ended = log.has_ended
             if log.later_runs > 1:
                 return _RESTARTED_AGAIN
             try:
-                self._read_stream(log)
-                nothing_new = log.reader.extent == extent
-                is_at_end = is_at_end and nothing_new
-                # The log of a pod that is being deleted may be gone before the status reports the container's end.
-                if log.is_deleting:
-                    is_at_end = self._is_at_end(log, nothing_new=nothing_new)
-                # The API server ends a stream in the same way if the container has ended, if the kubelet has stopped,
-                # and after some hours.
-                if not self._wait_for(lambda: log.has_ended, _STATUS_SECONDS):
-                    continue
-                if is_at_end or self._is_at_end(log, nothing_new=nothing_new):
+                if self._read_to_end(log, backoff):
                     return ""
-                log.unproductive_reads = log.unproductive_reads + 1 if nothing_new else 0
                 if log.unproductive_reads == _MAX_ATTEMPTS_AFTER_END:
                     return "its last line is not the one that was received last, or its file was rotated"
-                if nothing_new:
-                    self._pause(log, run, backoff.next())
-                else:
-                    backoff.reset()
-            except OtherLog as other:
-                try:
-                    self._handle_other_log(log, other.time)
-                except ClusterError as error:
-                    self._pause(log, run, backoff.next(error))
             except NotFound:
                 log.is_deleted = True
-                return "" if is_at_end else "its pod was deleted before the log was read to the end"
+                return "" if log.is_at_end else "its pod was deleted before the log was read to the end"
             except (ClusterError, InvalidSpec) as error:
                 log.outages += error.retryable
                 if missing := self._explain_refusal(log, error, had_ended=had_ended):
                     return missing
-                self._pause(log, run, backoff.next(error))
+                self._pause(log, backoff.next(error))
         return ""
+
+    def _read_to_end(self, log: ContainerLog, backoff: Backoff) -> bool:
+        """Read one stream, and return whether the run has ended and its log was read.
+
+        Raises:
+            ClusterError: the stream could not be opened, or broke.
+        """
+        extent = log.reader.extent
+        try:
+            self._read_stream(log)
+        except OtherLog as other:
+            self._handle_other_log(log, other.time)
+            return False
+        nothing_new = log.reader.extent == extent
+        log.is_at_end = log.is_at_end and nothing_new
+        # The log of a pod that is being deleted may be gone before the status reports the container's end.
+        if log.is_deleting:
+            log.is_at_end = self._is_at_end(log, nothing_new=nothing_new)
+        # The API server ends a stream in the same way if the container has ended, if the kubelet has stopped, and after
+        # some hours.
+        if not self._wait_for(lambda: log.has_ended, _STATUS_SECONDS):
+            return False
+        if log.is_at_end or self._is_at_end(log, nothing_new=nothing_new):
+            return True
+        if nothing_new:
+            log.unproductive_reads += 1
+            self._pause(log, backoff.next())
+        else:
+            log.unproductive_reads = 0
+            backoff.reset()
+        return False
 
     def _is_at_end(self, log: ContainerLog, *, nothing_new: bool) -> bool:
         """Return whether the last line that was received is the last line of the log."""
         last_line = fetch_last_line(self._cluster, log.container, previous=log.later_runs > 0)
+        if not (last_line or log.reader.newest):  # an empty response is weak evidence, so read the log once more
+            return log.unproductive_reads > 0
         return log.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _read_stream(self, log: ContainerLog) -> None:
@@ -345,7 +358,7 @@ class LogFollower:
         with self._changed:
             self._streams.add(stream)
         try:
-            if self._stopped:  # stop() may have missed this stream
+            if self._stopped.is_set():  # stop() may have missed this stream
                 return
             for lines in reader.read(stream, may_have_gap=may_have_gap):
                 if reader.extent > log.extent:  # repeated lines are no progress: all streams may break at one place
@@ -356,7 +369,7 @@ class LogFollower:
                     notice = f"lines after {format_time(after)} may be missing: {_GONE_BEFORE_TAKEOVER}"
                     self._emit_lines(log.container.source, [log.container.notice(notice)])
                 self._emit_lines(log.container.source, lines)
-                if self._stopped:
+                if self._stopped.is_set():
                     return
         finally:
             with self._changed:
@@ -430,7 +443,7 @@ class LogFollower:
         )
         self._emit_lines(log.container.source, [notice], patience)
 
-    def _pause(self, log: ContainerLog, run: int, seconds: float) -> None:
+    def _pause(self, log: ContainerLog, seconds: float) -> None:
         """Wait before the next attempt, or until the run ends or the follower stops.
 
         Once the run has ended, the pause is at most 1 s, because the wait for its log ends soon.
@@ -438,12 +451,12 @@ class LogFollower:
         if log.has_ended:
             self._wait_for(lambda: False, min(seconds, _MAX_PAUSE_AFTER_END))
         else:
-            self._wait_for(lambda: log.has_ended or log.run != run, seconds)
+            self._wait_for(lambda: log.has_ended, seconds)
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until the condition is met or the follower stops, and return whether one of them is so."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._stopped or condition(), max(0.0, seconds))
+            return self._changed.wait_for(lambda: self._stopped.is_set() or condition(), max(0.0, seconds))
 
     def _emit_lines(self, source: str, lines: list[LogLine], patience: float = -1.0) -> None:
         with self._changed:
@@ -452,11 +465,11 @@ class LogFollower:
             return
         try:
             for line in lines:
-                if self._stopped:
+                if self._stopped.is_set():
                     return
                 try:
                     self._emit(line)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - logged, and reported at the end
                     self._note_refused_line(error)
                 self._parts_read += 1
         finally:
@@ -469,5 +482,5 @@ class LogFollower:
         self._refused_lines += 1
 
 
-def _is_pending(log: ContainerLog, *, only_ended: bool) -> bool:
-    return log.is_readable and (log.has_ended or not only_ended)
+def _is_read(log: ContainerLog, *, only_ended: bool) -> bool:
+    return not log.is_readable or (only_ended and not log.has_ended)

@@ -111,4 +111,3 @@ def pods_are_not_watched(trainjob: str, namespace: str, reason: str) -> LogNotic
         "tried again every few minutes, new log lines are missing, and restarts and the reasons of failing starts are "
         "not seen",
     )
-

@@ -57,7 +57,8 @@ class LogReader:
         self._written_until = written_until
         self._resume = ResumePoint()
         # The current line, which may continue in the next stream.
-        self._unfinished, self._time = False, None
+        self._unfinished = False
+        self._time: LogTime | None = None
         self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
         self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
         self._bytes_to_skip = 0  # bytes of the line that this stream repeats

@@ -16,7 +16,7 @@ class LineStatus(Enum):
     PARTIAL = "partial"  # a part of the line is known
 
 
-class OtherLog(Exception):  # noqa: N818 - no error: the reader continues with another stream
+class OtherLog(Exception):
     """A stream does not continue the log that was read before.
 
     It is the log of another run of the container, or the lines between were lost with a rotated file.

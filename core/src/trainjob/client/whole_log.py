@@ -54,9 +54,19 @@ def read_log(
         finally:
             stream.close()
 
-    last_line: LastLine | None = None
-    backoff, unproductive_reads, reason = Backoff(), 0, ""
-    while not reason:
+    def fetch_end() -> LastLine:
+        return fetch_last_line(cluster, log, previous=previous)
+
+    retry(read_stream, timeout=_RETRY_SECONDS)
+    last_line, reason = retry(fetch_end, timeout=_RETRY_SECONDS), ""
+    backoff, unproductive_reads, nothing_new = Backoff(), 0, False
+    while not reader.has_read_to(last_line, nothing_new=nothing_new):
+        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
+            break
+        if unproductive_reads == _MAX_UNPRODUCTIVE_READS:
+            reason = "its last line is not the one that was received last, or its file was rotated"
+            break
+        time.sleep(backoff.next())
         extent = reader.extent
         try:
             retry(read_stream, timeout=_RETRY_SECONDS)
@@ -64,17 +74,7 @@ def read_log(
             reason = "the container was restarted, or its file was rotated, before the log was read to the end"
             break
         nothing_new = reader.extent == extent
-        if last_line is None:
-            last_line = retry(lambda: fetch_last_line(cluster, log, previous=previous), timeout=_RETRY_SECONDS)
-        if reader.has_read_to(last_line, nothing_new=nothing_new):
-            break
-        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
-            break
         unproductive_reads = unproductive_reads + 1 if nothing_new else 0
-        if unproductive_reads == _MAX_UNPRODUCTIVE_READS:
-            reason = "its last line is not the one that was received last, or its file was rotated"
-        else:
-            time.sleep(backoff.next())
     for line in reader.flush():
         emit(line)
     if reason:

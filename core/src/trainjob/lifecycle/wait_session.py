@@ -15,9 +15,9 @@ from trainjob.client import (
     LogFollower,
     LogLine,
     LogNotice,
-    WrittenTimes,
     ObjectEvent,
     SharedInformer,
+    WrittenTimes,
     list_warning_lines,
     read_failure_log_tail,
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
-    from trainjob.client import LogChannel, WrittenTimes, LogWriter, SkippedLines
+    from trainjob.client import LogChannel, LogWriter, SkippedLines, WrittenTimes
 
 # Measured with Airflow 3.3.2 on two busy cores: the supervisor reads 300 to 430 kB/s with PostgreSQL on the same
 # machine, and 600 to 900 kB/s with SQLite. About 300 bytes of each line are added by Airflow (task, run, time). A

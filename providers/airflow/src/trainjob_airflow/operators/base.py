@@ -527,9 +527,9 @@ class StepOperator(BaseOperator):
         """
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
-        from trainjob_airflow.written_times import load_times, store_times
         from trainjob_airflow.task_log import create_line_writer
         from trainjob_airflow.task_progress import TaskProgress
+        from trainjob_airflow.written_times import load_times, store_times
 
         outcome, written_times = None, load_times(context, reference)
         on_skipped = partial(report_skipped_lines, context["ti"])

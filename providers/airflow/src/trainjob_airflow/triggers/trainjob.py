@@ -157,12 +157,12 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
         from trainjob_airflow import metrics
-        from trainjob_airflow.written_times import StoredTimes
         from trainjob_airflow.task_errors import event_from_error
         from trainjob_airflow.task_log import TriggererLog
         from trainjob_airflow.task_progress import ProgressPublisher, TaskProgress
         from trainjob_airflow.trigger_start import announce_start
         from trainjob_airflow.waiting_jobs import waiting_jobs
+        from trainjob_airflow.written_times import StoredTimes
 
         on_skipped = functools.partial(metrics.report_skipped_lines, self.task_instance)
         try:
