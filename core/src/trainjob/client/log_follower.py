@@ -463,9 +463,10 @@ class LogFollower:
             self._tails.setdefault(source, Tail(_TAIL_LINES)).extend(lines)
         if not self._emit_lock.acquire(timeout=patience):  # a blocked emit gets no more lines
             return
+        is_stopped = self._stopped.is_set
         try:
             for line in lines:
-                if self._stopped.is_set():
+                if is_stopped():
                     return
                 try:
                     self._emit(line)

@@ -82,7 +82,7 @@ class Tail:
 
     def extend(self, lines: list[LogLine]) -> None:
         """Add lines; frames and notices are left out."""
-        for line in lines:
+        for line in lines[_find_last(lines, self._lines.maxlen or 0) :]:
             if isinstance(line, LogNotice):
                 continue
             if not line.frame and not self._continued:
@@ -94,6 +94,17 @@ class Tail:
     def lines(self) -> tuple[str, ...]:
         """The lines, oldest first."""
         return tuple(self._lines)
+
+
+def _find_last(lines: list[LogLine], count: int) -> int:
+    """Return an index from which lines contain the last `count` lines and the piece before them."""
+    for at in range(len(lines) - 1, -1, -1):
+        line = lines[at]
+        if not (line.frame or line.continued or isinstance(line, LogNotice)):
+            count -= 1
+            if count < -1:
+                return at
+    return 0
 
 
 def byte_length(text: str) -> int:

@@ -167,8 +167,12 @@ class LogReader:
         if self._in_line:
             return output
         *lines, tail = (self._partial_stamp + chunk).split(b"\n")
-        for line in lines:
-            self._read_line(line, output)
+        at = 0
+        while at < len(lines):
+            at = self._read_plain_lines(lines, at, output)
+            if at < len(lines):
+                self._read_line(lines[at], output)
+                at += 1
         self._partial_stamp = tail if _PARTIAL_STAMP.fullmatch(tail) else b""
         if not self._partial_stamp and tail:
             content = self._begin_line(tail, output)
@@ -188,20 +192,46 @@ class LogReader:
                 self._end_line(output)
         return remaining
 
+    def _read_plain_lines(self, lines: list[bytes], first: int, output: list[LogLine]) -> int:
+        """Read whole new lines of the newest second, and return the index of the first other line.
+
+        This is the fast path for nearly all lines of a log that arrives in large chunks.
+        """
+        resume, at = self._resume, first
+        if self._unfinished or resume.is_resuming or resume.newest is None:
+            return first
+        second, newest = resume.newest
+        if second != self._cached_second:
+            return first
+        (day, zone), source, container, until = self._cached_stamp, self._source, self._container, self._written_until
+        prefix, zone_end = day + b".", len(day) + 10 + len(zone)
+        zone += b" "
+        for at in range(first, len(lines)):
+            line = lines[at]
+            fraction, content = line[20:29], line[zone_end + 1 :]
+            if (
+                not line.startswith(prefix)
+                or line[29 : zone_end + 1] != zone
+                or fraction < newest
+                or len(content) > _MAX_LINE_BYTES
+                or b"\r" in content
+                or not fraction.isdigit()
+            ):
+                break
+            newest, time = fraction, (second, fraction)
+            is_written = until is not None and time < until
+            output.append(
+                LogLine(source, content.decode("utf-8", "replace"), False, False, container, time, is_written)
+            )
+        else:
+            at = len(lines)
+        resume.add_lines(at - first, (second, newest))
+        return at
+
     def _read_line(self, line: bytes, output: list[LogLine]) -> None:
-        # The fast path for nearly all lines: a whole new line after a whole line.
-        if not (self._unfinished or self._expects_first_line or self._resume.is_resuming):
-            stamp = self._parse_stamp(line)
-            if stamp is not None and len(stamp[1]) <= _MAX_LINE_BYTES and b"\r" not in stamp[1]:
-                time, content = stamp
-                self._resume.add_line(time)
-                is_written = self._written_until is not None and time < self._written_until
-                text = content.decode(errors="replace")
-                output.append(LogLine(self._source, text, False, False, self._container, time, is_written))
-                return
-        content_or_none = self._begin_line(line, output)
-        if content_or_none is not None:
-            self._add_bytes(content_or_none, output)
+        content = self._begin_line(line, output)
+        if content is not None:
+            self._add_bytes(content, output)
             self._end_line(output)
 
     def _begin_line(self, line: bytes, output: list[LogLine]) -> bytes | None:

@@ -108,16 +108,17 @@ class ResumePoint:
         self._record(time)
         return LineStatus.NEW
 
-    def add_line(self, time: LogTime) -> None:
-        """Record a complete line that is not in a resumed part; the same as `begin_line` and `end_line`."""
-        newest = self.newest
-        if newest is not None and newest < time and newest[0] == time[0]:
-            self.newest = self._last = time
-            self._in_newest_second += 1
-            self.lines += 1
-        else:
-            self._record(time)
-            self.end_line()
+    def add_lines(self, count: int, newest: LogTime) -> None:
+        """Record complete new lines in the order of their times, all within the second of the newest known line.
+
+        Args:
+            count: number of lines.
+            newest: time of the last one.
+        """
+        if count:
+            self.newest = self._last = newest
+            self._in_newest_second += count
+            self.lines += count
 
     @property
     def is_resuming(self) -> bool:

@@ -54,31 +54,33 @@ def read_log(
         finally:
             stream.close()
 
-    def fetch_end() -> LastLine:
-        return fetch_last_line(cluster, log, previous=previous)
-
     retry(read_stream, timeout=_RETRY_SECONDS)
-    last_line, reason = retry(fetch_end, timeout=_RETRY_SECONDS), ""
+    last_line = retry(lambda: fetch_last_line(cluster, log, previous=previous), timeout=_RETRY_SECONDS)
+    missing = ""
+    # A running container may have written more in the meantime.
+    if has_ended or not reader.has_read_past(last_line):
+        missing = _read_to_end(reader, last_line, read_stream)
+    for line in reader.flush():
+        emit(line)
+    if missing:
+        emit(log.missing(missing, after=reader.newest, previous=previous))
+
+
+def _read_to_end(reader: LogReader, last_line: LastLine, read_stream: Callable[[], None]) -> str:
+    """Read streams until they have brought the last line, and return why output is missing; empty if none is."""
     backoff, unproductive_reads, nothing_new = Backoff(), 0, False
     while not reader.has_read_to(last_line, nothing_new=nothing_new):
-        if not has_ended and reader.has_read_past(last_line):  # the container has written more in the meantime
-            break
         if unproductive_reads == _MAX_UNPRODUCTIVE_READS:
-            reason = "its last line is not the one that was received last, or its file was rotated"
-            break
+            return "its last line is not the one that was received last, or its file was rotated"
         time.sleep(backoff.next())
         extent = reader.extent
         try:
             retry(read_stream, timeout=_RETRY_SECONDS)
         except OtherLog:
-            reason = "the container was restarted, or its file was rotated, before the log was read to the end"
-            break
+            return "the container was restarted, or its file was rotated, before the log was read to the end"
         nothing_new = reader.extent == extent
         unproductive_reads = unproductive_reads + 1 if nothing_new else 0
-    for line in reader.flush():
-        emit(line)
-    if reason:
-        emit(log.missing(reason, after=reader.newest, previous=previous))
+    return ""
 
 
 def fetch_last_line(cluster: Cluster, log: LoggedContainer, *, previous: bool) -> LastLine:
