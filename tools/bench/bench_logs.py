@@ -59,8 +59,8 @@ def read_logs(connection, reader, uid):
         uid: UID of the TrainJob.
     """
     count = LineCounter(connection)
-    readers = {"follower": _follow, "wait": _wait, "stamped": partial(_watch_log, timestamps=True), "client": _watch_log}
-    readers[reader](count, uid)
+    stamped = partial(_watch_log, timestamps=True)
+    {"follower": _follow, "wait": _wait, "stamped": stamped, "client": _watch_log}[reader](count, uid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     connection.send({"lines": count.lines, "seconds": count.seconds, "cpu": count.cpu, "rss_mb": peak})
     connection.recv()

@@ -102,7 +102,8 @@ class TransformersLogParser:
                 return None  # a bar below the trainer's, for an evaluation
             if found := _BAR.fullmatch(line):
                 return self._read_bar(int(found["step"]), int(found["total"]))
-        self._is_cleared, self._last_logged = _CLEARED.fullmatch(line) is not None, None
+        # The first character decides for nearly all lines, without the pattern.
+        self._is_cleared, self._last_logged = line[0] in " \x1b" and _CLEARED.fullmatch(line) is not None, None
         return None
 
     def _read_values(self, logged: LoggedValues) -> Progress | None:
