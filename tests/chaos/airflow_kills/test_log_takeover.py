@@ -51,16 +51,15 @@ def count_lines(log):
         highest, marked = 0, False
         seen = set()
         for text, _ in log.read():
-            if text.startswith(f"[{source}] lines from"):
+            if "another process has written its log until here" in text:
                 marked = True
-            elif text.startswith(f"[{source}] the following lines appear for the first time"):
-                marked = False
             elif (found := SKIPPED.match(text)) and found["source"] == source:
                 counts["lost"] -= int(found["number"].replace(",", ""))
             elif (found := LINE.match(text)) and found["source"] == source and " last " not in text:
                 number = int(found["number"])
                 counts["repeated"] += number in seen
                 counts["marked"] += number in seen and marked
+                marked = marked and number in seen  # until the first new line
                 seen.add(number)
                 highest = max(highest, number)
         counts["lines"] += len(seen)
@@ -105,12 +104,10 @@ def test_the_log_continues_in_another_triggerer(airflow, tmp_path, evidence, rec
     evidence("takeover", process="Airflow triggerer", end=end, runs=rounds * len(TASKS), **counts)
     assert counts["lost"] == 0
     assert counts["repeated"] == counts["marked"]
-    if end == "orderly hand-over":
-        assert counts["repeated"] == 0
-    else:
-        assert counts["repeated"] <= rounds * len(TASKS) * 2 * 3 * (STORE_SECONDS + 8)
+    seconds = 1.5 if end == "orderly hand-over" else STORE_SECONDS + 8
+    assert counts["repeated"] <= rounds * len(TASKS) * 2 * 2 * seconds  # two sources, two lines a second
     for task in TASKS:
-        assert airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/log_positions") is None
+        assert airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/log_times") is None
     record_case(f"task log after the end of both triggerers: {end}", describe(counts))
 
 
@@ -126,5 +123,6 @@ def test_the_log_continues_on_another_worker(airflow, tmp_path, evidence, record
     finish(airflow, run, tmp_path)
     counts = count_lines(log)
     evidence("takeover", process="Airflow worker", end="orderly hand-over", runs=1, **counts)
-    assert counts["lost"] == counts["repeated"] == 0
+    assert counts["lost"] == 0
+    assert counts["repeated"] == counts["marked"] <= 2 * 3  # two sources, lines of the last second
     record_case("task log after the SIGTERM of a worker", describe(counts))

@@ -24,7 +24,7 @@ def read_numbers(text):
 
 def has_stored_a_line(cluster, run):
     jobs = cluster.list_trainjobs("default", f"{labels.RUN}={run.id}")
-    return any('"logs":{"' in job["metadata"]["annotations"].get(ANNOTATION, "") for job in jobs)
+    return any('"times":{"' in job["metadata"]["annotations"].get(ANNOTATION, "") for job in jobs)
 
 
 def hand_over(pods, cluster, kubeconfig, folder, signal_number):
@@ -49,8 +49,7 @@ def hand_over(pods, cluster, kubeconfig, folder, signal_number):
 
 def count_lines(before, after):
     first, second = read_numbers(before), read_numbers(after)
-    notice = re.search(r" \[node-0\] lines from .* may appear again here.*$", after, re.MULTILINE)
-    span = after[notice.end() :].partition("the following lines appear for the first time")[0] if notice else ""
+    _, notice, marked = after.partition("may appear again, in the pod of an earlier launcher\n")
     repeated = set(first) & set(second)
     assert second == list(range(second[0], second[-1] + 1))
     assert f"[node-0] last {second[-1]}\n" in after
@@ -58,7 +57,7 @@ def count_lines(before, after):
         "lines": len({*first, *second}),
         "lost": second[-1] - len({*first, *second}),
         "repeated": len(repeated),
-        "marked": len(repeated & set(read_numbers(span))),
+        "marked": len(repeated & set(read_numbers(marked if notice else ""))),
     }
 
 
@@ -75,7 +74,7 @@ def test_the_log_continues_in_the_launcher_that_adopts_the_trainjob(
         )
     # Argo's emissary ends the container within a second after SIGTERM, so a launcher may have no time to store. Then
     # the next one announces repeated lines. The launcher's last message is not in its log: KFP's launcher has ended.
-    orderly = [log for log in logs if number == signal.SIGTERM and "may appear again here" not in log[1]]
+    orderly = [log for log in logs if number == signal.SIGTERM and "lines of its last second may" in log[1]]
     killed = [log for log in logs if log not in orderly]
     for end, is_orderly, ended in (("orderly hand-over", True, orderly), ("SIGKILL", False, killed)):
         counts = [count_lines(*log) for log in ended]
@@ -85,4 +84,4 @@ def test_the_log_continues_in_the_launcher_that_adopts_the_trainjob(
             evidence("takeover", process="KFP launcher", end=end, runs=len(counts), **total)
             assert total["lost"] == 0
             assert total["repeated"] == total["marked"]
-            assert not (is_orderly and total["repeated"])
+            assert not is_orderly or total["repeated"] <= 21 * len(counts)  # of the last second, 20 lines a second

@@ -1,7 +1,7 @@
 """Waiter processes are handed over in order and killed at random moments, while a job prints numbered lines.
 
-No line is lost. After a hand-over none is repeated; after a SIGKILL only lines since the last stored snapshot are, and
-a notice marks them.
+No line is lost. After a hand-over, lines of the last second are repeated; after a SIGKILL, also those since the last
+stored snapshot. They follow a notice.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(1500)
 WAITER = Path(__file__).with_name("waiter.py")
 SECONDS = 0.3  # between two stored snapshots
 NODES = 2
+LINES_OF_A_SECOND = 11  # at most, because the job sleeps for 0.1 s after each
 LINE = re.compile(r"\[(?P<source>node-\d)\] line (?P<number>\d+)")
 ENDS = {"orderly hand-over": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
 
@@ -88,16 +89,15 @@ def count_lines(text):
             snapshot = max(0, len(written) - NODES)  # each pod's last line may be between its write and its record
         elif line == "# stored":
             stored.update(written[:snapshot])
-        elif found := re.match(r"\[(node-\d)\] lines from .* may appear again here", line):
-            marked[found[1]] = True
-        elif found := re.match(r"\[(node-\d)\] the following lines appear for the first time", line):
-            marked[found[1]] = False
+        elif "another process has written its log until here" in line:
+            marked = dict.fromkeys(marked, True)
         elif found := LINE.fullmatch(line):
             key = (found["source"], int(found["number"]))
             if key in seen:
                 counts["repeated"] += 1
                 counts["marked"] += marked[key[0]]
-                too_old += [key] * (key in stored)
+                too_old += [key] * ((key[0], key[1] + LINES_OF_A_SECOND) in stored)
+            marked[key[0]] = marked[key[0]] and key in seen  # until the first new line
             seen.add(key)
             written.append(key)
     for source in marked:
@@ -132,7 +132,7 @@ def check(end, runs, results, evidence):
     assert counts["repeated"] == counts["marked"]
     assert [key for _, too_old in results for key in too_old] == []
     if end == "orderly hand-over":
-        assert counts["repeated"] == 0
+        assert counts["repeated"] <= runs * NODES * LINES_OF_A_SECOND
 
 
 def test_the_log_continues(laptop, cluster, tmp_path, random_numbers, evidence):

@@ -66,6 +66,7 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     signal.signal(signal.SIGTERM, stop)
     store.store(is_exact=False)
     log = LogWriter().open(write, written_times.record)
+    write(written_times.resumption)
     try:
         with log:
             threading.Thread(target=store.run, args=(float(seconds), write), daemon=True).start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from trainjob.client import LogFollower, ObjectEvent, log_follower
+from trainjob.client import LogFollower, LogLine, LogNotice, ObjectEvent, log_follower
 
 
 class IdleExecutor:
@@ -38,3 +38,25 @@ def test_logs_of_old_pods_are_forgotten_and_never_those_that_are_being_read(monk
             executor.tasks[-1].is_scheduled = False
         follower.observe(ObjectEvent(pod(number), deleted=True))
     assert [key[0] for key in follower._logs] == ["uid-0", "uid-8", "uid-9"]
+
+
+def test_an_exception_of_a_callback_is_logged_once_and_counted_in_a_notice(caplog):
+    written = []
+
+    def emit(line):
+        if line.text in ("2", "3"):
+            raise OSError("No space left on device")
+        written.append(line)
+
+    executor = IdleExecutor()
+    cluster = SimpleNamespace(live_log_executor=executor, ended_log_executor=executor)
+    follower = LogFollower(cluster, "ns", emit)
+    follower._emit_lines("node-0", [LogLine("node-0", text) for text in "12345"])
+    follower.finish(0.0)
+    *lines, notice = written
+    assert [line.text for line in lines] == ["1", "4", "5"]
+    assert isinstance(notice, LogNotice)
+    assert notice.text == (
+        "2 lines of the log could not be processed; the first error: OSError: No space left on device"
+    )
+    assert len(caplog.records) == 1
