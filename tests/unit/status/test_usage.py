@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainjob.errors import IncompatibleVersion
 from trainjob.status import (
+    Evidence,
     Outcome,
     Usage,
     Verdict,
@@ -242,7 +243,8 @@ def test_the_restarts_of_all_containers_are_counted():
 
 
 def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
-    outcome = build_outcome(job(), derive_verdict(job()), started=at(600), restarts=2)
+    outcome = build_outcome(job(), derive_verdict(job()), Evidence([pod("a", bound=600, restarts=2)]))
+    assert outcome.restarts == 2
     assert (outcome.queued_seconds, outcome.run_seconds, outcome.seconds) == (600.0, 3000.0, 3600.0)
     assert Outcome.from_dict(outcome.to_dict()) == outcome
     unknown = build_outcome(job(phase=None), derive_verdict(None))
@@ -251,7 +253,7 @@ def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
 
 def test_the_outcome_carries_usage_and_labels():
     usage = Usage(10.0, {GPU: 20.0})
-    outcome = build_outcome(job(), Verdict(Phase.COMPLETE), usage=usage)
+    outcome = build_outcome(job(), Verdict(Phase.COMPLETE), Evidence(usage=usage))
     assert (outcome.pod_seconds, outcome.gpu_seconds, outcome.labels) == (10.0, 20.0, {"team": "a"})
     stored = json.loads(json.dumps(outcome.to_dict()))
     assert stored["usage"]["gpu_seconds"] == 20.0
@@ -267,7 +269,7 @@ def test_an_outcome_of_an_older_version_has_no_usage():
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 10**400, "3", True, None])
 def test_a_usage_with_wrong_seconds_is_refused(value):
-    stored = build_outcome(job(), Verdict(Phase.COMPLETE), usage=Usage()).to_dict()
+    stored = build_outcome(job(), Verdict(Phase.COMPLETE), Evidence(usage=Usage())).to_dict()
     stored["usage"]["pod_seconds"] = value
     with pytest.raises(IncompatibleVersion, match="seconds must be"):
         Outcome.from_dict(stored)

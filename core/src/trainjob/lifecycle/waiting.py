@@ -8,11 +8,9 @@ informers. A process that waits for a thousand TrainJobs holds one informer for 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import queue
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,10 +18,12 @@ from typing import Any
 from trainjob.client import Cluster, LogPositions, ObjectEvent
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference
+from trainjob.lifecycle.listener import Listener
 from trainjob.lifecycle.loop_batches import get_loop_batches
+from trainjob.lifecycle.outcome_threads import call_for_outcome
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
-from trainjob.lifecycle.wait_session import Listener, WaitSession
+from trainjob.lifecycle.wait_session import WaitSession
 from trainjob.status import Outcome
 
 
@@ -155,26 +155,6 @@ async def wait_async(
                 value = await asyncio.to_thread(effect.function)
             else:
                 value = await inbox.get(effect.seconds)
-        return await _conclude_on_thread(cluster, session, effect.result)
+        return await call_for_outcome(cluster, partial(session.conclude, effect.result))
     finally:
         session.close()
-
-
-async def _conclude_on_thread(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
-    """Conclude the wait on a thread of `cluster.outcome_executor`.
-
-    The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
-    end. The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
-    """
-    concluded: Future[Outcome] = Future()
-
-    def conclude_now() -> None:
-        if concluded.set_running_or_notify_cancel():
-            try:
-                concluded.set_result(session.conclude(result))
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                concluded.set_exception(error)
-
-    context = contextvars.copy_context()
-    cluster.outcome_executor.submit(lambda: context.run(conclude_now))
-    return await asyncio.wrap_future(concluded)

@@ -270,6 +270,15 @@ def rank_of(pod: Mapping[str, Any]) -> int:
     return get_int(pod, "metadata", "labels", RANK_LABEL)
 
 
+def belongs_to_job(pod: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """Return whether a pod with a TrainJob's name belongs to exactly this TrainJob.
+
+    It may belong to an earlier TrainJob of that name. Pods carry the uid of their JobSet, not of the TrainJob, so their
+    creation times are compared.
+    """
+    return get_str(pod, "metadata", "creationTimestamp") >= get_str(job, "metadata", "creationTimestamp")
+
+
 def restarts_in_place(pod: Mapping[str, Any]) -> bool:
     """Return whether the kubelet restarts a failed container of this pod.
 

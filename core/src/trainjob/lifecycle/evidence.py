@@ -1,0 +1,187 @@
+"""Collection of the evidence about a TrainJob at its end.
+
+It is collected once, for waits and for descriptions. No error of the API server ends it: the outcome is then built from
+what is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from trainjob.client import Cluster, list_warning_lines, read_failure_log_tail
+from trainjob.client.diagnostics import read_last_lines
+from trainjob.client.log_notices import pods_are_unknown
+from trainjob.errors import ClusterError
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.lifecycle.job_logs import JobLogs
+from trainjob.status import ContainerFailure, Evidence, Phase, Progress, Verdict, compute_usage, find_failures
+from trainjob.status.evidence import get_first_failure
+from trainjob.status.failure_policies import needs_jobset
+from trainjob.status.failure_rules import Category, find_category
+from trainjob.status.nested_fields import get_str, true_conditions
+from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, step_of
+from trainjob.status.trainer_status import read_trainer_status
+from trainjob.status.verdict import had_pods
+
+_NODE = "node"  # the replicated job of the training
+_PROGRESS_LINES = 100  # in which the last progress of a complete training is, before its summary
+Pod = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FinalPods:
+    """Pods of a TrainJob at its end.
+
+    Attributes:
+        existing: pods that exist. If they could not be listed, the pods that were seen and not deleted.
+        gone: last known states of the pods that were seen and do not exist any more.
+        deleted_at: times at which the deletion of pods was seen, by uid.
+        unknown_because: why pods may be missing here; empty if all are known.
+    """
+
+    existing: Sequence[Pod]
+    gone: Sequence[Pod] = ()
+    deleted_at: Mapping[str, datetime] = field(default_factory=dict)
+    unknown_because: str = ""
+
+    @property
+    def all(self) -> list[Pod]:
+        """All pods in their last known state."""
+        return [*self.gone, *self.existing]
+
+
+def list_final_pods(
+    cluster: Cluster,
+    job: Mapping[str, Any],
+    seen: Mapping[str, Pod] | None = None,
+    deleted: Mapping[str, Pod] | None = None,
+    deleted_at: Mapping[str, datetime] | None = None,
+) -> FinalPods:
+    """List the pods of a TrainJob after its end (blocking I/O).
+
+    The watch of the pods may lag behind that of the TrainJobs, or not have started.
+
+    Args:
+        cluster: the cluster of the TrainJob.
+        job: the TrainJob.
+        seen: pods that a watch has reported, by uid.
+        deleted: last states of the pods whose deletion a watch has reported, by uid.
+        deleted_at: times of these deletions, by uid.
+    """
+    seen, deleted, deleted_at = seen or {}, deleted or {}, deleted_at or {}
+    name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
+    try:
+        listed = [pod for pod in cluster.list_pods(name, namespace) if belongs_to_job(pod, job)]
+    except ClusterError as error:
+        reason = f"its pods can't be listed: {error.message}"
+        return FinalPods(list(seen.values()), list(deleted.values()), deleted_at, reason)
+    uids = {get_str(pod, "metadata", "uid") for pod in listed}
+    gone = {uid: pod for uid, pod in {**deleted, **seen}.items() if uid not in uids}
+    is_unknown = not (listed or gone) and had_pods(job)
+    return FinalPods(
+        listed,
+        list(gone.values()),
+        {**dict.fromkeys(gone, utc_now()), **deleted_at},
+        "its pods do not exist in this cluster any more" if is_unknown else "",
+    )
+
+
+def collect_evidence(
+    cluster: Cluster,
+    job: Mapping[str, Any],
+    verdict: Verdict,
+    pods: FinalPods,
+    logs: JobLogs | None = None,
+    *,
+    only_ended: bool = False,
+) -> Evidence:
+    """Collect the evidence about the end of a TrainJob, before it is deleted (blocking I/O).
+
+    Args:
+        cluster: the cluster of the TrainJob.
+        job: the TrainJob as last seen, even if it is deleted by now.
+        verdict: verdict on its end.
+        pods: its pods.
+        logs: its logs, which are read to their ends; None reads only the last lines of the container that failed first,
+            or those of a complete training that has reported no progress elsewhere.
+        only_ended: whether the caller is about to end the TrainJob, so that running containers have no end to wait for.
+    """
+    usage = compute_usage(job, pods.all, utc_now(), pods.deleted_at)
+    name, namespace, created = (get_str(job, "metadata", key) for key in ("name", "namespace", "creationTimestamp"))
+    events, jobset, tail = list[str](), None, tuple[str, ...]()
+    failures = find_failures(pods.all)
+    first = get_first_failure(verdict, failures)
+    if verdict.phase is not Phase.COMPLETE:
+        events = list_warning_lines(cluster, namespace, name, pods.all, since=created)
+        jobset = _get_jobset(cluster, job, verdict)
+        tail = _read_tail(cluster, namespace, first)
+    if logs is None:
+        return Evidence(pods.all, events, jobset, tail, _read_progress(cluster, job, verdict, pods), usage)
+    if pods.unknown_because:
+        logs.report(pods_are_unknown(name, namespace, pods.unknown_because))
+    logs.finish(pods.existing, only_ended=only_ended)
+    return Evidence(pods.all, events, jobset, tail or _get_received_tail(logs, first, failures), logs.progress, usage)
+
+
+def may_start_again(job: Mapping[str, Any], verdict: Verdict) -> bool:
+    """Return whether the JobSet shows if a failed TrainJob may start again.
+
+    At its deadline, the JobSet is deleted, and the failure is final (Trainer 2.2 and later).
+    """
+    is_failed = verdict.phase is Phase.FAILED and Phase.FAILED.value in true_conditions(job)
+    return is_failed and find_category(verdict.reason) is not Category.DEADLINE
+
+
+def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
+    with contextlib.suppress(ClusterError):
+        if needs_jobset(verdict) or may_start_again(job, verdict):
+            return cluster.get_jobset(get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace"))
+    return None
+
+
+def _read_tail(cluster: Cluster, namespace: str, failure: ContainerFailure | None) -> tuple[str, ...]:
+    if failure is None:
+        return ()
+    lines = read_failure_log_tail(cluster, namespace, failure) if failure.exit_code is not None else []
+    return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
+
+
+def _get_received_tail(
+    logs: JobLogs, first: ContainerFailure | None, failures: Sequence[ContainerFailure]
+) -> tuple[str, ...]:
+    """Return the log lines received from the first failed rank, else from another failed rank.
+
+    They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail yet,
+    and the first failed pod may be among them.
+    """
+    if first is None or first.exit_code is None:
+        return ()
+    if lines := logs.tail(f"{first.step}-{first.rank}"):
+        return lines
+    for failure in failures:
+        source = f"{failure.step}-{failure.rank}"
+        if lines := logs.tail(source):
+            return tuple(f"[{source}] {line}" for line in lines)
+    return ()
+
+
+def _read_progress(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict, pods: FinalPods) -> Progress | None:
+    """Return the last progress in the last lines of a complete training's rank 0."""
+    if verdict.phase is not Phase.COMPLETE or read_trainer_status(job):
+        return None
+    parser, progress, namespace = JobLogParser(), None, get_str(job, "metadata", "namespace")
+    for pod in pods.existing:
+        if (step_of(pod), rank_of(pod)) == (_NODE, 0):
+            for status in container_statuses(pod):
+                for line in read_last_lines(cluster, namespace, pod, get_str(status, "name"), _PROGRESS_LINES):
+                    progress = parser.feed(line.text) or progress
+    return progress
+
+
+def utc_now() -> datetime:
+    """Return the time in whole seconds, the precision of Kubernetes."""
+    return datetime.now(timezone.utc).replace(microsecond=0)

@@ -1,0 +1,31 @@
+"""Callbacks of a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainjob.client import LogLine
+from trainjob.status import Progress, Verdict
+
+
+@dataclass
+class Listener:
+    """Callbacks of a wait.
+
+    Each callback may be called from other threads, but never by two threads at once.
+
+    Attributes:
+        on_phase: called when the phase has changed, or the reason why the TrainJob does not start.
+        on_log: called with every log line of any container. Reading the log waits for the callback. Use a
+            [trainjob.client.LogWriter][] if writing the lines may be slow.
+        on_progress: called with the progress of the training when a log line reports it.
+        on_earlier_progress: called instead with the progress in a line that an earlier process has written.
+        on_warning: called with each of the outcome's `warnings`, before the wait returns.
+    """
+
+    on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
+    on_log: Callable[[LogLine], None] = field(default=lambda _: None)
+    on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+    on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
+    on_warning: Callable[[str], None] = field(default=lambda _: None)
