@@ -21,6 +21,7 @@ from trainjob.status import (
     derive_verdict,
     get_first_start,
 )
+from trainjob.status.pods import reduce_to_evidence
 from trainjob.status.verdict import Phase
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -96,7 +97,7 @@ def test_a_pod_that_was_deleted_while_it_ran_counts_until_its_deletion(grace_end
     deleted = pod("a", bound=0)
     if grace_end:
         deleted["metadata"]["deletionTimestamp"] = at(grace_end)
-    usage = compute_usage(job(), [deleted], NOW, {"a": START + timedelta(seconds=seen)})
+    usage = compute_usage(job(), [reduce_to_evidence(deleted, START + timedelta(seconds=seen))], NOW)
     assert (usage.pod_seconds, usage.complete) == (seconds, True)
 
 
@@ -104,7 +105,7 @@ def test_a_deleted_pod_whose_containers_reported_their_end_counts_until_that_end
     deleted = pod("a", bound=0, end=90, phase="Running")
     deleted["metadata"]["deletionTimestamp"] = at(120)
     assert compute_usage(job(), [deleted], NOW).pod_seconds == 90.0
-    assert compute_usage(job(), [deleted], NOW, {"a": NOW}).pod_seconds == 90.0
+    assert compute_usage(job(), [reduce_to_evidence(deleted, NOW)], NOW).pod_seconds == 90.0
 
 
 def test_a_container_that_ended_in_a_running_pod_may_start_again():

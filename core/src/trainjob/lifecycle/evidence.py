@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,10 +23,11 @@ from trainjob.status.evidence import get_first_failure
 from trainjob.status.failure_policies import needs_jobset
 from trainjob.status.failure_rules import Category, find_category
 from trainjob.status.nested_fields import get_str, true_conditions
-from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, step_of
+from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, reduce_to_evidence, step_of
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.verdict import had_pods
 
+_NONE: Mapping[str, Any] = {}
 _NODE = "node"  # the replicated job of the training
 _PROGRESS_LINES = 100  # in which the last progress of a complete training is, before its summary
 Pod = Mapping[str, Any]
@@ -39,13 +40,11 @@ class FinalPods:
     Attributes:
         existing: pods that exist. If they could not be listed, the pods that were seen and not deleted.
         gone: last known states of the pods that were seen and do not exist any more.
-        deleted_at: times at which the deletion of pods was seen, by uid.
         unknown_because: why pods may be missing here; empty if all are known.
     """
 
     existing: Sequence[Pod]
     gone: Sequence[Pod] = ()
-    deleted_at: Mapping[str, datetime] = field(default_factory=dict)
     unknown_because: str = ""
 
     @property
@@ -55,11 +54,7 @@ class FinalPods:
 
 
 def list_final_pods(
-    cluster: Cluster,
-    job: Mapping[str, Any],
-    seen: Mapping[str, Pod] | None = None,
-    deleted: Mapping[str, Pod] | None = None,
-    deleted_at: Mapping[str, datetime] | None = None,
+    cluster: Cluster, job: Mapping[str, Any], seen: Mapping[str, Pod] = _NONE, deleted: Mapping[str, Pod] = _NONE
 ) -> FinalPods:
     """List the pods of a TrainJob after its end (blocking I/O).
 
@@ -70,24 +65,18 @@ def list_final_pods(
         job: the TrainJob.
         seen: pods that a watch has reported, by uid.
         deleted: last states of the pods whose deletion a watch has reported, by uid.
-        deleted_at: times of these deletions, by uid.
     """
-    seen, deleted, deleted_at = seen or {}, deleted or {}, deleted_at or {}
     name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
     try:
         listed = [pod for pod in cluster.list_pods(name, namespace) if belongs_to_job(pod, job)]
     except ClusterError as error:
         reason = f"its pods can't be listed: {error.message}"
-        return FinalPods(list(seen.values()), list(deleted.values()), deleted_at, reason)
-    uids = {get_str(pod, "metadata", "uid") for pod in listed}
-    gone = {uid: pod for uid, pod in {**deleted, **seen}.items() if uid not in uids}
+        return FinalPods(list(seen.values()), list(deleted.values()), reason)
+    uids, now = {get_str(pod, "metadata", "uid") for pod in listed}, datetime.now(timezone.utc)
+    unseen_deletions = {uid: reduce_to_evidence(pod, now) for uid, pod in seen.items() if uid not in uids}
+    gone = [*deleted.values(), *unseen_deletions.values()]
     is_unknown = not (listed or gone) and had_pods(job)
-    return FinalPods(
-        listed,
-        list(gone.values()),
-        {**dict.fromkeys(gone, utc_now()), **deleted_at},
-        "its pods do not exist in this cluster any more" if is_unknown else "",
-    )
+    return FinalPods(listed, gone, "its pods do not exist in this cluster any more" if is_unknown else "")
 
 
 def collect_evidence(
@@ -110,7 +99,8 @@ def collect_evidence(
             or those of a complete training that has reported no progress elsewhere.
         only_ended: whether the caller is about to end the TrainJob, so that running containers have no end to wait for.
     """
-    usage = compute_usage(job, pods.all, utc_now(), pods.deleted_at)
+    now = datetime.now(timezone.utc).replace(microsecond=0)  # the precision of Kubernetes
+    usage = compute_usage(job, pods.all, now)
     name, namespace, created = (get_str(job, "metadata", key) for key in ("name", "namespace", "creationTimestamp"))
     events, jobset, tail = list[str](), None, tuple[str, ...]()
     failures = find_failures(pods.all)
@@ -180,8 +170,3 @@ def _read_progress(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict, p
                 for line in read_last_lines(cluster, namespace, pod, get_str(status, "name"), _PROGRESS_LINES):
                     progress = parser.feed(line.text) or progress
     return progress
-
-
-def utc_now() -> datetime:
-    """Return the time in whole seconds, the precision of Kubernetes."""
-    return datetime.now(timezone.utc).replace(microsecond=0)

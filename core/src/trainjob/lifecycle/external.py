@@ -18,8 +18,8 @@ from typing import Any
 from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.async_inbox import AsyncInbox
+from trainjob.lifecycle.delivery import mark_exported
 from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
-from trainjob.lifecycle.exported_mark import mark_exported
 from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.outcome_threads import call_for_outcome

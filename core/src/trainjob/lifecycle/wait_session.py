@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,11 @@ from trainjob.client.log_notices import pods_are_not_watched
 from trainjob.errors import ClusterError
 from trainjob.lifecycle.cancellation import Cancellation
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
+from trainjob.lifecycle.delivery import mark_exported
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.end_checks import check_after_end
 from trainjob.lifecycle.ending import choose_action, end_as_failed, end_at_limit
-from trainjob.lifecycle.evidence import collect_evidence, list_final_pods, utc_now
-from trainjob.lifecycle.exported_mark import mark_exported
+from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.job_logs import JobLogs
 from trainjob.lifecycle.listener import Listener
@@ -55,7 +54,6 @@ class WaitSession:
         self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
         self._pod_watch_backoff, self._is_pod_watch_reported = pod_watch_backoff(), False
         self._diagnosis_schedule = DiagnosisSchedule()
-        self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
     def open(self, deliver: Callable[[tuple[str, ObjectEvent]], None]) -> None:
         """Add the event handlers.
@@ -109,12 +107,7 @@ class WaitSession:
             self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
             return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
-        result = observed(event, now)
-        if kind == "pod" and event.deleted and event.object is not None:
-            self._deleted_at.setdefault(event.object["metadata"]["uid"], utc_now())
-            for uid in self._deleted_at.keys() - self.policy.deleted_pods.keys():
-                del self._deleted_at[uid]  # the policy keeps the last state of the newest pods only
-        return result or self.policy.check_deadlines(now)
+        return observed(event, now) or self.policy.check_deadlines(now)
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
@@ -156,7 +149,7 @@ class WaitSession:
         cluster, reference, limits, job = self._cluster, self._reference, self._limits, self.policy.job
         if result.timeout:
             return self._conclude_own_end(end_at_limit(cluster, reference, limits, result))
-        pods = list_final_pods(cluster, job, self.policy.pods, self.policy.deleted_pods, self._deleted_at)
+        pods = list_final_pods(cluster, job, self.policy.pods, self.policy.deleted_pods)
         verdict = check_end(result.verdict, job, pods.existing)
         is_false_end = verdict != result.verdict
         action = choose_action(job, result, limits, is_false_end=is_false_end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
@@ -301,11 +302,17 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
     return [name for name in claims if name]
 
 
-def reduce_to_evidence(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod with only the fields that show its failures, its restarts and its usage."""
+def reduce_to_evidence(pod: Mapping[str, Any], deleted_at: datetime | None) -> dict[str, Any]:
+    """Return a deleted pod with only the fields that show failures, restarts and usage.
+
+    Args:
+        pod: the last known state of the pod.
+        deleted_at: when its deletion was seen; None if that is unknown. It becomes the pod's field `deletedAt`.
+    """
     metadata, spec, status = get_mapping(pod, "metadata"), get_mapping(pod, "spec"), get_mapping(pod, "status")
     pod_labels, statuses = get_mapping(metadata, "labels"), ("initContainerStatuses", "containerStatuses")
     return {
+        "deletedAt": deleted_at.strftime("%Y-%m-%dT%H:%M:%SZ") if deleted_at else "",
         "metadata": {
             **_select(metadata, ("name", "uid", "creationTimestamp", "deletionTimestamp")),
             "labels": _select(pod_labels, (STEP_LABEL, RANK_LABEL)),
