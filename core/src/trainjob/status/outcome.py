@@ -128,9 +128,14 @@ class Outcome:
         return _seconds_between(self.started, self.finished)
 
     @property
-    def cause(self) -> str:
+    def printed_reason(self) -> str:
         """Reason that the failed step printed; empty if its last log lines contain none."""
         return "" if self.category in _ENDED_FROM_OUTSIDE else find_reason(self.log_tail)
+
+    @property
+    def cause(self) -> str:
+        """Why the TrainJob failed, as one line: in the step's own words if it printed a reason."""
+        return next(iter((self.printed_reason or self.message or self.reason).splitlines()), "")
 
     def explain(self) -> str:
         """Return a description of the end for users: what, where, why, the last log lines.
@@ -148,8 +153,8 @@ class Outcome:
             failed += f" in step {self.step}" + ("" if self.rank is None else f", rank {self.rank}")
         if self.exit_code is not None:
             failed += f", exit code {self.exit_code}"
-        ended = self.reason + (f": {self.message}" if self.message else "")
-        lines = [f"{failed}: {self.cause}", f"  {ended}"] if self.cause else [f"{failed}: {ended}"]
+        reported, printed = self.reason + (f": {self.message}" if self.message else ""), self.printed_reason
+        lines = [f"{failed}: {printed}", f"  {reported}"] if printed else [f"{failed}: {reported}"]
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
         return escape_control_characters("\n".join([*lines, *warnings]))
