@@ -134,7 +134,7 @@ class Outcome:
 
     @property
     def cause(self) -> str:
-        """Why the TrainJob failed, as one line: in the step's own words if it printed a reason."""
+        """Reason of the failure as one line: the one that the step printed, if it printed one."""
         return next(iter((self.printed_reason or self.message or self.reason).splitlines()), "")
 
     def explain(self) -> str:
