@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.status import Category, Evidence, Phase, Verdict, build_outcome
+from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u"}}
@@ -83,5 +83,5 @@ def test_the_reason_of_the_pod_has_priority_over_the_rule(reason, category, retr
     ended = {"name": "node", "state": {"terminated": {"exitCode": 42, "reason": reason}}}
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "node"}
     pod = {"metadata": {"labels": labels}, "status": {"containerStatuses": [ended]}}
-    outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), Evidence([pod]))
+    outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), Evidence(FinalPods([pod])))
     assert (outcome.category, outcome.retryable) == (category, retryable)

@@ -10,6 +10,7 @@ from trainjob.errors import CommandFailed, DeadlineExceeded, Interrupted, JobDel
 from trainjob.status import (
     Category,
     Evidence,
+    FinalPods,
     Outcome,
     Phase,
     Progress,
@@ -85,16 +86,16 @@ def test_a_drained_node_is_the_cause_of_the_other_ranks_failures(ended):
     replacement = pod(1, state=terminated_state(143, "2026-01-01T00:01:06Z"))
     for each, created in ((peer, "00:00:00"), (drained, "00:00:00"), (replacement, "00:01:01")):
         each["metadata"]["creationTimestamp"] = f"2026-01-01T{created}Z"
-    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.INFRASTRUCTURE, 1)
     # A pod that was created after the disruption, in a restart of the job, fails for a reason of its own.
     peer["metadata"]["creationTimestamp"] = "2026-01-01T00:01:02Z"
-    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
     # So does a rank that had failed before the disruption.
     peer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     peer["status"]["containerStatuses"][0]["state"] = terminated_state(1, "2026-01-01T00:00:59Z")
-    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
 
 
@@ -149,7 +150,7 @@ def test_a_sidecar_neither_fails_nor_restarts():
     ],
 )
 def test_an_image_without_the_program_is_named_in_the_hint(line):
-    evidence = Evidence([pod(0, state=terminated_state(1))], log_tail=["starting", line])
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=["starting", line])
     outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
     assert (outcome.category, outcome.retryable) == (Category.PROGRAM, False)
     with pytest.raises(CommandFailed, match=r"give an image with the version of trainjob .* or program='packed'"):
@@ -158,7 +159,9 @@ def test_an_image_without_the_program_is_named_in_the_hint(line):
 
 def test_a_module_that_the_users_code_lacks_is_a_failure_of_the_application():
     line = "ModuleNotFoundError: No module named 'trainjob'"
-    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence([pod(0, state=terminated_state(1))], log_tail=[line]))
+    outcome = build_outcome(
+        JOB, derive_verdict(JOB), Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=[line])
+    )
     assert outcome.category is Category.APPLICATION
 
 
@@ -167,7 +170,7 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
         JOB,
         derive_verdict(JOB),
         Evidence(
-            [pod(1, state=terminated_state(3))],
+            FinalPods([pod(1, state=terminated_state(3))]),
             events=["BackoffLimitExceeded: Job has reached the specified backoff limit"],
             log_tail=["loading data", "ValueError: bad row 7"],
         ),
@@ -208,7 +211,7 @@ RESTART_LIMIT = Verdict(Phase.FAILED, "RestartLimitExceeded", "container node fa
     ],
 )
 def test_the_first_line_of_a_failure_is_the_reason_that_the_step_printed(log_tail, cause):
-    evidence = Evidence([pod(0, state=terminated_state(2))], log_tail=log_tail)
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(2))]), log_tail=log_tail)
     first, second, *_ = build_outcome(JOB, RESTART_LIMIT, evidence).explain().splitlines()
     assert first == f"TrainJob ml/tune failed in step node, rank 0, exit code 2: {cause}"
     assert second == "  RestartLimitExceeded: container node failed 1 time; max_restarts is 0"
@@ -225,7 +228,7 @@ def test_the_first_line_of_a_failure_is_the_reason_that_the_step_printed(log_tai
     ],
 )
 def test_without_a_reason_of_the_step_the_first_line_is_that_of_the_cluster(reason, line):
-    evidence = Evidence([pod(0, state=terminated_state(2, reason=reason))], log_tail=[line])
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(2, reason=reason))]), log_tail=[line])
     first, *_ = build_outcome(JOB, RESTART_LIMIT, evidence).explain().splitlines()
     assert "exit code 2: RestartLimitExceeded: container node failed 1 time" in first
 
@@ -239,7 +242,7 @@ def test_without_a_reason_of_the_step_the_first_line_is_that_of_the_cluster(reas
     ],
 )
 def test_category(state, reason, category, error, retryable):
-    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence([pod(0, state=state, reason=reason)]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([pod(0, state=state, reason=reason)])))
     assert (outcome.category, outcome.retryable) == (category, retryable)
     with pytest.raises(error) as raised:
         outcome.raise_for_failure()
@@ -261,7 +264,7 @@ def test_deadline_and_deletion():
 def test_success_has_no_failure_even_after_restarts():
     complete = Verdict(Phase.COMPLETE, "AllJobsCompleted")
     outcome = build_outcome(
-        JOB, complete, Evidence([pod(0, state={"running": {}}, last=terminated_state(3), restarts=1)])
+        JOB, complete, Evidence(FinalPods([pod(0, state={"running": {}}, last=terminated_state(3), restarts=1)]))
     )
     assert outcome.succeeded
     assert outcome.exit_code is None
@@ -271,7 +274,9 @@ def test_success_has_no_failure_even_after_restarts():
 def test_an_outcome_is_the_same_after_conversion_to_json():
     progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
     outcome = build_outcome(
-        JOB, derive_verdict(JOB), Evidence([pod(1, state=terminated_state(3))], log_tail=["x"], progress=progress)
+        JOB,
+        derive_verdict(JOB),
+        Evidence(FinalPods([pod(1, state=terminated_state(3))]), log_tail=["x"], progress=progress),
     )
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob.errors import CommandFailed, Interrupted, OutOfMemory, StorageFull
-from trainjob.status import Category, Evidence, Phase, Verdict, build_outcome
+from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1"}}
 TORCH_SAVE = """\
@@ -151,7 +151,7 @@ def fail(text, step="node", reason="Error", message=""):
     ended = {"terminated": {"exitCode": 1, "reason": reason, "message": message}}
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": step}
     pod = {"metadata": {"labels": labels}, "status": {"containerStatuses": [{"name": "node", "state": ended}]}}
-    evidence = Evidence([pod], log_tail=text.splitlines())
+    evidence = Evidence(FinalPods([pod]), log_tail=text.splitlines())
     return build_outcome(JOB, Verdict(Phase.FAILED, "FailedJobs"), evidence)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trainjob.errors import IncompatibleVersion
 from trainjob.status import (
     Evidence,
+    FinalPods,
     Outcome,
     Usage,
     Verdict,
@@ -244,7 +245,7 @@ def test_the_restarts_of_all_containers_are_counted():
 
 
 def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
-    outcome = build_outcome(job(), derive_verdict(job()), Evidence([pod("a", bound=600, restarts=2)]))
+    outcome = build_outcome(job(), derive_verdict(job()), Evidence(FinalPods([pod("a", bound=600, restarts=2)])))
     assert outcome.restarts == 2
     assert (outcome.queued_seconds, outcome.run_seconds, outcome.seconds) == (600.0, 3000.0, 3600.0)
     assert Outcome.from_dict(outcome.to_dict()) == outcome

@@ -13,8 +13,8 @@ from trainjob.client.diagnostics import find_log_line, read_log_tail
 from trainjob.errors import ClusterError
 from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
-from trainjob.lifecycle.evidence import FinalPods, collect_evidence
-from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict, parse_step_result
+from trainjob.lifecycle.evidence import collect_evidence
+from trainjob.status import FinalPods, Outcome, Phase, Verdict, build_outcome, derive_verdict, parse_step_result
 from trainjob.status.diagnostics import (
     Finding,
     get_event_findings,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,8 +17,7 @@ from trainjob.client.log_notices import pods_are_unknown
 from trainjob.errors import ClusterError
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.job_logs import JobLogs
-from trainjob.status import ContainerFailure, Evidence, Phase, Progress, Verdict, compute_usage, find_failures
-from trainjob.status.evidence import get_first_failure
+from trainjob.status import ContainerFailure, Evidence, FinalPods, Phase, Progress, Verdict, compute_usage
 from trainjob.status.failure_policies import needs_jobset
 from trainjob.status.failure_rules import Category, find_category
 from trainjob.status.nested_fields import get_str, true_conditions
@@ -31,26 +29,6 @@ _NONE: Mapping[str, Any] = {}
 _NODE = "node"  # the replicated job of the training
 _PROGRESS_LINES = 100  # in which the last progress of a complete training is, before its summary
 Pod = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class FinalPods:
-    """Pods of a TrainJob at its end.
-
-    Attributes:
-        existing: pods that exist. If they could not be listed, the pods that were seen and not deleted.
-        gone: last known states of the pods that were seen and do not exist any more.
-        unknown_because: why pods may be missing here; empty if all are known.
-    """
-
-    existing: Sequence[Pod]
-    gone: Sequence[Pod] = ()
-    unknown_because: str = ""
-
-    @property
-    def all(self) -> list[Pod]:
-        """All pods in their last known state."""
-        return [*self.gone, *self.existing]
 
 
 def list_final_pods(
@@ -103,18 +81,17 @@ def collect_evidence(
     usage = compute_usage(job, pods.all, now)
     name, namespace, created = (get_str(job, "metadata", key) for key in ("name", "namespace", "creationTimestamp"))
     events, jobset, tail = list[str](), None, tuple[str, ...]()
-    failures = find_failures(pods.all)
-    first = get_first_failure(verdict, failures)
+    first = pods.find_first_failure(verdict)
     if verdict.phase is not Phase.COMPLETE:
         events = list_warning_lines(cluster, namespace, name, pods.all, since=created)
         jobset = _get_jobset(cluster, job, verdict)
         tail = _read_tail(cluster, namespace, first)
     if logs is None:
-        return Evidence(pods.all, events, jobset, tail, _read_progress(cluster, job, verdict, pods), usage)
+        return Evidence(pods, events, jobset, tail, _read_progress(cluster, job, verdict, pods), usage)
     if pods.unknown_because:
         logs.report(pods_are_unknown(name, namespace, pods.unknown_because))
     logs.finish(pods.existing, only_ended=only_ended)
-    return Evidence(pods.all, events, jobset, tail or _get_received_tail(logs, first, failures), logs.progress, usage)
+    return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods.failures), logs.progress, usage)
 
 
 def may_start_again(job: Mapping[str, Any], verdict: Verdict) -> bool:

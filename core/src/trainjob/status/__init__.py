@@ -5,7 +5,7 @@ commands all use them.
 """
 
 from trainjob.status.diagnostics import Finding
-from trainjob.status.evidence import Evidence
+from trainjob.status.evidence import Evidence, FinalPods
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import Outcome, build_outcome
 from trainjob.status.pods import ContainerFailure, count_restarts, find_failures, find_restarts, pending_reasons
@@ -21,6 +21,7 @@ __all__ = [
     "ContainerFailure",
     "Evidence",
     "FetchLogParser",
+    "FinalPods",
     "Finding",
     "LogParser",
     "Outcome",

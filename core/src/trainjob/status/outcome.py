@@ -9,7 +9,7 @@ from typing import Any
 
 from trainjob.control_characters import escape_control_characters
 from trainjob.errors import IncompatibleVersion
-from trainjob.status.evidence import Evidence, get_first_failure
+from trainjob.status.evidence import Evidence
 from trainjob.status.failure_policies import with_policy_rule
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.log_reasons import categorize_log, find_reason
@@ -227,7 +227,7 @@ def build_outcome(
         warnings: what else users should know, one sentence each.
     """
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
-    first = get_first_failure(verdict, evidence.failures)
+    first = evidence.pods.find_first_failure(verdict)
     meta = get_mapping(job, "metadata")
     return Outcome(
         job=get_str(meta, "name"),
@@ -248,8 +248,8 @@ def build_outcome(
         warnings=tuple(warnings),
         labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
         usage=evidence.usage,
-        started=get_first_start(evidence.pods),
-        restarts=count_restarts(evidence.pods),
+        started=get_first_start(evidence.pods.all),
+        restarts=count_restarts(evidence.pods.all),
     )
 
 
