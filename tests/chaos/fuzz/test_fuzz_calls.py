@@ -165,7 +165,7 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr("trainjob.lifecycle.submission.time", fake_time)
     monkeypatch.setattr("trainjob.client.whole_log._RETRY_SECONDS", 0.0)
     monkeypatch.setattr("trainjob.lifecycle.end_checks.ACTIVE_PODS_SECONDS", 0.01)
-    monkeypatch.setattr("trainjob.lifecycle.job_logs._LOG_SECONDS", 0.01)
+    monkeypatch.setattr("trainjob.lifecycle.evidence._LOG_SECONDS", 0.01)
     # Hypothesis refuses the use of `random` on other threads while it draws a value.
     monkeypatch.setattr(Backoff.__init__, "__defaults__", (0.2, 30.0, lambda: 0.5, 0))
     timings = InformerTimings(stop_delay=0.0, poll_interval=0.001, backoff=lambda: Backoff(0.001, 0.001))

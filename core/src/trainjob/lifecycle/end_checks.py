@@ -10,16 +10,17 @@ The end of a TrainJob is not always the end of its pods (seen with Trainer 2.3 a
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob.client import Cluster, ObjectEvent
+from trainjob.client import Cluster
 from trainjob.errors import ClusterError
 from trainjob.lifecycle.cancellation import cancel, mark_failed
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import KillAction, Limits
 from trainjob.status import Phase, Verdict, find_restarts
-from trainjob.status.nested_fields import get_mapping, get_str, true_conditions
+from trainjob.status.nested_fields import get_mapping, true_conditions
 from trainjob.status.pods import belongs_to_job, is_active, rank_of, step_of
 
 ACTIVE_PODS_SECONDS = 30.0
@@ -39,20 +40,11 @@ def check_after_end(
 ) -> list[str]:
     """Check that nothing of a finished TrainJob runs or may start again (blocking I/O).
 
-    No request is sent if no pod is active and the JobSet has no TTL. No error of the API server ends the check; it
-    becomes part of a warning.
-
-    Args:
-        cluster: the cluster of the TrainJob.
-        reference: the TrainJob.
-        limits: limits of the wait. With the action `keep` on failure, the check changes nothing.
-        job: the TrainJob as last seen. One that was deleted or ended by this project is not checked.
-        verdict: its verdict.
-        pods: its pods after its end.
-        jobset: its JobSet if it failed; None if it is not known.
+    No request is sent if no pod is active and the JobSet has no TTL. With the action `keep` on failure, nothing is
+    changed. A TrainJob that was deleted or ended by this project is not checked.
 
     Returns:
-        A warning for everything that was found, with what was done about it.
+        A warning for everything that was found, with what was done about it, or the error that prevented that.
     """
     if not true_conditions(job).keys() & {Phase.COMPLETE.value, Phase.FAILED.value}:
         return []
@@ -115,30 +107,19 @@ def _end_pods(
 def _wait_for_pods(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) -> list[Pod]:
     """Return the pods that are still active after [ACTIVE_PODS_SECONDS][].
 
-    The informer delivers each later change of the pods, so nothing is polled. The last list confirms what the informer
-    says, because its watch may lag behind.
+    They are listed again after each change that the informer reports, because its watch may lag behind.
     """
-    is_active_by_uid: dict[str, bool] = {}
-    changed = threading.Condition()
+    changed, deadline = threading.Event(), time.monotonic() + ACTIVE_PODS_SECONDS
+    with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, lambda _: changed.set()):
+        while (active := _list_active_pods(cluster, reference, job)) and (seconds := deadline - time.monotonic()) > 0:
+            changed.wait(seconds)
+            changed.clear()
+    return active
 
-    def update(event: ObjectEvent) -> None:
-        if event.object is not None and belongs_to_job(event.object, job):
-            with changed:
-                uid = get_str(event.object, "metadata", "uid")
-                is_active_by_uid[uid] = not event.deleted and is_active(event.object)
-                changed.notify_all()
 
-    def list_active_pods() -> list[Pod]:
-        try:
-            pods = cluster.list_pods(reference.name, reference.namespace)
-        except ClusterError:
-            return []  # without the API server nothing can be ended either
-        return [pod for pod in pods if is_active(pod) and belongs_to_job(pod, job)]
-
-    with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, update):
-        listed = {get_str(pod, "metadata", "uid") for pod in list_active_pods()}
-        with changed:
-            is_active_by_uid.update({uid: True for uid in listed if uid not in is_active_by_uid})
-            if not listed or changed.wait_for(lambda: not any(is_active_by_uid.values()), ACTIVE_PODS_SECONDS):
-                return []
-    return list_active_pods()
+def _list_active_pods(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) -> list[Pod]:
+    try:
+        pods = cluster.list_pods(reference.name, reference.namespace)
+    except ClusterError:
+        return []  # without the API server nothing can be ended either
+    return [pod for pod in pods if is_active(pod) and belongs_to_job(pod, job)]

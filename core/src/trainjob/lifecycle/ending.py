@@ -27,11 +27,7 @@ def choose_action(
 ) -> KillAction | None:
     """Return the action on a TrainJob that may still run after the wait; None if it has ended.
 
-    Args:
-        job: the TrainJob.
-        result: result of the wait, which is no timeout.
-        limits: limits of the wait.
-        is_false_end: whether the TrainJob reports the end of another one; see [trainjob.status.verdict.check_end][].
+    A false end is that of another TrainJob; see [trainjob.status.verdict.check_end][].
     """
     if result.end_job and result.verdict.reason == NO_RESERVATION:
         return KillAction.DELETE  # the queue must not admit it later, beside the next attempt
@@ -52,19 +48,9 @@ def end_as_failed(
 ) -> Evidence | Cancellation:
     """End a failed TrainJob, and return the evidence, or its own end (blocking I/O).
 
-    If it has ended by itself before, nothing is changed, and its own end is returned.
-
-    The annotation of the failure is written before the deletion, so that the next try of the step reports it if this
-    process dies between the two. A suspension deletes the pods, so the evidence is collected before it.
-
-    Args:
-        cluster: the cluster of the TrainJob.
-        reference: the TrainJob.
-        job: the TrainJob as last seen.
-        verdict: the failure.
-        action: what to do with the TrainJob.
-        collect: returns the evidence; called once, unless the TrainJob has ended by itself.
-        is_false_end: whether the TrainJob reports the end of another one, which does not count.
+    Nothing is changed if the TrainJob has ended by itself before. The annotation of the failure is written before the
+    deletion, so that the next try of the step reports it if this process dies between the two. The evidence is
+    collected before a suspension, which deletes the pods.
 
     Raises:
         ClusterError: a request failed or was denied; the TrainJob continues to run.
@@ -84,9 +70,7 @@ def end_as_failed(
 
 
 def end_at_limit(cluster: Cluster, reference: JobReference, limits: Limits, result: WaitResult) -> Cancellation:
-    """Apply `limits.on_timeout`, or return the end of a TrainJob that had finished.
-
-    It sends requests (blocking I/O).
+    """Apply `limits.on_timeout`, or return the TrainJob's own end (blocking I/O).
 
     Raises:
         WaitTimeout: the TrainJob had not finished.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from trainjob.client import Cluster, list_warning_lines, read_failure_log_tail
+from trainjob.client import Cluster, ObjectEvent, list_warning_lines, read_failure_log_tail
 from trainjob.client.diagnostics import read_last_lines
 from trainjob.client.log_notices import pods_are_unknown
 from trainjob.errors import ClusterError
@@ -25,6 +25,7 @@ from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, re
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.verdict import had_pods
 
+_LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 _NONE: Mapping[str, Any] = {}
 _NODE = "node"  # the replicated job of the training
 _PROGRESS_LINES = 100  # in which the last progress of a complete training is, before its summary
@@ -36,13 +37,8 @@ def list_final_pods(
 ) -> FinalPods:
     """List the pods of a TrainJob after its end (blocking I/O).
 
-    The watch of the pods may lag behind that of the TrainJobs, or not have started.
-
-    Args:
-        cluster: the cluster of the TrainJob.
-        job: the TrainJob.
-        seen: pods that a watch has reported, by uid.
-        deleted: last states of the pods whose deletion a watch has reported, by uid.
+    A watch of the pods may lag behind that of the TrainJobs, or not have started. Pods that it has reported are `seen`,
+    and last states of those whose deletion it has reported are `deleted`, by uid.
     """
     name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
     try:
@@ -68,14 +64,9 @@ def collect_evidence(
 ) -> Evidence:
     """Collect the evidence about the end of a TrainJob, before it is deleted (blocking I/O).
 
-    Args:
-        cluster: the cluster of the TrainJob.
-        job: the TrainJob as last seen, even if it is deleted by now.
-        verdict: verdict on its end.
-        pods: its pods.
-        logs: its logs, which are read to their ends; None reads only the last lines of the container that failed first,
-            or those of a complete training that has reported no progress elsewhere.
-        only_ended: whether the caller is about to end the TrainJob, so that running containers have no end to wait for.
+    Followed logs are read to their ends, or only those that have an end if the caller is about to end the TrainJob.
+    Without them, only the last lines are read: of the container that failed first, or of a complete training that has
+    reported no progress elsewhere.
     """
     now = datetime.now(timezone.utc).replace(microsecond=0)  # the precision of Kubernetes
     usage = compute_usage(job, pods.all, now)
@@ -90,22 +81,21 @@ def collect_evidence(
         return Evidence(pods, events, jobset, tail, _read_progress(cluster, job, verdict, pods), usage)
     if pods.unknown_because:
         logs.report(pods_are_unknown(name, namespace, pods.unknown_because))
-    logs.finish(pods.existing, only_ended=only_ended)
+    for pod in pods.existing:
+        logs.observe(ObjectEvent(pod))
+    logs.finish(_LOG_SECONDS, only_ended=only_ended)
     return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods.failures), logs.progress, usage)
 
 
-def may_start_again(job: Mapping[str, Any], verdict: Verdict) -> bool:
-    """Return whether the JobSet shows if a failed TrainJob may start again.
+def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
+    """Return the JobSet if it has the rule of the failure, or shows whether the TrainJob may start again.
 
     At its deadline, the JobSet is deleted, and the failure is final (Trainer 2.2 and later).
     """
-    is_failed = verdict.phase is Phase.FAILED and Phase.FAILED.value in true_conditions(job)
-    return is_failed and find_category(verdict.reason) is not Category.DEADLINE
-
-
-def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
+    has_failed = verdict.phase is Phase.FAILED and Phase.FAILED.value in true_conditions(job)
+    may_start_again = has_failed and find_category(verdict.reason) is not Category.DEADLINE
     with contextlib.suppress(ClusterError):
-        if needs_jobset(verdict) or may_start_again(job, verdict):
+        if needs_jobset(verdict) or may_start_again:
             return cluster.get_jobset(get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace"))
     return None
 
@@ -127,12 +117,10 @@ def _get_received_tail(
     """
     if first is None or first.exit_code is None:
         return ()
-    if lines := logs.tail(f"{first.step}-{first.rank}"):
-        return lines
-    for failure in failures:
+    for failure in (first, *failures):
         source = f"{failure.step}-{failure.rank}"
         if lines := logs.tail(source):
-            return tuple(f"[{source}] {line}" for line in lines)
+            return lines if failure is first else tuple(f"[{source}] {line}" for line in lines)
     return ()
 
 

@@ -22,8 +22,8 @@ from trainjob.lifecycle.delivery import mark_exported
 from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
-from trainjob.lifecycle.outcome_threads import call_for_outcome
 from trainjob.lifecycle.submission import reference_to
+from trainjob.lifecycle.waiting import call_for_outcome
 from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict
 from trainjob.status.failure_rules import NO_RESERVATION
 from trainjob.status.nested_fields import get_str
@@ -177,17 +177,15 @@ def _judge_event(event: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
 def _conclude_unless_superseded(
     cluster: Cluster, selector: JobSelector, job: Mapping[str, Any], verdict: Verdict
 ) -> FinishedJob | None:
-    """Return the outcome of a finished or deleted TrainJob, unless a newer attempt exists.
+    """Return the outcome of a finished or deleted TrainJob, or of a newer attempt.
 
-    If the newer attempt has also finished, return its outcome; otherwise return None. Return None also if the TrainJob
-    that was reported as deleted exists, because a list of the API server was incomplete.
+    It is None if the newer attempt has not finished, or if a TrainJob that was reported as deleted exists, because a
+    list of the API server was incomplete.
     """
     meta = job["metadata"]
-    newest = _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"])
-    if newest is None or (newest["metadata"]["uid"] == meta["uid"] and verdict.phase is not Phase.DELETED):
-        return _conclude_job(cluster, job, verdict) if _is_final(verdict) else None
-    verdict = derive_verdict(newest)
-    return _conclude_job(cluster, newest, verdict) if _is_final(verdict) else None
+    if newest := _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"]):
+        job, verdict = newest, derive_verdict(newest)
+    return _conclude_job(cluster, job, verdict) if _is_final(verdict) else None
 
 
 def _is_final(verdict: Verdict) -> bool:

@@ -19,8 +19,7 @@ from trainjob.lifecycle.end_checks import check_after_end
 from trainjob.lifecycle.ending import choose_action, end_as_failed, end_at_limit
 from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.job_logs import JobLogs
-from trainjob.lifecycle.listener import Listener
+from trainjob.lifecycle.job_logs import JobLogs, Listener
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Phase, build_outcome
@@ -28,7 +27,7 @@ from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import belongs_to_job
 from trainjob.status.verdict import check_end
 
-_PODS_LOCK = threading.Lock()  # held while a session decides who watches its pods
+_LOCK = threading.Lock()  # held for some microseconds, while a session begins to watch pods or to follow logs
 _NO_EVENT = ObjectEvent()
 
 
@@ -46,7 +45,8 @@ class WaitSession:
     ) -> None:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
-        self._logs = JobLogs(cluster, reference.namespace, listener, positions)
+        self._positions = positions
+        self._job_logs: JobLogs | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
         self._known_job: Mapping[str, Any] | None = None  # as last seen by the event handlers
@@ -86,8 +86,10 @@ class WaitSession:
         Raises:
             WrongCluster: the TrainJob does not exist here, because it belongs to another cluster.
         """
-        found = self._get_job()
-        if found is None:
+        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
+        if found is None or found["metadata"]["uid"] != self._reference.uid:
+            if self._known_job is None:  # otherwise this cluster has already reported it
+                check_cluster_of_missing(self._cluster, self._reference)
             return ObjectEvent(event.object or self.policy.job, deleted=True)
         self._add_pod_handler(found)
         if not get_str(found, "metadata", "labels", labels.RUN_KEY) and not self._follows_unlabelled_job:
@@ -180,7 +182,20 @@ class WaitSession:
         self._closed = True
         for event_handler in self._event_handlers:
             event_handler.close()
-        self._logs.stop()
+        with _LOCK:
+            logs = self._job_logs
+        if logs is not None:
+            logs.stop()
+
+    @property
+    def _logs(self) -> JobLogs:
+        """The logs, which are followed from the first pod on."""
+        with _LOCK:
+            if self._job_logs is None:
+                self._job_logs = JobLogs(self._cluster, self._reference.namespace, self._listener, self._positions)
+                if self._closed:
+                    self._job_logs.stop()
+            return self._job_logs
 
     def _on_missing(self, event: ObjectEvent = _NO_EVENT) -> None:
         self._deliver(("missing", event))
@@ -202,7 +217,7 @@ class WaitSession:
 
         Older pods belong to an earlier TrainJob of the same name.
         """
-        with _PODS_LOCK:
+        with _LOCK:
             is_known, self._known_job = self._known_job is not None, job
         if not is_known:
             self.watch_pods()
@@ -232,14 +247,6 @@ class WaitSession:
             self._is_pod_watch_reported = True
             notice = pods_are_not_watched(self._reference.name, self._reference.namespace, error.message)
             self._cluster.ended_log_executor.submit(lambda: self._logs.report(notice))
-
-    def _get_job(self) -> dict[str, Any] | None:
-        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
-        if found is not None and found["metadata"]["uid"] == self._reference.uid:
-            return found
-        if self._known_job is None:  # otherwise this cluster has already reported it
-            check_cluster_of_missing(self._cluster, self._reference)
-        return None
 
 
 def _format_lost_label(reference: JobReference) -> str:

@@ -8,23 +8,26 @@ informers. A process that waits for a thousand TrainJobs holds one informer for 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from trainjob.client import Cluster, LogPositions, ObjectEvent
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.listener import Listener
+from trainjob.lifecycle.job_logs import Listener
 from trainjob.lifecycle.loop_batches import get_loop_batches
-from trainjob.lifecycle.outcome_threads import call_for_outcome
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
 from trainjob.lifecycle.wait_session import WaitSession
 from trainjob.status import Outcome
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -158,3 +161,23 @@ async def wait_async(
         return await call_for_outcome(cluster, partial(session.conclude, effect.result))
     finally:
         session.close()
+
+
+async def call_for_outcome(cluster: Cluster, function: Callable[[], T]) -> T:
+    """Call a function on a thread of `cluster.outcome_executor`, and return its result.
+
+    The thread has the caller's context (`contextvars`). The call may take long, because a long log is read to its end.
+    The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
+    """
+    result: Future[T] = Future()
+
+    def call() -> None:
+        if result.set_running_or_notify_cancel():
+            try:
+                result.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                result.set_exception(error)
+
+    context = contextvars.copy_context()
+    cluster.outcome_executor.submit(lambda: context.run(call))
+    return await asyncio.wrap_future(result)
