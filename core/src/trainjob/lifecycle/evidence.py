@@ -90,7 +90,8 @@ def collect_evidence(
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
     """Return the JobSet if it has more details of the failure; None if it is not known.
 
-    It also shows whether a failed TrainJob may start again. At its deadline, the JobSet is deleted, and the failure is final (Trainer 2.2 and later).
+    It also shows whether a failed TrainJob may start again. At its deadline, the JobSet is deleted, and the failure is
+    final (Trainer 2.2 and later).
     """
     has_failed = verdict.phase is Phase.FAILED and Phase.FAILED.value in true_conditions(job)
     may_start_again = has_failed and find_category(verdict.reason) is not Category.DEADLINE

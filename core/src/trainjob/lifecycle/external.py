@@ -19,10 +19,12 @@ from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.delivery import mark_exported
+from trainjob.lifecycle.end_checks import check_after_end
 from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.submission import reference_to
+from trainjob.lifecycle.wait_policy import KillAction, Limits
 from trainjob.lifecycle.waiting import call_for_outcome
 from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict
 from trainjob.status.failure_rules import NO_RESERVATION
@@ -30,6 +32,7 @@ from trainjob.status.nested_fields import get_str
 from trainjob.status.verdict import check_end
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
+_READ_ONLY = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
 
 
 @dataclass(frozen=True)
@@ -211,8 +214,9 @@ def _conclude_job(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) ->
     verdict = check_end(verdict, job, pods.existing)
     if verdict.phase is Phase.COMPLETE:
         mark_exported(cluster, job)
-    outcome = build_outcome(job, verdict, collect_evidence(cluster, job, verdict, pods))
-    return FinishedJob(reference_to(job, adopted=True), outcome)
+    reference, evidence = reference_to(job, adopted=True), collect_evidence(cluster, job, verdict, pods)
+    warnings = check_after_end(cluster, reference, _READ_ONLY, job, verdict, pods.existing, evidence.jobset)
+    return FinishedJob(reference, build_outcome(job, verdict, evidence, warnings=warnings))
 
 
 def _format_status(job: Mapping[str, Any], verdict: Verdict) -> str:
