@@ -134,8 +134,8 @@ class Outcome:
 
     @property
     def cause(self) -> str:
-        """Reason of the failure as one line: the one that the step printed, if it printed one."""
-        return next(iter((self.printed_reason or self.message or self.reason).splitlines()), "")
+        """Reason of the failure without its kind: the one that the step printed, if it printed one."""
+        return self.printed_reason or self.message or self.reason
 
     def explain(self) -> str:
         """Return a description of the end for users: what, where, why, the last log lines.
