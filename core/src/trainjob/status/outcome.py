@@ -134,7 +134,7 @@ class Outcome:
 
     @property
     def cause(self) -> str:
-        """Reason of the failure without its kind: the one that the step printed, if it printed one."""
+        """Reason of the failure without its kind: the one that the step printed if there is one."""
         return self.printed_reason or self.message or self.reason
 
     def explain(self) -> str:
