@@ -38,7 +38,7 @@ def submit_script(cluster, script, run_key, runtime="ClusterTrainingRuntime/torc
     return submit(cluster, TrainJob(trainer=trainer, runtime={"kind": kind, "name": name}), run_key)
 
 
-def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed"):
+def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed", **annotations):
     """Create a TrainJob as kubectl does, without our labels."""
     kind, _, runtime = runtime.partition("/")
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
@@ -46,7 +46,7 @@ def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
             "spec": {"runtimeRef": {"kind": kind, "name": runtime}, "trainer": trainer},
         }
     )
@@ -196,6 +196,17 @@ def test_the_deletion_of_an_older_attempt_does_not_end_the_wait(cluster, unique,
     ended, _ = asyncio.run(wait_with_steps(cluster, selector, *steps))
     assert (ended.reference.uid, ended.reference.attempt) == (second["metadata"]["uid"], 2)
     assert ended.outcome.succeeded
+
+
+def test_a_model_counts_as_exported_when_an_external_wait_sees_the_end_of_its_export(cluster, unique):
+    """The waiter that created the export may have died; without the annotation, the model's claim is kept for ever."""
+    source = apply_trainjob(cluster, unique, "sleep 600")
+    marks = {labels.EXPORTS: unique, labels.MODEL: "s3://models/m"}
+    apply_trainjob(cluster, f"{unique}-export", "true", **marks)
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, f"{unique}-export")))
+    assert ended.outcome.succeeded
+    assert labels.get_annotation(cluster.get_trainjob(unique, NAMESPACE), labels.EXPORTED) == "s3://models/m"
+    delete_trainjob(cluster, source)
 
 
 def test_a_timeout_does_not_end_the_job(cluster, unique):
