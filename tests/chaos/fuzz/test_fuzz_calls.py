@@ -47,7 +47,6 @@ from trainjob.lifecycle import (
     wait_async,
     wait_external,
 )
-from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.retention.sweeping import sweep
 from trainjob.status import derive_verdict
 
@@ -116,7 +115,6 @@ CALLS = {
     "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", timeout=0.0),
     "cancel": lambda cluster: cancel(cluster, REFERENCE),
     "suspend": lambda cluster: cancel(cluster, REFERENCE, "suspend").text,
-    "suspend until adopted": lambda cluster: suspend_until_adopted(cluster, REFERENCE),
     "resume": lambda cluster: set_suspended(cluster, NAME, "team", suspended=False),
     "sweep": lambda cluster: sweep(cluster, namespace="team", finished_for=timedelta(0), has_ended=lambda _: True),
     "describe": with_trainjob(lambda cluster, job: describe(cluster, job).to_dict()),
