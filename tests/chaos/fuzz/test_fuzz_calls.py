@@ -47,7 +47,6 @@ from trainjob.lifecycle import (
     wait_async,
     wait_external,
 )
-from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.retention.sweeping import sweep
 from trainjob.status import derive_verdict
 
@@ -116,7 +115,6 @@ CALLS = {
     "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", timeout=0.0),
     "cancel": lambda cluster: cancel(cluster, REFERENCE),
     "suspend": lambda cluster: cancel(cluster, REFERENCE, "suspend").text,
-    "suspend until adopted": lambda cluster: suspend_until_adopted(cluster, REFERENCE),
     "resume": lambda cluster: set_suspended(cluster, NAME, "team", suspended=False),
     "sweep": lambda cluster: sweep(cluster, namespace="team", finished_for=timedelta(0), has_ended=lambda _: True),
     "describe": with_trainjob(lambda cluster, job: describe(cluster, job).to_dict()),
@@ -165,7 +163,7 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr("trainjob.lifecycle.submission.time", fake_time)
     monkeypatch.setattr("trainjob.client.whole_log._RETRY_SECONDS", 0.0)
     monkeypatch.setattr("trainjob.lifecycle.end_checks.ACTIVE_PODS_SECONDS", 0.01)
-    monkeypatch.setattr("trainjob.lifecycle.wait_session._LOG_SECONDS", 0.01)
+    monkeypatch.setattr("trainjob.lifecycle.evidence._LOG_SECONDS", 0.01)
     # Hypothesis refuses the use of `random` on other threads while it draws a value.
     monkeypatch.setattr(Backoff.__init__, "__defaults__", (0.2, 30.0, lambda: 0.5, 0))
     timings = InformerTimings(stop_delay=0.0, poll_interval=0.001, backoff=lambda: Backoff(0.001, 0.001))

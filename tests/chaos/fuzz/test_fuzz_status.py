@@ -14,13 +14,14 @@ from trainjob.lifecycle import Limits, RunKey
 from trainjob.lifecycle.plan import Plan, plan_submission
 from trainjob.status import (
     Category,
+    Evidence,
+    FinalPods,
     Outcome,
     Phase,
     Usage,
     build_outcome,
     compute_usage,
     derive_verdict,
-    find_failures,
     pending_reasons,
 )
 from trainjob.status.pods import rank_of, restarts_in_place, step_of
@@ -41,7 +42,8 @@ def test_any_objects_have_a_verdict_and_an_outcome(job, pods):
     assert isinstance(verdict.phase, Phase)
     assert str(verdict)
     usage = compute_usage(job, pods, NOW)
-    outcome = build_outcome(job, verdict, find_failures(pods), events=pending_reasons(pods), usage=usage)
+    lines = pending_reasons(pods)
+    outcome = build_outcome(job, verdict, Evidence(FinalPods(pods), lines, job, lines, usage=usage))
     assert isinstance(outcome.category, Category)
     assert isinstance(outcome.explain(), str)
     assert outcome.seconds is None or isinstance(outcome.seconds, float)
@@ -63,10 +65,7 @@ def test_any_pod_has_a_step_and_a_rank(pod):
 OUTCOME = build_outcome(
     TRAINJOB,
     derive_verdict(TRAINJOB),
-    find_failures([POD]),
-    events=("e: m",),
-    log_tail=("line",),
-    usage=Usage(5.0, {"nvidia.com/gpu": 5.0}),
+    Evidence(FinalPods([POD]), events=("e: m",), log_tail=("line",), usage=Usage(5.0, {"nvidia.com/gpu": 5.0})),
 ).to_dict()
 OUTCOME["progress"] = {"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0.5}
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
+import kubernetes
 import pytest
+from kubernetes import config as configuration
 
 from tests.support.polling import wait_until
 from tests.support.recording_proxy import RecordingProxy
@@ -34,7 +38,7 @@ def submit_script(cluster, script, run_key, runtime="ClusterTrainingRuntime/torc
     return submit(cluster, TrainJob(trainer=trainer, runtime={"kind": kind, "name": name}), run_key)
 
 
-def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed"):
+def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed", **annotations):
     """Create a TrainJob as kubectl does, without our labels."""
     kind, _, runtime = runtime.partition("/")
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
@@ -42,7 +46,7 @@ def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
             "spec": {"runtimeRef": {"kind": kind, "name": runtime}, "trainer": trainer},
         }
     )
@@ -194,6 +198,17 @@ def test_the_deletion_of_an_older_attempt_does_not_end_the_wait(cluster, unique,
     assert ended.outcome.succeeded
 
 
+def test_a_model_counts_as_exported_when_an_external_wait_sees_the_end_of_its_export(cluster, unique):
+    """The waiter that created the export may have died; without the annotation, the model's claim is kept for ever."""
+    source = apply_trainjob(cluster, unique, "sleep 600")
+    marks = {labels.EXPORTS: unique, labels.MODEL: "s3://models/m"}
+    apply_trainjob(cluster, f"{unique}-export", "true", **marks)
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, f"{unique}-export")))
+    assert ended.outcome.succeeded
+    assert labels.get_annotation(cluster.get_trainjob(unique, NAMESPACE), labels.EXPORTED) == "s3://models/m"
+    delete_trainjob(cluster, source)
+
+
 def test_a_timeout_does_not_end_the_job(cluster, unique):
     job = apply_trainjob(cluster, unique, "sleep 600")
     wait_until_running(cluster, unique)
@@ -237,6 +252,76 @@ def test_many_waits_share_one_list_and_one_watch(laptop, cluster, unique):
             assert not client.trainjob_informer(NAMESPACE, "")._cache
         finally:
             client.close()
+
+
+@pytest.fixture
+def recorded(laptop):
+    """Yield a proxy that records requests, and a client that sends them through it."""
+    with (
+        RecordingProxy(laptop.kubeconfig.read_text()) as proxy,
+        closing(Cluster(Connection(kubeconfig_text=proxy.kubeconfig))) as client,
+    ):
+        yield proxy, client
+
+
+def log_requests(proxy):
+    return [request for request in proxy.requests if "/log?" in request]
+
+
+LOGGED = "{'loss': '0.5', 'epoch': '1.0', 'step': 7, 'max_steps': 9, 'num_train_epochs': 2}"
+
+
+def test_of_a_complete_job_only_the_last_lines_are_read_for_its_progress(laptop, cluster, recorded, unique):
+    """A sensor read 69 MB through the triggerer's connection for one complete TrainJob."""
+    proxy, client = recorded
+    selector = JobSelector(NAMESPACE, unique)
+    apply_trainjob(cluster, unique, f'seq 20000; echo "{LOGGED}"; seq 50')
+    ended, _ = asyncio.run(wait_with_steps(client, selector))
+    assert (ended.outcome.succeeded, ended.outcome.log_tail) == (True, ())
+    assert (ended.outcome.progress.step, ended.outcome.progress.total, ended.outcome.progress.loss) == (7, 9, 0.5)
+    [request] = log_requests(proxy)
+    assert "tailLines=100" in request and "follow" not in request
+
+
+def test_of_a_complete_job_that_reports_to_the_trainer_no_log_is_read(laptop, cluster, recorded, unique):
+    proxy, client = recorded
+    apply_trainjob(cluster, unique, f'echo "{LOGGED}"')
+    wait_until(lambda: derive_verdict(cluster.get_trainjob(unique, NAMESPACE)).phase is Phase.COMPLETE, 60)
+    metrics = [{"name": name, "value": value} for name, value in (("current_step", "8"), ("total_steps", "9"))]
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        kubernetes.client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            *("trainer.kubeflow.org", "v1alpha1", NAMESPACE, "trainjobs", unique),
+            {"status": {"trainerStatus": {"metrics": metrics, "lastUpdatedTime": "2026-01-01T00:00:00Z"}}},
+        )
+    ended, _ = asyncio.run(wait_with_steps(client, JobSelector(NAMESPACE, unique)))
+    assert (ended.outcome.progress.step, log_requests(proxy)) == (8, [])
+
+
+def test_of_a_failed_job_only_the_last_lines_are_read(cluster, recorded, unique, create_never_restarting_runtime):
+    proxy, client = recorded
+    apply_trainjob(cluster, unique, "seq 20000; echo 'ValueError: row 7' >&2; exit 3", create_never_restarting_runtime)
+    ended, _ = asyncio.run(wait_with_steps(client, JobSelector(NAMESPACE, unique)))
+    assert (ended.outcome.log_tail[-1], len(ended.outcome.log_tail)) == ("ValueError: row 7", 20)
+    [request] = log_requests(proxy)
+    assert "tailLines=20" in request and "follow" not in request
+
+
+def test_the_event_loops_own_threads_are_not_needed(cluster, unique):
+    """Airflow's triggerer writes log lines and XComs on them."""
+    apply_trainjob(cluster, unique, "true")
+    release = threading.Event()
+
+    async def wait_with_busy_threads():
+        with ThreadPoolExecutor(1) as threads:
+            asyncio.get_running_loop().set_default_executor(threads)
+            busy = asyncio.create_task(asyncio.to_thread(release.wait))
+            try:
+                return await asyncio.wait_for(wait_external(cluster, JobSelector(NAMESPACE, unique)), 60)
+            finally:
+                release.set()
+                await busy
+
+    assert asyncio.run(wait_with_busy_threads()).outcome.succeeded
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from tests.integration.lifecycle.test_life import make_run_key, recording_listen
 from tests.support.polling import wait_until
 from trainjob.client import Backoff, Cluster, Connection, LogNotice
 from trainjob.errors import ClusterUnreachable
-from trainjob.lifecycle import Limits, Listener, submit, wait, wait_session
+from trainjob.lifecycle import Limits, Listener, evidence, submit, wait, wait_session
 
 
 @pytest.fixture
 def impatient(laptop, monkeypatch):
     """Yield a client that retries nothing, for waits that read logs for a short time."""
-    monkeypatch.setattr(wait_session, "_LOG_SECONDS", 0.2)
+    monkeypatch.setattr(evidence, "_LOG_SECONDS", 0.2)
     with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=0.0)) as opened:
         yield opened
 

@@ -25,8 +25,7 @@ from trainjob import (
     RunKey,
     TrainJob,
 )
-from trainjob.lifecycle import cancel, submit, wait
-from trainjob.lifecycle.wait_session import Listener
+from trainjob.lifecycle import Listener, cancel, submit, wait
 from trainjob.manifest import build_trainjob, to_trainjob
 
 HOSTILE = [

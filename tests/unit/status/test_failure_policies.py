@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.status import Category, Phase, Verdict, build_outcome
+from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
 from trainjob.status.failure_policies import needs_jobset, with_policy_rule
-from trainjob.status.pods import ContainerFailure
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u"}}
 EXIT_CODE_MESSAGE = (
@@ -81,6 +80,8 @@ def test_the_jobset_is_needed_only_for_its_own_rules():
     ],
 )
 def test_the_reason_of_the_pod_has_priority_over_the_rule(reason, category, retryable):
-    failure = ContainerFailure("tune-node-0-0-x", "node", 0, "node", 42, reason, 1, "", restarted=False)
-    outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), [failure])
+    ended = {"name": "node", "state": {"terminated": {"exitCode": 42, "reason": reason}}}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "node"}
+    pod = {"metadata": {"labels": labels}, "status": {"containerStatuses": [ended]}}
+    outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), Evidence(FinalPods([pod])))
     assert (outcome.category, outcome.retryable) == (category, retryable)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainjob.status import Category, Phase, Verdict, build_outcome, find_failures
+from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -227,16 +227,16 @@ def test_a_pod_that_was_disrupted_is_no_failure_of_its_command(reason, message):
     """The container has an ordinary exit code; only the condition DisruptionTarget shows the disruption."""
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     lost = pod(phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)])
-    outcome = build_outcome(JOB, FAILED, find_failures([lost]))
+    outcome = build_outcome(JOB, FAILED, Evidence(FinalPods([lost])))
     assert (outcome.category, outcome.retryable, outcome.exit_code) == (Category.INFRASTRUCTURE, True, 143)
     reset = pod(phase="Failed", conditions=[{**disrupted, "status": "False"}], containerStatuses=[ended_container(3)])
-    assert build_outcome(JOB, FAILED, find_failures([reset])).category is Category.APPLICATION
+    assert build_outcome(JOB, FAILED, Evidence(FinalPods([reset]))).category is Category.APPLICATION
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeShutdown", "UnexpectedAdmissionError", "OutOfcpu"])
 def test_a_pod_that_its_node_refused_is_reported_with_the_nodes_reason(reason):
     refused = pod(phase="Failed", reason=reason, message="Pod was rejected: no")
-    outcome = build_outcome(JOB, FAILED, find_failures([refused]))
+    outcome = build_outcome(JOB, FAILED, Evidence(FinalPods([refused])))
     assert (outcome.category, outcome.retryable, outcome.exit_code) == (Category.INFRASTRUCTURE, True, None)
     assert outcome.rank == 0
 
@@ -247,7 +247,7 @@ def test_the_last_of_several_pods_of_a_rank_counts():
         phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)], at="2026-01-01T00:00:01Z"
     )
     second = pod(name="y", phase="Failed", containerStatuses=[ended_container(3)], at="2026-01-01T00:00:30Z")
-    outcome = build_outcome(JOB, FAILED, find_failures([first, second]))
+    outcome = build_outcome(JOB, FAILED, Evidence(FinalPods([first, second])))
     assert (outcome.category, outcome.exit_code) == (Category.APPLICATION, 3)
 
 
@@ -255,7 +255,7 @@ def test_a_failed_initializer_is_reported_as_initializer():
     lost = pod(phase="Failed", containerStatuses=[ended_container(1)])
     lost["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
     verdict = Verdict(Phase.FAILED, "FailedJobs", "x", "dataset-initializer")
-    outcome = build_outcome(JOB, verdict, find_failures([lost]))
+    outcome = build_outcome(JOB, verdict, Evidence(FinalPods([lost])))
     assert (outcome.category, outcome.step) == (Category.INITIALIZER, "dataset-initializer")
 
 

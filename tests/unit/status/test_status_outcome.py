@@ -9,6 +9,8 @@ import pytest
 from trainjob.errors import CommandFailed, DeadlineExceeded, Interrupted, JobDeleted, JobFailed, OutOfMemory
 from trainjob.status import (
     Category,
+    Evidence,
+    FinalPods,
     Outcome,
     Phase,
     Progress,
@@ -84,16 +86,16 @@ def test_a_drained_node_is_the_cause_of_the_other_ranks_failures(ended):
     replacement = pod(1, state=terminated_state(143, "2026-01-01T00:01:06Z"))
     for each, created in ((peer, "00:00:00"), (drained, "00:00:00"), (replacement, "00:01:01")):
         each["metadata"]["creationTimestamp"] = f"2026-01-01T{created}Z"
-    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.INFRASTRUCTURE, 1)
     # A pod that was created after the disruption, in a restart of the job, fails for a reason of its own.
     peer["metadata"]["creationTimestamp"] = "2026-01-01T00:01:02Z"
-    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
     # So does a rank that had failed before the disruption.
     peer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     peer["status"]["containerStatuses"][0]["state"] = terminated_state(1, "2026-01-01T00:00:59Z")
-    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([peer, drained, replacement]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([peer, drained, replacement])))
     assert (outcome.category, outcome.rank) == (Category.APPLICATION, 0)
 
 
@@ -148,17 +150,17 @@ def test_a_sidecar_neither_fails_nor_restarts():
     ],
 )
 def test_an_image_without_the_program_is_named_in_the_hint(line):
-    failures = find_failures([pod(0, state=terminated_state(1))])
-    outcome = build_outcome(JOB, derive_verdict(JOB), failures, log_tail=["starting", line])
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=["starting", line])
+    outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
     assert (outcome.category, outcome.retryable) == (Category.PROGRAM, False)
     with pytest.raises(CommandFailed, match=r"give an image with the version of trainjob .* or program='packed'"):
         outcome.raise_for_failure()
 
 
 def test_a_module_that_the_users_code_lacks_is_a_failure_of_the_application():
-    failures = find_failures([pod(0, state=terminated_state(1))])
+    line = "ModuleNotFoundError: No module named 'trainjob'"
     outcome = build_outcome(
-        JOB, derive_verdict(JOB), failures, log_tail=["ModuleNotFoundError: No module named 'trainjob'"]
+        JOB, derive_verdict(JOB), Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=[line])
     )
     assert outcome.category is Category.APPLICATION
 
@@ -167,9 +169,11 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
     outcome = build_outcome(
         JOB,
         derive_verdict(JOB),
-        find_failures([pod(1, state=terminated_state(3))]),
-        events=["BackoffLimitExceeded: Job has reached the specified backoff limit"],
-        log_tail=["loading data", "ValueError: bad row 7"],
+        Evidence(
+            FinalPods([pod(1, state=terminated_state(3))]),
+            events=["BackoffLimitExceeded: Job has reached the specified backoff limit"],
+            log_tail=["loading data", "ValueError: bad row 7"],
+        ),
     )
     text = outcome.explain()
     for expected in (
@@ -186,6 +190,49 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
     assert outcome.seconds == 90.0
 
 
+RESTART_LIMIT = Verdict(Phase.FAILED, "RestartLimitExceeded", "container node failed 1 time; max_restarts is 0", "node")
+
+
+@pytest.mark.parametrize(
+    ("log_tail", "cause"),
+    [
+        (
+            ["trl: failed: a dataset with instruction is not allowed; sft needs prompt", "bye"],
+            "a dataset with instruction is not allowed; sft needs prompt",
+        ),
+        (["[node-1] fetch: failed: no space", "ValueError: row 7"], "no space"),
+        (["Traceback (most recent call last):", "KeyError: 1", "ValueError: row 7"], "ValueError: row 7"),
+        (["[rank0]: torch.OutOfMemoryError: CUDA out of memory", ""], "torch.OutOfMemoryError: CUDA out of memory"),
+        (
+            ["trainjob.errors.Diverged: the training diverged", "torch.multiprocessing.errors.ChildFailedError: "],
+            "trainjob.errors.Diverged: the training diverged",
+        ),
+        (["ValueError: " + "x" * 900], "ValueError: " + "x" * 488 + "…"),
+    ],
+)
+def test_the_first_line_of_a_failure_is_the_reason_that_the_step_printed(log_tail, cause):
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(2))]), log_tail=log_tail)
+    first, second, *_ = build_outcome(JOB, RESTART_LIMIT, evidence).explain().splitlines()
+    assert first == f"TrainJob ml/tune failed in step node, rank 0, exit code 2: {cause}"
+    assert second == "  RestartLimitExceeded: container node failed 1 time; max_restarts is 0"
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("Error", "step 7 of 9"),
+        ("Error", "2026-01-01 WARNING ConnectionError: tried again"),
+        ("Error", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "),
+        ("OOMKilled", "ValueError: row 7"),  # the kernel ended the container, whatever it printed before
+        ("Evicted", "trl: failed: interrupted"),
+    ],
+)
+def test_without_a_reason_of_the_step_the_first_line_is_that_of_the_cluster(reason, line):
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(2, reason=reason))]), log_tail=[line])
+    first, *_ = build_outcome(JOB, RESTART_LIMIT, evidence).explain().splitlines()
+    assert "exit code 2: RestartLimitExceeded: container node failed 1 time" in first
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "category", "error", "retryable"),
     [
@@ -195,7 +242,7 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
     ],
 )
 def test_category(state, reason, category, error, retryable):
-    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([pod(0, state=state, reason=reason)]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods([pod(0, state=state, reason=reason)])))
     assert (outcome.category, outcome.retryable) == (category, retryable)
     with pytest.raises(error) as raised:
         outcome.raise_for_failure()
@@ -217,7 +264,7 @@ def test_deadline_and_deletion():
 def test_success_has_no_failure_even_after_restarts():
     complete = Verdict(Phase.COMPLETE, "AllJobsCompleted")
     outcome = build_outcome(
-        JOB, complete, find_failures([pod(0, state={"running": {}}, last=terminated_state(3), restarts=1)])
+        JOB, complete, Evidence(FinalPods([pod(0, state={"running": {}}, last=terminated_state(3), restarts=1)]))
     )
     assert outcome.succeeded
     assert outcome.exit_code is None
@@ -227,19 +274,24 @@ def test_success_has_no_failure_even_after_restarts():
 def test_an_outcome_is_the_same_after_conversion_to_json():
     progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
     outcome = build_outcome(
-        JOB, derive_verdict(JOB), find_failures([pod(1, state=terminated_state(3))]), log_tail=["x"], progress=progress
+        JOB,
+        derive_verdict(JOB),
+        Evidence(FinalPods([pod(1, state=terminated_state(3))]), log_tail=["x"], progress=progress),
     )
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 
 
 def test_an_outcome_has_the_metrics_of_its_progress_if_there_are_any():
     progress = Progress(step=3, loss=0.5, metrics={"reward": 1.5}, carried=frozenset({"loss"}))
-    values = json.loads(json.dumps(build_outcome(JOB, derive_verdict(JOB), progress=progress).to_dict()))
+    values = json.loads(json.dumps(build_outcome(JOB, derive_verdict(JOB), Evidence(progress=progress)).to_dict()))
     without_totals = dict.fromkeys(("total", "epoch", "epochs"))
     stored = {"step": 3, **without_totals, "loss": 0.5, "unit": "step"}
     assert values["progress"] == {**stored, "metrics": {"reward": 1.5}}
     assert Outcome.from_dict(values).progress == Progress(step=3, loss=0.5, metrics={"reward": 1.5})
-    assert build_outcome(JOB, derive_verdict(JOB), progress=Progress(3, loss=0.5)).to_dict()["progress"] == stored
+    assert (
+        build_outcome(JOB, derive_verdict(JOB), Evidence(progress=Progress(3, loss=0.5))).to_dict()["progress"]
+        == stored
+    )
 
 
 @pytest.mark.parametrize(

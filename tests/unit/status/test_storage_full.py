@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob.errors import CommandFailed, Interrupted, OutOfMemory, StorageFull
-from trainjob.status import Category, ContainerFailure, Phase, Verdict, build_outcome
+from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1"}}
 TORCH_SAVE = """\
@@ -148,8 +148,11 @@ NEAR_MISSES = {
 
 
 def fail(text, step="node", reason="Error", message=""):
-    failure = ContainerFailure("tune-node-0", step, 0, "node", 1, reason, 1, message, restarted=False)
-    return build_outcome(JOB, Verdict(Phase.FAILED, "FailedJobs"), [failure], log_tail=text.splitlines())
+    ended = {"terminated": {"exitCode": 1, "reason": reason, "message": message}}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": step}
+    pod = {"metadata": {"labels": labels}, "status": {"containerStatuses": [{"name": "node", "state": ended}]}}
+    evidence = Evidence(FinalPods([pod]), log_tail=text.splitlines())
+    return build_outcome(JOB, Verdict(Phase.FAILED, "FailedJobs"), evidence)
 
 
 @pytest.mark.parametrize("step", ["node", "dataset-initializer"])

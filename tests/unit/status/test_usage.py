@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from trainjob.errors import IncompatibleVersion
 from trainjob.status import (
+    Evidence,
+    FinalPods,
     Outcome,
     Usage,
     Verdict,
@@ -20,6 +22,7 @@ from trainjob.status import (
     derive_verdict,
     get_first_start,
 )
+from trainjob.status.pods import reduce_to_evidence
 from trainjob.status.verdict import Phase
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -95,7 +98,7 @@ def test_a_pod_that_was_deleted_while_it_ran_counts_until_its_deletion(grace_end
     deleted = pod("a", bound=0)
     if grace_end:
         deleted["metadata"]["deletionTimestamp"] = at(grace_end)
-    usage = compute_usage(job(), [deleted], NOW, {"a": START + timedelta(seconds=seen)})
+    usage = compute_usage(job(), [reduce_to_evidence(deleted, START + timedelta(seconds=seen))], NOW)
     assert (usage.pod_seconds, usage.complete) == (seconds, True)
 
 
@@ -103,7 +106,7 @@ def test_a_deleted_pod_whose_containers_reported_their_end_counts_until_that_end
     deleted = pod("a", bound=0, end=90, phase="Running")
     deleted["metadata"]["deletionTimestamp"] = at(120)
     assert compute_usage(job(), [deleted], NOW).pod_seconds == 90.0
-    assert compute_usage(job(), [deleted], NOW, {"a": NOW}).pod_seconds == 90.0
+    assert compute_usage(job(), [reduce_to_evidence(deleted, NOW)], NOW).pod_seconds == 90.0
 
 
 def test_a_container_that_ended_in_a_running_pod_may_start_again():
@@ -242,7 +245,8 @@ def test_the_restarts_of_all_containers_are_counted():
 
 
 def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
-    outcome = build_outcome(job(), derive_verdict(job()), started=at(600), restarts=2)
+    outcome = build_outcome(job(), derive_verdict(job()), Evidence(FinalPods([pod("a", bound=600, restarts=2)])))
+    assert outcome.restarts == 2
     assert (outcome.queued_seconds, outcome.run_seconds, outcome.seconds) == (600.0, 3000.0, 3600.0)
     assert Outcome.from_dict(outcome.to_dict()) == outcome
     unknown = build_outcome(job(phase=None), derive_verdict(None))
@@ -251,7 +255,7 @@ def test_an_outcome_has_the_seconds_before_and_after_the_first_start():
 
 def test_the_outcome_carries_usage_and_labels():
     usage = Usage(10.0, {GPU: 20.0})
-    outcome = build_outcome(job(), Verdict(Phase.COMPLETE), usage=usage)
+    outcome = build_outcome(job(), Verdict(Phase.COMPLETE), Evidence(usage=usage))
     assert (outcome.pod_seconds, outcome.gpu_seconds, outcome.labels) == (10.0, 20.0, {"team": "a"})
     stored = json.loads(json.dumps(outcome.to_dict()))
     assert stored["usage"]["gpu_seconds"] == 20.0
@@ -267,7 +271,7 @@ def test_an_outcome_of_an_older_version_has_no_usage():
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 10**400, "3", True, None])
 def test_a_usage_with_wrong_seconds_is_refused(value):
-    stored = build_outcome(job(), Verdict(Phase.COMPLETE), usage=Usage()).to_dict()
+    stored = build_outcome(job(), Verdict(Phase.COMPLETE), Evidence(usage=Usage())).to_dict()
     stored["usage"]["pod_seconds"] = value
     with pytest.raises(IncompatibleVersion, match="seconds must be"):
         Outcome.from_dict(stored)

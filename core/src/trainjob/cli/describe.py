@@ -98,9 +98,7 @@ def _show(console: Console, description: Description, spec: Mapping[str, Any]) -
 
 def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     one = description.summary
-    why = (
-        description.outcome.message or description.outcome.reason if description.outcome else one.message or one.reason
-    )
+    why = description.outcome.cause if description.outcome else one.message or one.reason
     if one.phase is not Phase.COMPLETE and why:
         yield "why", why
     ended = f", ended {one.ended} after {table_format.format_age(one.created, one.ended)}" if one.ended else ""

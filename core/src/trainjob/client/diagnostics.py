@@ -126,6 +126,17 @@ def read_log_tail(cluster: Cluster, namespace: str, pod: Mapping[str, Any], cont
     return []
 
 
+def read_last_lines(
+    cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str, count: int
+) -> Iterator[LogLine]:
+    """Yield the last lines of a container's log, and the frames of progress bars among them.
+
+    Nothing is yielded if they can't be read.
+    """
+    with contextlib.suppress(ClusterError):
+        yield from _read_lines(cluster, namespace, get_str(pod, "metadata", "name"), container, tail=count)
+
+
 def find_log_line(
     cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str, pattern: re.Pattern[str]
 ) -> str:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from trainjob.client import Cluster, list_warning_events, list_warning_lines, read_failure_log_tail
+from trainjob.client import Cluster, list_warning_events
 from trainjob.client.diagnostics import find_log_line, read_log_tail
 from trainjob.errors import ClusterError
 from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
-from trainjob.status import (
-    Outcome,
-    Phase,
-    Verdict,
-    build_outcome,
-    derive_verdict,
-    find_failures,
-    get_first_failure,
-    parse_step_result,
-)
+from trainjob.lifecycle.evidence import collect_evidence
+from trainjob.status import FinalPods, Outcome, Phase, Verdict, build_outcome, derive_verdict, parse_step_result
 from trainjob.status.diagnostics import (
     Finding,
     get_event_findings,
@@ -31,7 +22,6 @@ from trainjob.status.diagnostics import (
     get_workload_findings,
     merge_findings,
 )
-from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.failure_rules import RULES, Category
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
@@ -163,21 +153,8 @@ class _DescriptionBuilder:
     def _build_outcome(self, verdict: Verdict, pods: Sequence[Mapping[str, Any]]) -> Outcome:
         if verdict.phase is not Phase.FAILED:
             return build_outcome(self._job, verdict)
-        failed = find_failures(pods)
-        first = get_first_failure(verdict, failed)
-        warnings = list_warning_lines(self._cluster, self._namespace, self._name, pods, since=self._created)
-        jobset = None
-        if needs_jobset(verdict):
-            with contextlib.suppress(ClusterError):
-                jobset = self._cluster.get_jobset(self._name, self._namespace)
-        tail = (
-            read_failure_log_tail(self._cluster, self._namespace, first)
-            if first and first.exit_code is not None
-            else []
-        )
-        return build_outcome(
-            self._job, with_policy_rule(verdict, warnings, jobset), failed, events=warnings, log_tail=tail
-        )
+        evidence = collect_evidence(self._cluster, self._job, verdict, FinalPods(pods))
+        return build_outcome(self._job, verdict, evidence)
 
     def _find_result(self, pods: Sequence[Mapping[str, Any]]) -> Json | None:
         """Return the last step result in the log of rank 0.

@@ -4,12 +4,12 @@ from trainjob.lifecycle.cancellation import Cancellation, cancel
 from trainjob.lifecycle.delivery import mark_delivered
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, find_digest, run_key_of
+from trainjob.lifecycle.job_logs import Listener
 from trainjob.lifecycle.progress_log import ProgressLog
 from trainjob.lifecycle.resubmission import Resubmission, plan_resubmission
 from trainjob.lifecycle.submission import reference_to, submit
 from trainjob.lifecycle.suspension import set_suspended
 from trainjob.lifecycle.wait_policy import KillAction, Limits
-from trainjob.lifecycle.wait_session import Listener
 from trainjob.lifecycle.waiting import wait, wait_async
 
 __all__ = [

@@ -10,18 +10,18 @@ The end of a TrainJob is not always the end of its pods (seen with Trainer 2.3 a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob.client import Cluster, ObjectEvent
+from trainjob.client import Cluster
 from trainjob.errors import ClusterError
 from trainjob.lifecycle.cancellation import cancel, mark_failed
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import KillAction, Limits
-from trainjob.status import Category, Phase, Verdict, find_restarts
-from trainjob.status.failure_rules import find_category
-from trainjob.status.nested_fields import get_mapping, get_str, true_conditions
-from trainjob.status.pods import is_active, rank_of, step_of
+from trainjob.status import Phase, Verdict, find_restarts
+from trainjob.status.nested_fields import get_mapping, true_conditions
+from trainjob.status.pods import belongs_to_job, is_active, rank_of, step_of
 
 ACTIVE_PODS_SECONDS = 30.0
 """How long pods may run after the end of their TrainJob. Their deletion begins within a second of it (Trainer 2.3)."""
@@ -29,14 +29,38 @@ _MAX_PODS = 4  # a warning names at most this many pods
 Pod = Mapping[str, Any]
 
 
-def describe_restarts(pods: Iterable[Pod], limit: int | None) -> list[str]:
+def check_after_end(
+    cluster: Cluster,
+    reference: JobReference,
+    limits: Limits,
+    job: Mapping[str, Any],
+    verdict: Verdict,
+    pods: Sequence[Pod],
+    jobset: Mapping[str, Any] | None,
+) -> list[str]:
+    """Check that nothing of a finished TrainJob runs or may start again (blocking I/O).
+
+    No request is sent if no pod is active and the JobSet has no TTL. With the action `keep` on failure, nothing is
+    changed. A TrainJob that was deleted or ended by this project is not checked.
+
+    Returns:
+        A warning for everything that was found, with what was done about it, or the error that prevented that.
+    """
+    if not true_conditions(job).keys() & {Phase.COMPLETE.value, Phase.FAILED.value}:
+        return []
+    warnings = _describe_restarts(pods, limits.max_restarts) if verdict.phase is Phase.COMPLETE else []
+    ttl = get_mapping(jobset, "spec").get("ttlSecondsAfterFinished")
+    if ttl is not None:
+        warnings.append(_prevent_restart(cluster, reference, limits, verdict, ttl))
+    if any(map(is_active, pods)) and (active := _wait_for_pods(cluster, reference, job)):
+        warnings.append(_end_pods(cluster, reference, limits, verdict, active))
+    return warnings
+
+
+def _describe_restarts(pods: Iterable[Pod], limit: int | None) -> list[str]:
     """Return warnings about containers that succeeded after too many restarts in place.
 
     A wait that sees such a failure ends the TrainJob. A wait that begins later, or loses its watch, does not see it.
-
-    Args:
-        pods: pods of a complete TrainJob.
-        limit: `max_restarts` of the wait; None means no limit.
     """
     if limit is None:
         return []
@@ -49,112 +73,53 @@ def describe_restarts(pods: Iterable[Pod], limit: int | None) -> list[str]:
     ]
 
 
-def needs_jobset_at_end(job: Mapping[str, Any], verdict: Verdict) -> bool:
-    """Return whether the JobSet shows if a failed TrainJob may start again.
+def _prevent_restart(cluster: Cluster, reference: JobReference, limits: Limits, verdict: Verdict, ttl: object) -> str:
+    cause = (
+        f"the runtime sets ttlSecondsAfterFinished ({ttl}). When this time deletes the JobSet, Trainer 2.1 to 2.3 "
+        "starts the failed TrainJob again"
+    )
+    if limits.on_failure is KillAction.KEEP:
+        return f"{cause}. Delete the TrainJob, or remove the field from the runtime"
+    try:
+        mark_failed(cluster, reference, verdict, KillAction.SUSPEND.value, ignore_end=True)
+    except ClusterError as error:
+        return f"{cause}. It could not be suspended: {error.message}"
+    return f"{cause}, so it was suspended and marked as failed. Remove the field from the runtime"
 
-    At its deadline, the JobSet is deleted, and the failure is final (Trainer 2.2 and later).
+
+def _end_pods(
+    cluster: Cluster, reference: JobReference, limits: Limits, verdict: Verdict, active: Sequence[Pod]
+) -> str:
+    names = ", ".join(sorted(f"{step_of(pod)}-{rank_of(pod)}" for pod in active)[:_MAX_PODS])
+    found = f"{len(active)} pod{'s' * (len(active) > 1)} ({names}) still ran {ACTIVE_PODS_SECONDS:.0f} s after the end"
+    # A complete TrainJob is never deleted, because its model may be on its own claim. Suspending a TrainJob after its
+    # deadline does not end its pods (Trainer 2.3).
+    if verdict.phase is not Phase.FAILED or limits.on_failure is not KillAction.DELETE:
+        where = f"{reference.name} -n {reference.namespace}"
+        return f"{found}. To end them, delete the TrainJob: kubectl delete trainjob {where}"
+    try:
+        cancel(cluster, reference, ignore_end=True)
+    except ClusterError as error:
+        return f"{found}, and the TrainJob could not be deleted: {error.message}"
+    return f"{found}, so the TrainJob was deleted"
+
+
+def _wait_for_pods(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) -> list[Pod]:
+    """Return the pods that are still active after [ACTIVE_PODS_SECONDS][].
+
+    They are listed again after each change that the informer reports, because its watch may lag behind.
     """
-    is_failed = verdict.phase is Phase.FAILED and Phase.FAILED.value in true_conditions(job)
-    return is_failed and find_category(verdict.reason) is not Category.DEADLINE
+    changed, deadline = threading.Event(), time.monotonic() + ACTIVE_PODS_SECONDS
+    with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, lambda _: changed.set()):
+        while (active := _list_active_pods(cluster, reference, job)) and (seconds := deadline - time.monotonic()) > 0:
+            changed.wait(seconds)
+            changed.clear()
+    return active
 
 
-class EndCheck:
-    """Check that nothing of one finished TrainJob runs or may start again (blocking I/O).
-
-    No error of the API server ends the check; it becomes part of a warning.
-    """
-
-    def __init__(
-        self, cluster: Cluster, reference: JobReference, limits: Limits, belongs_to_job: Callable[[ObjectEvent], bool]
-    ) -> None:
-        """Create a check.
-
-        Args:
-            cluster: the cluster of the TrainJob.
-            reference: the TrainJob.
-            limits: limits of the wait. With the action `keep` on failure, the check changes nothing.
-            belongs_to_job: returns whether a pod of this name belongs to this TrainJob.
-        """
-        self._cluster, self._reference, self._limits = cluster, reference, limits
-        self._belongs_to_job = belongs_to_job
-
-    def run(self, verdict: Verdict, pods: Sequence[Pod], jobset: Mapping[str, Any] | None) -> list[str]:
-        """Return a warning for everything that was found, with what was done about it.
-
-        No request is sent if `pods` contains no active pod and the JobSet has no TTL.
-
-        Args:
-            verdict: verdict of the TrainJob, from its own conditions.
-            pods: pods of the TrainJob, listed after its end.
-            jobset: JobSet of a failed TrainJob; None if it is not known; see [needs_jobset_at_end][].
-        """
-        ttl = get_mapping(jobset, "spec").get("ttlSecondsAfterFinished")
-        warnings = [] if ttl is None else [self._prevent_restart(verdict, ttl)]
-        if any(map(is_active, pods)) and (active := self._wait_for_pods()):
-            warnings.append(self._end_pods(verdict, active))
-        return warnings
-
-    def _prevent_restart(self, verdict: Verdict, ttl: object) -> str:
-        cause = (
-            f"the runtime sets ttlSecondsAfterFinished ({ttl}). When this time deletes the JobSet, Trainer 2.1 to 2.3 "
-            "starts the failed TrainJob again"
-        )
-        if self._limits.on_failure is KillAction.KEEP:
-            return f"{cause}. Delete the TrainJob, or remove the field from the runtime"
-        try:
-            mark_failed(self._cluster, self._reference, verdict, KillAction.SUSPEND.value, ignore_end=True)
-        except ClusterError as error:
-            return f"{cause}. It could not be suspended: {error.message}"
-        return f"{cause}, so it was suspended and marked as failed. Remove the field from the runtime"
-
-    def _end_pods(self, verdict: Verdict, active: Sequence[Pod]) -> str:
-        names = ", ".join(sorted(f"{step_of(pod)}-{rank_of(pod)}" for pod in active)[:_MAX_PODS])
-        found = (
-            f"{len(active)} pod{'s' * (len(active) > 1)} ({names}) still ran {ACTIVE_PODS_SECONDS:.0f} s after the end"
-        )
-        # A complete TrainJob is never deleted, because its model may be on its own claim. Suspending a TrainJob after
-        # its deadline does not end its pods (Trainer 2.3).
-        if verdict.phase is not Phase.FAILED or self._limits.on_failure is not KillAction.DELETE:
-            where = f"{self._reference.name} -n {self._reference.namespace}"
-            return f"{found}. To end them, delete the TrainJob: kubectl delete trainjob {where}"
-        try:
-            cancel(self._cluster, self._reference, ignore_end=True)
-        except ClusterError as error:
-            return f"{found}, and the TrainJob could not be deleted: {error.message}"
-        return f"{found}, so the TrainJob was deleted"
-
-    def _wait_for_pods(self) -> list[Pod]:
-        """Return the pods that are still active after [ACTIVE_PODS_SECONDS][].
-
-        The informer delivers each later change of the pods, so nothing is polled. The last list confirms what the
-        informer says, because its watch may lag behind.
-        """
-        active, ended = set[str](), set[str]()
-        changed = threading.Condition()
-
-        def update(event: ObjectEvent) -> None:
-            if event.object is None or not self._belongs_to_job(event):
-                return
-            with changed:
-                uid = {get_str(event.object, "metadata", "uid")}
-                if event.deleted or not is_active(event.object):
-                    ended.update(uid)
-                    active.difference_update(uid)
-                else:
-                    active.update(uid)
-                changed.notify_all()
-
-        with self._cluster.pod_informer(self._reference.namespace).add_event_handler(self._reference.name, update):
-            listed = {get_str(pod, "metadata", "uid") for pod in self._list_active_pods()}
-            with changed:
-                active |= listed - ended
-                if not listed or changed.wait_for(lambda: not active, ACTIVE_PODS_SECONDS):
-                    return []
-        return self._list_active_pods()
-
-    def _list_active_pods(self) -> list[Pod]:
-        try:
-            pods = self._cluster.list_pods(self._reference.name, self._reference.namespace)
-        except ClusterError:
-            return []  # without the API server nothing can be ended either
-        return [pod for pod in pods if is_active(pod) and self._belongs_to_job(ObjectEvent(pod))]
+def _list_active_pods(cluster: Cluster, reference: JobReference, job: Mapping[str, Any]) -> list[Pod]:
+    try:
+        pods = cluster.list_pods(reference.name, reference.namespace)
+    except ClusterError:
+        return []  # without the API server nothing can be ended either
+    return [pod for pod in pods if is_active(pod) and belongs_to_job(pod, job)]

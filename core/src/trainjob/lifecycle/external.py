@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent
 from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.async_inbox import AsyncInbox
+from trainjob.lifecycle.delivery import mark_exported
+from trainjob.lifecycle.end_checks import check_after_end
+from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.submission import reference_to
-from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
-from trainjob.lifecycle.wait_session import Listener, WaitSession
-from trainjob.status import Outcome, Phase, Verdict, derive_verdict
-from trainjob.status.failed_mark import FAILED_MARK
+from trainjob.lifecycle.wait_policy import KillAction, Limits
+from trainjob.lifecycle.waiting import call_for_outcome
+from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict
 from trainjob.status.failure_rules import NO_RESERVATION
-from trainjob.status.nested_fields import get_mapping, get_str
+from trainjob.status.nested_fields import get_str
+from trainjob.status.verdict import check_end
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
-_READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
+_READ_ONLY = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
 
 
 @dataclass(frozen=True)
@@ -150,12 +153,13 @@ async def wait_external(
             remaining = None if deadline is None else max(0.0, deadline - loop.time())
             event = await inbox.get(remaining)
             if event is None:
-                if finished := await asyncio.to_thread(check_external, cluster, selector):
+                if finished := await call_for_outcome(cluster, partial(check_external, cluster, selector)):
                     return finished
                 raise WaitTimeout(f"{last_line}; the wait for it timed out")
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
-                if finished := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):
+                conclude = partial(_conclude_unless_superseded, cluster, selector, job, verdict)
+                if finished := await call_for_outcome(cluster, conclude):
                     return finished
             elif (line := _format_status(job, verdict)) != last_line:
                 last_line = line
@@ -176,17 +180,15 @@ def _judge_event(event: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
 def _conclude_unless_superseded(
     cluster: Cluster, selector: JobSelector, job: Mapping[str, Any], verdict: Verdict
 ) -> FinishedJob | None:
-    """Return the outcome of a finished or deleted TrainJob, unless a newer attempt exists.
+    """Return the outcome of a finished or deleted TrainJob, or of a newer attempt.
 
-    If the newer attempt has also finished, return its outcome; otherwise return None. Return None also if the TrainJob
-    that was reported as deleted exists, because a list of the API server was incomplete.
+    It is None if the newer attempt has not finished, or if a TrainJob that was reported as deleted exists, because a
+    list of the API server was incomplete.
     """
     meta = job["metadata"]
-    newest = _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"])
-    if newest is None or (newest["metadata"]["uid"] == meta["uid"] and verdict.phase is not Phase.DELETED):
-        return _conclude_job(cluster, job, verdict) if _is_final(verdict) else None
-    verdict = derive_verdict(newest)
-    return _conclude_job(cluster, newest, verdict) if _is_final(verdict) else None
+    if newest := _get_newest_attempt(cluster, selector) or cluster.get_trainjob(meta["name"], meta["namespace"]):
+        job, verdict = newest, derive_verdict(newest)
+    return _conclude_job(cluster, job, verdict) if _is_final(verdict) else None
 
 
 def _is_final(verdict: Verdict) -> bool:
@@ -207,16 +209,14 @@ def _creation_time(job: Mapping[str, Any]) -> str:
 
 
 def _conclude_job(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob:
-    reference = reference_to(job, adopted=True)
-    session = WaitSession(cluster, reference, _READ_ONLY_LIMITS, Listener(), time.monotonic())
-    # The session cannot read it if it was deleted. Without the mark, it leaves the deletion to the owner.
-    meta = job["metadata"]
-    annotations = {name: text for name, text in get_mapping(meta, "annotations").items() if name != FAILED_MARK}
-    session.policy.job = {**job, "metadata": {**meta, "annotations": annotations}}
-    try:
-        return FinishedJob(reference, session.conclude(WaitResult(verdict)))
-    finally:
-        session.close()
+    """Return the outcome of a finished TrainJob of another caller; nothing is changed."""
+    pods = list_final_pods(cluster, job)
+    verdict = check_end(verdict, job, pods.existing)
+    if verdict.phase is Phase.COMPLETE:
+        mark_exported(cluster, job)
+    reference, evidence = reference_to(job, adopted=True), collect_evidence(cluster, job, verdict, pods)
+    warnings = check_after_end(cluster, reference, _READ_ONLY, job, verdict, pods.existing, evidence.jobset)
+    return FinishedJob(reference, build_outcome(job, verdict, evidence, warnings=warnings))
 
 
 def _format_status(job: Mapping[str, Any], verdict: Verdict) -> str:

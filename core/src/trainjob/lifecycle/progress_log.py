@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from trainjob.client import LogChannel, LogLine
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.wait_session import Listener
+from trainjob.lifecycle.job_logs import Listener
 from trainjob.status import Progress, Verdict
 
 _PERCENT_STEP, _MIN_SECONDS, _MAX_SECONDS = 5.0, 1.0, 60.0

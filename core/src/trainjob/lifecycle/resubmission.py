@@ -68,7 +68,7 @@ def plan_resubmission(
     if outcome.reason == NO_RESERVATION and reference.fewer_nodes:
         notice = f"TrainJob {reference}: {outcome.message}; the next attempt requests {reference.fewer_nodes} nodes"
         return Resubmission(notice, interruptions, failures, num_nodes=reference.fewer_nodes)
-    reason = next(iter((outcome.message or outcome.reason).splitlines()), "")
+    reason = next(iter(outcome.cause.splitlines()), "")
     if outcome.category is Category.INFRASTRUCTURE:
         if interruptions >= interruption_retries:
             return None

@@ -205,7 +205,7 @@ class WaitPolicy:
             self.pods.pop(uid, None)
             self._findings_by_pod.pop(uid, None)
             # The Job controller deletes the pods of a failed Job, so keep their last states.
-            self.deleted_pods[uid] = reduce_to_evidence(pod)
+            self.deleted_pods[uid] = reduce_to_evidence(pod, self._to_cluster_time(now))
             if len(self.deleted_pods) > MAX_DELETED_PODS:  # keep the first one, whose start is that of the TrainJob
                 _, oldest = itertools.islice(self.deleted_pods, 2)
                 del self.deleted_pods[oldest]
@@ -360,6 +360,9 @@ class WaitPolicy:
         is_unschedulable = any(each.category is Category.UNSCHEDULABLE for each in self._findings)
         return self._verdict.phase is Phase.QUEUED or (bool(self.waits_for) and is_unschedulable)
 
+    def _to_cluster_time(self, time: float) -> datetime | None:
+        return None if self.clock_offset is None else datetime.fromtimestamp(time + self.clock_offset, timezone.utc)
+
     def _find_limit_start(self, name: str) -> float:
         """Return the time of this policy's clock from which a limit counts.
 
@@ -367,9 +370,9 @@ class WaitPolicy:
         process saw the TrainJob in another phase since the cluster's time, for example running until a node was
         drained.
         """
-        if self.clock_offset is None:
+        seen = self._to_cluster_time(self._limit_seen_at)
+        if self.clock_offset is None or seen is None:
             return self._limit_seen_at
-        seen = datetime.fromtimestamp(self._limit_seen_at + self.clock_offset, timezone.utc)
         queued = name == "queued"
         start = get_queue_start(self.job) if queued else get_launch_start(self.job, self.pods.values(), seen)
         time = start.timestamp() - self.clock_offset if start else math.inf

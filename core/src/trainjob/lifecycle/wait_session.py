@@ -1,83 +1,34 @@
-"""State of one wait: event handlers, log followers, decisions and the outcome."""
+"""State of one wait: events in, decisions out, and the outcome at its end."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from trainjob.client import (
-    Cluster,
-    EventHandler,
-    LogFollower,
-    LogLine,
-    LogNotice,
-    ObjectEvent,
-    SharedInformer,
-    WrittenTimes,
-    list_warning_lines,
-    read_failure_log_tail,
-)
+from trainjob.client import Cluster, EventHandler, LogNotice, ObjectEvent, SharedInformer, WrittenTimes
 from trainjob.client.backoff import pod_watch_backoff
-from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
-from trainjob.errors import ClusterError, WaitTimeout
-from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.lifecycle.cancellation import Cancellation, cancel, mark_failed
+from trainjob.client.log_notices import pods_are_not_watched
+from trainjob.errors import ClusterError
+from trainjob.lifecycle.cancellation import Cancellation
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
+from trainjob.lifecycle.delivery import mark_exported
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
-from trainjob.lifecycle.end_checks import EndCheck, describe_restarts, needs_jobset_at_end
+from trainjob.lifecycle.end_checks import check_after_end
+from trainjob.lifecycle.ending import choose_action, end_as_failed, end_at_limit
+from trainjob.lifecycle.evidence import collect_evidence, list_final_pods
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitPolicy, WaitResult
+from trainjob.lifecycle.job_logs import JobLogs, Listener
+from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
 from trainjob.manifest import labels
-from trainjob.status import (
-    ContainerFailure,
-    Outcome,
-    Phase,
-    Progress,
-    Usage,
-    Verdict,
-    build_outcome,
-    compute_usage,
-    count_restarts,
-    find_failures,
-    get_first_failure,
-    get_first_start,
-    read_trainer_status,
-)
-from trainjob.status.failed_mark import awaits_deletion
-from trainjob.status.failure_policies import needs_jobset, with_policy_rule
-from trainjob.status.failure_rules import NO_RESERVATION
-from trainjob.status.nested_fields import get_str, true_conditions
-from trainjob.status.verdict import check_end, had_pods
+from trainjob.status import Outcome, Phase, build_outcome
+from trainjob.status.nested_fields import get_str
+from trainjob.status.pods import belongs_to_job
+from trainjob.status.verdict import check_end
 
-_LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
+_LOCK = threading.Lock()  # held for some microseconds, while a session begins to watch pods or to follow logs
 _NO_EVENT = ObjectEvent()
-_LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
-
-
-@dataclass
-class Listener:
-    """Callbacks of a wait.
-
-    Each callback may be called from other threads, but never by two threads at once.
-
-    Attributes:
-        on_phase: called when the phase has changed, or the reason why the TrainJob does not start.
-        on_log: called with every log line of any container. Reading the log waits for the callback. Use a
-            [trainjob.client.LogWriter][] if writing the lines may be slow.
-        on_progress: called with the progress of the training when a log line reports it.
-        on_earlier_progress: called instead with the progress in a line that an earlier process has written.
-        on_warning: called with each of the outcome's `warnings`, before the wait returns.
-    """
-
-    on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
-    on_log: Callable[[LogLine], None] = field(default=lambda _: None)
-    on_progress: Callable[[Progress], None] = field(default=lambda _: None)
-    on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
-    on_warning: Callable[[str], None] = field(default=lambda _: None)
 
 
 class WaitSession:
@@ -95,15 +46,14 @@ class WaitSession:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
         self._written_times = written_times
-        self._log_follower: LogFollower | None = None
-        self._last_progress: Progress | None = None
+        self._job_logs: JobLogs | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
-        self._created_at, self._closed, self._follows_unlabelled_job = "", False, False
+        self._known_job: Mapping[str, Any] | None = None  # as last seen by the event handlers
+        self._closed = self._follows_unlabelled_job = False
         self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
         self._pod_watch_backoff, self._is_pod_watch_reported = pod_watch_backoff(), False
         self._diagnosis_schedule = DiagnosisSchedule()
-        self._deleted_at: dict[str, datetime] = {}  # when the deletion of each pod was seen, by uid
 
     def open(self, deliver: Callable[[tuple[str, ObjectEvent]], None]) -> None:
         """Add the event handlers.
@@ -136,8 +86,10 @@ class WaitSession:
         Raises:
             WrongCluster: the TrainJob does not exist here, because it belongs to another cluster.
         """
-        found = self._get_job()
-        if found is None:
+        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
+        if found is None or found["metadata"]["uid"] != self._reference.uid:
+            if self._known_job is None:  # otherwise this cluster has already reported it
+                check_cluster_of_missing(self._cluster, self._reference)
             return ObjectEvent(event.object or self.policy.job, deleted=True)
         self._add_pod_handler(found)
         if not get_str(found, "metadata", "labels", labels.RUN_KEY) and not self._follows_unlabelled_job:
@@ -157,12 +109,7 @@ class WaitSession:
             self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
             return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
-        result = observed(event, now)
-        if kind == "pod" and event.deleted and event.object is not None:
-            self._deleted_at.setdefault(event.object["metadata"]["uid"], _utc_now())
-            for uid in self._deleted_at.keys() - self.policy.deleted_pods.keys():
-                del self._deleted_at[uid]  # the policy keeps the last state of the newest pods only
-        return result or self.policy.check_deadlines(now)
+        return observed(event, now) or self.policy.check_deadlines(now)
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
@@ -195,150 +142,67 @@ class WaitSession:
     def conclude(self, result: WaitResult) -> Outcome:
         """Return the outcome, and end the TrainJob if the result requires it (blocking I/O).
 
-        The outcome contains the evidence: failures, events and the last log lines. If the TrainJob has finished before
-        it could be ended, its own end is the outcome, because the watch may lag behind.
+        All evidence is collected before the TrainJob is deleted, and the outcome is built from it. If the TrainJob has
+        finished before it could be ended, its own end is the outcome, because the watch may lag behind.
 
         Raises:
             WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
         """
+        cluster, reference, limits, job = self._cluster, self._reference, self._limits, self.policy.job
         if result.timeout:
-            return self._conclude_at_limit(result)
-        # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
-        pods, unknown_because = self._list_pods()
-        verdict = check_end(result.verdict, self.policy.job, pods)
+            return self._conclude_own_end(end_at_limit(cluster, reference, limits, result))
+        pods = list_final_pods(cluster, job, self.policy.pods, self.policy.deleted_pods)
+        verdict = check_end(result.verdict, job, pods.existing)
         is_false_end = verdict != result.verdict
-        action = self._get_action_at_end(result, is_false_end=is_false_end)
-        if (
-            action is KillAction.DELETE
-            and not is_false_end
-            and (end := self._mark_failed(verdict, action)).had_finished
-        ):
-            return self._conclude_own_end(end)
-        usage = self._compute_usage(pods, are_listed=not unknown_because)
-        jobset, evidence = None, {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
-        if verdict.phase is Phase.COMPLETE:
-            _mark_exported(self._cluster, self.policy.job)
-        else:
-            jobset = self._get_jobset(verdict)
-            verdict = with_policy_rule(verdict, evidence["events"], jobset)
-        # The logs are deleted with the pods. A container that runs until then has no end to wait for.
-        self._finish_logs(pods, unknown_because, only_ended=action is not None)
-        if evidence and not evidence["log_tail"]:
-            evidence["log_tail"] = self._received_log_tail(verdict, evidence["failures"])
-        if action in (KillAction.SUSPEND, KillAction.KEEP):
-            end = self._mark_failed(verdict, action, ignore_end=is_false_end)
-            if end.had_finished:
-                return self._conclude_own_end(end)
-        outcome = self._build_outcome(verdict, pods, self._check_end(verdict, pods, jobset), usage, evidence)
-        if action is KillAction.DELETE:
-            end = cancel(self._cluster, self._reference, known=self.policy.job, ignore_end=is_false_end)
-            if end.had_finished and end.verdict.phase is not Phase.DELETED:
-                return self._conclude_own_end(end)
+        action = choose_action(job, result, limits, is_false_end=is_false_end)
+        only_ended = action is not None
+        collect = partial(collect_evidence, cluster, job, verdict, pods, self._logs, only_ended=only_ended)
         if action is not None:
+            ended = end_as_failed(cluster, reference, job, verdict, action, collect, is_false_end=is_false_end)
+            if isinstance(ended, Cancellation):
+                return self._conclude_own_end(ended)
             self._listener.on_phase(verdict)
-        return outcome
-
-    def _build_outcome(
-        self,
-        verdict: Verdict,
-        listed_pods: list[dict[str, Any]],
-        warnings: list[str],
-        usage: Usage,
-        evidence: Mapping[str, Any],
-    ) -> Outcome:
-        pods = self._all_pods(listed_pods)
-        return build_outcome(
-            self.policy.job,
-            verdict,
-            progress=self._last_progress or read_trainer_status(self.policy.job),  # a training may log no progress
-            warnings=warnings,
-            usage=usage,
-            started=get_first_start(pods),
-            restarts=count_restarts(pods),
-            **evidence,
-        )
-
-    def _get_action_at_end(self, result: WaitResult, *, is_false_end: bool) -> KillAction | None:
-        """Return the action on a TrainJob that may still run after the wait; None if it has ended."""
-        action = self._limits.on_failure
-        if result.end_job and result.verdict.reason == NO_RESERVATION:
-            return KillAction.DELETE  # the queue must not admit it later, beside the next attempt
-        if awaits_deletion(self.policy.job):  # an earlier waiter died before it had reported this failure
-            return KillAction.DELETE
-        return action if result.end_job or (is_false_end and action is not KillAction.KEEP) else None
-
-    def _finish_logs(self, pods: Iterable[dict[str, Any]], unknown_because: str, *, only_ended: bool) -> None:
-        for pod in pods:
-            self._logs.observe(ObjectEvent(pod))
-        if unknown_because:
-            self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
-        self._logs.finish(_LOG_SECONDS, only_ended=only_ended)
-
-    def _conclude_at_limit(self, result: WaitResult) -> Outcome:
-        """Apply `limits.on_timeout`, or return the outcome of a TrainJob that has finished before.
-
-        Raises:
-            WaitTimeout: the TrainJob had not finished.
-        """
-        end = cancel(self._cluster, self._reference, self._limits.on_timeout.value)
-        if end.had_finished:
-            return self._conclude_own_end(end)
-        self._record_reached_limit()
-        message = f"TrainJob {self._reference} is {result.verdict}: {result.timeout}; {end.text}"
-        raise WaitTimeout(message, hint=result.advice)
-
-    def _mark_failed(self, verdict: Verdict, action: KillAction, *, ignore_end: bool = False) -> Cancellation:
-        mark = mark_failed(self._cluster, self._reference, verdict, action.value, ignore_end=ignore_end)
-        self.policy.job = mark.job or self.policy.job
-        return mark
+            return build_outcome(job, verdict, ended)
+        if verdict.phase is Phase.COMPLETE:
+            mark_exported(cluster, job)
+        evidence = collect()
+        warnings = check_after_end(cluster, reference, limits, job, verdict, pods.existing, evidence.jobset)
+        for warning in warnings:
+            self._listener.on_warning(warning)
+        return build_outcome(job, verdict, evidence, warnings=warnings)
 
     def _conclude_own_end(self, end: Cancellation) -> Outcome:
-        """Return the outcome of a TrainJob that has finished by itself, as [cancel][] has read it."""
+        """Return the outcome of a TrainJob that has finished by itself, as it was read."""
         self.policy.job = end.job or self.policy.job
         self._listener.on_phase(end.verdict)
         return self.conclude(WaitResult(end.verdict))
-
-    def _record_reached_limit(self) -> None:
-        """Record the time of a timeout that does not delete the TrainJob.
-
-        The next try then waits as long as this one.
-        """
-        if self._limits.on_timeout is KillAction.DELETE:
-            return
-        now, reference = datetime.fromtimestamp(self._cluster.get_server_time(), timezone.utc), self._reference
-        mark = {labels.LIMIT_REACHED: now.isoformat()}
-        with contextlib.suppress(ClusterError):
-            self._cluster.patch_trainjob(reference.name, reference.namespace, reference.uid, annotations=mark)
 
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""
         self._closed = True
         for event_handler in self._event_handlers:
             event_handler.close()
-        with _LOGS_LOCK:
-            follower = self._log_follower
-        if follower is not None:
-            follower.stop()
+        with _LOCK:
+            logs = self._job_logs
+        if logs is not None:
+            logs.stop()
 
     @property
-    def _logs(self) -> LogFollower:
-        """The follower of the logs, which is created at the first pod."""
-        with _LOGS_LOCK:
-            if self._log_follower is None:
-                self._log_parser = JobLogParser()
-                self._log_follower = LogFollower(
-                    self._cluster, self._reference.namespace, self._on_log, self._written_times
-                )
+    def _logs(self) -> JobLogs:
+        """The logs, which are followed from the first pod on."""
+        with _LOCK:
+            if self._job_logs is None:
+                self._job_logs = JobLogs(self._cluster, self._reference.namespace, self._listener, self._written_times)
                 if self._closed:
-                    self._log_follower.stop()
-            return self._log_follower
+                    self._job_logs.stop()
+            return self._job_logs
 
     def _on_missing(self, event: ObjectEvent = _NO_EVENT) -> None:
         self._deliver(("missing", event))
 
     def _on_job(self, event: ObjectEvent) -> None:
         if event.object is not None and event.object["metadata"]["uid"] != self._reference.uid:
-            if not self._created_at:
+            if self._known_job is None:
                 self._on_missing()  # another TrainJob has its name
             return
         if event.deleted:
@@ -353,8 +217,8 @@ class WaitSession:
 
         Older pods belong to an earlier TrainJob of the same name.
         """
-        with _LOGS_LOCK:
-            is_known, self._created_at = bool(self._created_at), str(job["metadata"]["creationTimestamp"])
+        with _LOCK:
+            is_known, self._known_job = self._known_job is not None, job
         if not is_known:
             self.watch_pods()
 
@@ -373,7 +237,7 @@ class WaitSession:
         if event.error:
             self._report_pod_watch(event.error)
             self._deliver(("pod", event))
-        elif self._belongs_to_job(event):
+        elif event.object is not None and self._known_job is not None and belongs_to_job(event.object, self._known_job):
             self._logs.observe(event)
             self._deliver(("pod", event))
 
@@ -383,113 +247,6 @@ class WaitSession:
             self._is_pod_watch_reported = True
             notice = pods_are_not_watched(self._reference.name, self._reference.namespace, error.message)
             self._cluster.ended_log_executor.submit(lambda: self._logs.report(notice))
-
-    def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
-        name, namespace = self._reference.name, self._reference.namespace
-        pods = self._all_pods(listed_pods)
-        failed = find_failures(pods)
-        return {
-            "failures": failed,
-            "events": list_warning_lines(self._cluster, namespace, name, pods, since=self._created_at),
-            "log_tail": self._read_log_tail(get_first_failure(verdict, failed)),
-        }
-
-    def _all_pods(self, listed_pods: Iterable[dict[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return the pods in their last known state; deleted pods exist only in memory."""
-        newest = {pod["metadata"]["uid"]: pod for pod in listed_pods}
-        return list({**self.policy.deleted_pods, **self.policy.pods, **newest}.values())
-
-    def _compute_usage(self, listed_pods: list[dict[str, Any]], *, are_listed: bool) -> Usage:
-        now, listed = _utc_now(), {pod["metadata"]["uid"] for pod in listed_pods}
-        if are_listed:
-            self._deleted_at = {**dict.fromkeys(self.policy.pods.keys() - listed, now), **self._deleted_at}
-        return compute_usage(self.policy.job, self._all_pods(listed_pods), now, self._deleted_at)
-
-    def _check_end(
-        self, verdict: Verdict, listed_pods: list[dict[str, Any]], jobset: dict[str, Any] | None
-    ) -> list[str]:
-        """Return warnings about the end of the TrainJob, and pass them to the listener."""
-        if not true_conditions(self.policy.job).keys() & {Phase.COMPLETE.value, Phase.FAILED.value}:
-            return []  # deleted, or ended by this project
-        warnings = []
-        if verdict.phase is Phase.COMPLETE:
-            pods = {**self.policy.pods, **{pod["metadata"]["uid"]: pod for pod in listed_pods}}
-            warnings += describe_restarts(pods.values(), self._limits.max_restarts)
-        check = EndCheck(self._cluster, self._reference, self._limits, self._belongs_to_job)
-        warnings += check.run(verdict, listed_pods, jobset)
-        for warning in warnings:
-            self._listener.on_warning(warning)
-        return warnings
-
-    def _get_jobset(self, verdict: Verdict) -> dict[str, Any] | None:
-        with contextlib.suppress(ClusterError):
-            if needs_jobset(verdict) or needs_jobset_at_end(self.policy.job, verdict):
-                return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
-        return None
-
-    def _get_job(self) -> dict[str, Any] | None:
-        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
-        if found is not None and found["metadata"]["uid"] == self._reference.uid:
-            return found
-        if not self._created_at:  # otherwise this cluster has already reported it
-            check_cluster_of_missing(self._cluster, self._reference)
-        return None
-
-    def _list_pods(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the TrainJob's pods, and why they are unknown; empty if they are known."""
-        try:
-            listed = self._cluster.list_pods(self._reference.name, self._reference.namespace)
-        except ClusterError as error:
-            return [], f"its pods can't be listed: {error.message}"
-        pods = [pod for pod in listed if self._belongs_to_job(ObjectEvent(pod))]
-        known = pods or self.policy.pods or self.policy.deleted_pods
-        return pods, "" if known or not had_pods(self.policy.job) else "its pods do not exist in this cluster any more"
-
-    def _read_log_tail(self, failure: ContainerFailure | None) -> tuple[str, ...]:
-        if failure is None:
-            return ()
-        if failure.exit_code is None:  # the container never ran
-            return tuple(failure.message.splitlines())
-        lines = read_failure_log_tail(self._cluster, self._reference.namespace, failure)
-        return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
-
-    def _received_log_tail(self, verdict: Verdict, failed: Sequence[ContainerFailure]) -> tuple[str, ...]:
-        """Return the log lines received from the first failed rank, else from another failed rank.
-
-        They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail
-        yet, and the first failed pod may be among them.
-        """
-        first = get_first_failure(verdict, failed)
-        if first is None or first.exit_code is None:
-            return ()
-        if lines := self._logs.tail(f"{first.step}-{first.rank}"):
-            return lines
-        for failure in failed:
-            source = f"{failure.step}-{failure.rank}"
-            if lines := self._logs.tail(source):
-                return tuple(f"[{source}] {line}" for line in lines)
-        return ()
-
-    def _belongs_to_job(self, event: ObjectEvent) -> bool:
-        """Return whether a pod belongs to this TrainJob, not to an earlier one of its name.
-
-        Pods carry the uid of their JobSet, not of the TrainJob, so their creation times are compared.
-        """
-        if event.object is None:
-            return False
-        created = event.object["metadata"].get("creationTimestamp", "")
-        return bool(created >= (self._created_at or self.policy.job["metadata"].get("creationTimestamp", "")))
-
-    def _on_log(self, line: LogLine) -> None:
-        if not isinstance(line, LogNotice) and (progress := self._log_parser.feed(line.text)):
-            self._last_progress = progress
-            (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
-        self._listener.on_log(line)
-
-
-def _utc_now() -> datetime:
-    """Return the time in whole seconds, the precision of Kubernetes."""
-    return datetime.now(timezone.utc).replace(microsecond=0)
 
 
 def _format_lost_label(reference: JobReference) -> str:
@@ -502,20 +259,3 @@ def _format_lost_label(reference: JobReference) -> str:
 def _placeholder_job(reference: JobReference) -> dict[str, Any]:
     """Return a TrainJob with only the metadata that the reference has."""
     return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
-
-
-def _mark_exported(cluster: Cluster, export_job: Mapping[str, Any]) -> None:
-    """Annotate the source TrainJob of a complete export, so that its model counts as exported.
-
-    The source is the TrainJob whose own claim the export has read. Every waiter of the export writes the annotation. If
-    it is missing, [trainjob.retention.sweep][] retains the source TrainJob.
-    """
-    source, meta = labels.get_annotation(export_job, labels.EXPORTS), export_job["metadata"]
-    if not source:
-        return
-    with contextlib.suppress(ClusterError):
-        job = cluster.get_trainjob(source, meta["namespace"])
-        # A TrainJob that was created after the export has the same name and another model.
-        if job is not None and job["metadata"]["creationTimestamp"] <= meta["creationTimestamp"]:
-            marks = {labels.EXPORTED: labels.get_annotation(export_job, labels.MODEL)}
-            cluster.patch_trainjob(source, meta["namespace"], job["metadata"]["uid"], annotations=marks)

@@ -15,16 +15,19 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from trainjob.client import Cluster, ObjectEvent, WrittenTimes
 from trainjob.lifecycle.async_inbox import AsyncInbox
 from trainjob.lifecycle.identity import JobReference
+from trainjob.lifecycle.job_logs import Listener
 from trainjob.lifecycle.loop_batches import get_loop_batches
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
-from trainjob.lifecycle.wait_session import Listener, WaitSession
+from trainjob.lifecycle.wait_session import WaitSession
 from trainjob.status import Outcome
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,26 +158,26 @@ async def wait_async(
                 value = await asyncio.to_thread(effect.function)
             else:
                 value = await inbox.get(effect.seconds)
-        return await _conclude_on_thread(cluster, session, effect.result)
+        return await call_for_outcome(cluster, partial(session.conclude, effect.result))
     finally:
         session.close()
 
 
-async def _conclude_on_thread(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
-    """Conclude the wait on a thread of `cluster.outcome_executor`.
+async def call_for_outcome(cluster: Cluster, function: Callable[[], T]) -> T:
+    """Call a function on a thread of `cluster.outcome_executor`, and return its result.
 
-    The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
-    end. The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
+    The thread has the caller's context (`contextvars`). The call may take long, because a long log is read to its end.
+    The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
     """
-    concluded: Future[Outcome] = Future()
+    result: Future[T] = Future()
 
-    def conclude_now() -> None:
-        if concluded.set_running_or_notify_cancel():
+    def call() -> None:
+        if result.set_running_or_notify_cancel():
             try:
-                concluded.set_result(session.conclude(result))
+                result.set_result(function())
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                concluded.set_exception(error)
+                result.set_exception(error)
 
     context = contextvars.copy_context()
-    cluster.outcome_executor.submit(lambda: context.run(conclude_now))
-    return await asyncio.wrap_future(concluded)
+    cluster.outcome_executor.submit(lambda: context.run(call))
+    return await asyncio.wrap_future(result)

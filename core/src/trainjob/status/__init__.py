@@ -5,8 +5,9 @@ commands all use them.
 """
 
 from trainjob.status.diagnostics import Finding
+from trainjob.status.evidence import Evidence, FinalPods
 from trainjob.status.failure_rules import Category
-from trainjob.status.outcome import Outcome, build_outcome, get_first_failure
+from trainjob.status.outcome import Outcome, build_outcome
 from trainjob.status.pods import ContainerFailure, count_restarts, find_failures, find_restarts, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.step_result import get_model_facts, parse_step_result
@@ -18,7 +19,9 @@ from trainjob.status.verdict import Phase, Verdict, derive_verdict
 __all__ = [
     "Category",
     "ContainerFailure",
+    "Evidence",
     "FetchLogParser",
+    "FinalPods",
     "Finding",
     "LogParser",
     "Outcome",
@@ -32,7 +35,6 @@ __all__ = [
     "derive_verdict",
     "find_failures",
     "find_restarts",
-    "get_first_failure",
     "get_first_start",
     "get_model_facts",
     "parse_step_result",

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE, IncompatibleVersion
+from trainjob.errors import IncompatibleVersion
+from trainjob.status.evidence import Evidence
+from trainjob.status.failure_policies import with_policy_rule
 from trainjob.status.failure_rules import RULES, Category, find_category
+from trainjob.status.log_reasons import categorize_log, find_reason
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
-from trainjob.status.pods import ContainerFailure
+from trainjob.status.pods import ContainerFailure, count_restarts
 from trainjob.status.progress import Progress
-from trainjob.status.storage_messages import is_storage_full
-from trainjob.status.usage import Usage
+from trainjob.status.trainer_status import read_trainer_status
+from trainjob.status.usage import Usage, get_first_start
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
+NO_EVIDENCE = Evidence()
 _TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
-# Parts of the last lines of this project's programs, with the category that each means. The training's own line is the
-# end of a traceback, which torchrun repeats after its own error.
-_PROGRAM_FAILURES = {
-    f": failed: {INSTALLATION_FAILED}": Category.INSTALLATION,
-    f": failed: {NO_CREDENTIALS}": Category.CONFIGURATION,
-    f": failed: {TOO_LITTLE_SPACE}": Category.STORAGE_FULL,
-    f"Diverged: {DIVERGED}": Category.DIVERGED,
-}
-# Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
-_NO_PROGRAM = re.compile(
-    r"Error while finding module specification for 'trainjob\.|: No module named trainjob\.|: failed: image: trainjob "
+# Categories of an end from outside the container, whatever it has printed before.
+_ENDED_FROM_OUTSIDE = frozenset(
+    {Category.SUCCEEDED, Category.DELETED, Category.DEADLINE, Category.INFRASTRUCTURE, Category.OUT_OF_MEMORY}
 )
 
 
@@ -132,10 +127,22 @@ class Outcome:
         """
         return _seconds_between(self.started, self.finished)
 
+    @property
+    def printed_reason(self) -> str:
+        """Reason that the failed step printed; empty if its last log lines contain none."""
+        return "" if self.category in _ENDED_FROM_OUTSIDE else find_reason(self.log_tail)
+
+    @property
+    def cause(self) -> str:
+        """Reason of the failure without its kind: the one that the step printed if there is one."""
+        return self.printed_reason or self.message or self.reason
+
     def explain(self) -> str:
         """Return a description of the end for users: what, where, why, the last log lines.
 
-        The text has several lines. Control characters in it, for example of the log, are shown as text.
+        The text has several lines, and the first one names the reason. If the step has printed its own reason, the
+        second line says how the cluster or this project reports the failure. Control characters in it, for example of
+        the log, are shown as text.
         """
         where = f"TrainJob {self.namespace}/{self.job}"
         warnings = [f"  warning: {warning}" for warning in self.warnings]
@@ -146,7 +153,8 @@ class Outcome:
             failed += f" in step {self.step}" + ("" if self.rank is None else f", rank {self.rank}")
         if self.exit_code is not None:
             failed += f", exit code {self.exit_code}"
-        lines = [f"{failed}: {self.reason}" + (f": {self.message}" if self.message else "")]
+        reported, printed = self.reason + (f": {self.message}" if self.message else ""), self.printed_reason
+        lines = [f"{failed}: {printed}", f"  {reported}"] if printed else [f"{failed}: {reported}"]
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
         return escape_control_characters("\n".join([*lines, *warnings]))
@@ -207,64 +215,41 @@ def _read_category(value: Any) -> Category:
     return Category(value) if value in {one.value for one in Category} else Category.UNKNOWN
 
 
-def get_first_failure(verdict: Verdict, failures: Iterable[ContainerFailure]) -> ContainerFailure | None:
-    """Return the failure that ended a TrainJob.
-
-    It is the first one of the step that the verdict names, or of any step if it names none.
-    """
-    return next((failure for failure in failures if not verdict.step or failure.step == verdict.step), None)
-
-
 def build_outcome(
-    job: Mapping[str, Any],
-    verdict: Verdict,
-    failures: Sequence[ContainerFailure] = (),
-    *,
-    events: Sequence[str] = (),
-    log_tail: Sequence[str] = (),
-    progress: Progress | None = None,
-    warnings: Sequence[str] = (),
-    usage: Usage | None = None,
-    started: str = "",
-    restarts: int = 0,
+    job: Mapping[str, Any], verdict: Verdict, evidence: Evidence = NO_EVIDENCE, *, warnings: Sequence[str] = ()
 ) -> Outcome:
-    """Return the outcome that combines the verdict and the evidence.
+    """Return the outcome of a TrainJob that has ended.
 
     Args:
         job: the TrainJob as last seen, even if it is deleted by now.
         verdict: verdict on its end.
-        failures: its failed containers, the earliest failure first.
-        events: Warning events to show, one line each.
-        log_tail: last lines of the container that failed first.
-        progress: last progress seen.
+        evidence: evidence about its end.
         warnings: what else users should know, one sentence each.
-        usage: usage of its pods; None if it is not known.
-        started: time at which its first pod was bound to a node; empty if it is not known.
-        restarts: number of times that its containers were restarted in place.
     """
-    first = None if verdict.phase is Phase.COMPLETE else get_first_failure(verdict, failures)
+    verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
+    first = evidence.pods.find_first_failure(verdict)
     meta = get_mapping(job, "metadata")
     return Outcome(
         job=get_str(meta, "name"),
         namespace=get_str(meta, "namespace"),
         uid=get_str(meta, "uid"),
         phase=verdict.phase,
-        category=_categorize(verdict, first, log_tail),
+        category=_categorize(verdict, first, evidence.log_tail),
         reason=verdict.reason,
         message=_message(verdict, first),
         step=verdict.step or (first.step if first else ""),
         rank=first.rank if first else None,
         exit_code=first.exit_code if first else None,
-        events=tuple(events),
-        log_tail=tuple(log_tail),
+        events=tuple(evidence.events),
+        log_tail=tuple(evidence.log_tail),
         created=get_str(meta, "creationTimestamp"),
         finished=_finished_at(job),
-        progress=progress,
+        progress=evidence.progress or read_trainer_status(job),  # a training may log no progress
         warnings=tuple(warnings),
         labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
-        usage=usage,
-        started=started,
-        restarts=restarts,
+        usage=evidence.usage,
+        started=get_first_start(evidence.pods.all),
+        restarts=count_restarts(evidence.pods.all),
     )
 
 
@@ -302,16 +287,7 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
-    return find_category(first.reason, first.message) or known or _categorize_log(log_tail) or step_category
-
-
-def _categorize_log(log_tail: Sequence[str]) -> Category | None:
-    """Return the category that the last lines of the container show, or None."""
-    if is_storage_full(log_tail):  # first, because pip fails on a full disk, too, and a retry does not help then
-        return Category.STORAGE_FULL
-    if found := [each for text, each in _PROGRAM_FAILURES.items() if any(text in line for line in log_tail)]:
-        return found[0]
-    return Category.PROGRAM if any(_NO_PROGRAM.search(line) for line in log_tail) else None
+    return find_category(first.reason, first.message) or known or categorize_log(log_tail) or step_category
 
 
 def _finished_at(job: Mapping[str, Any]) -> str:

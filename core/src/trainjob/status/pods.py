@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
@@ -38,6 +39,7 @@ class ContainerFailure:
         count: number of failures of this container in this pod, including the latest.
         message: the kubelet's message, such as why the command could not start; often empty.
         restarted: whether a later run of the container has begun, so that the logs are those of the previous run.
+        ended: RFC 3339 time at which the container ended; empty if it never ran.
     """
 
     pod: str
@@ -49,6 +51,7 @@ class ContainerFailure:
     count: int
     message: str
     restarted: bool
+    ended: str = ""
 
     @property
     def lost(self) -> bool:
@@ -69,12 +72,12 @@ def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     before another rank failed comes first, because it is the cause.
     """
     pods = list(pods)
-    found = [_PodFailure(pod, ended, failure) for pod in pods for ended, failure in _find_pod_failures(pod)]
+    found = [_PodFailure(pod, failure) for pod in pods for failure in _find_pod_failures(pod)]
     last: dict[tuple[str, int], str] = {}
     for each in found:
         last[each.rank] = max(last.get(each.rank, ""), each.created)
     candidates = [each for each in found if each.created == last[each.rank]]
-    ordered = sorted(candidates, key=lambda each: (each.ended, _was_deleted(each.pod), *each.rank))
+    ordered = sorted(candidates, key=lambda each: (each.failure.ended, _was_deleted(each.pod), *each.rank))
     failures = [each.failure for each in ordered]
     disrupted = _find_disruption_before(ordered[0], pods) if ordered else None
     if disrupted is None:
@@ -90,10 +93,7 @@ def find_restarts(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     The container runs, or has succeeded. The kubelet keeps the last end of a container and the number of its restarts.
     """
     return [
-        failure
-        for pod in pods
-        for _, failure in _find_container_failures(pod)
-        if failure.restarted and not failure.lost
+        failure for pod in pods for failure in _find_container_failures(pod) if failure.restarted and not failure.lost
     ]
 
 
@@ -107,12 +107,10 @@ class _PodFailure(NamedTuple):
 
     Attributes:
         pod: the pod.
-        ended: time at which the container ended; empty if it never ran.
         failure: the failure.
     """
 
     pod: Mapping[str, Any]
-    ended: str
     failure: ContainerFailure
 
     @property
@@ -136,7 +134,7 @@ def _find_disruption_before(first: _PodFailure, pods: Iterable[Mapping[str, Any]
         (at, step_of(pod), rank_of(pod), pod)
         for pod in pods
         if (at := _disrupted_at(pod))
-        and first.created <= at <= first.ended
+        and first.created <= at <= first.failure.ended
         and first.rank != (step_of(pod), rank_of(pod))
     ]
     return min(disrupted, key=lambda item: item[:-1])[-1] if disrupted else None
@@ -159,20 +157,20 @@ def _was_deleted(pod: Mapping[str, Any]) -> bool:
     return bool(get_str(pod, "metadata", "deletionTimestamp")) and _get_disruption(pod) == ("", "")
 
 
-def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
+def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[ContainerFailure]:
     succeeded = {
         get_str(status, "name")
         for status in container_statuses(pod)
         if (state := get_mapping(status, "state", "terminated")) and not get_int(state, "exitCode")
     }
-    found = [each for each in _find_container_failures(pod) if each[1].container not in succeeded]
+    found = [each for each in _find_container_failures(pod) if each.container not in succeeded]
     yield from found
     if not found and get_str(pod, "status", "phase") == "Failed" and _get_disruption(pod) != ("", ""):
-        yield "", _build_pod_failure(pod)
+        yield _build_pod_failure(pod)
 
 
-def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
-    """Yield the last failure of each container, and its time.
+def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[ContainerFailure]:
+    """Yield the last failure of each container.
 
     A container that has succeeded since is included. Sidecars are left out. The kubelet restarts them whatever their
     exit code is, and ends them after the other containers, often with an error (Kubernetes 1.29 and later).
@@ -192,19 +190,17 @@ def _find_container_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, Cont
         restarted = ended is not current and not waits
         if name in sidecars or not get_int(ended, "exitCode"):
             continue
-        yield (
-            get_str(ended, "finishedAt"),
-            ContainerFailure(
-                pod=get_str(pod, "metadata", "name"),
-                step=step_of(pod),
-                rank=rank_of(pod),
-                container=name,
-                exit_code=get_int(ended, "exitCode"),
-                reason=disruption or get_str(ended, "reason") or "Error",
-                count=get_int(container, "restartCount") + (0 if restarted else 1),
-                message=message or get_str(ended, "message"),
-                restarted=restarted,
-            ),
+        yield ContainerFailure(
+            pod=get_str(pod, "metadata", "name"),
+            step=step_of(pod),
+            rank=rank_of(pod),
+            container=name,
+            exit_code=get_int(ended, "exitCode"),
+            reason=disruption or get_str(ended, "reason") or "Error",
+            count=get_int(container, "restartCount") + (0 if restarted else 1),
+            message=message or get_str(ended, "message"),
+            restarted=restarted,
+            ended=get_str(ended, "finishedAt"),
         )
 
 
@@ -270,6 +266,15 @@ def rank_of(pod: Mapping[str, Any]) -> int:
     return get_int(pod, "metadata", "labels", RANK_LABEL)
 
 
+def belongs_to_job(pod: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """Return whether a pod with a TrainJob's name belongs to exactly this TrainJob.
+
+    It may belong to an earlier TrainJob of that name. Pods carry the uid of their JobSet, not of the TrainJob, so their
+    creation times are compared.
+    """
+    return get_str(pod, "metadata", "creationTimestamp") >= get_str(job, "metadata", "creationTimestamp")
+
+
 def restarts_in_place(pod: Mapping[str, Any]) -> bool:
     """Return whether the kubelet restarts a failed container of this pod.
 
@@ -292,11 +297,17 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
     return [name for name in claims if name]
 
 
-def reduce_to_evidence(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod with only the fields that show its failures, its restarts and its usage."""
+def reduce_to_evidence(pod: Mapping[str, Any], deleted_at: datetime | None) -> dict[str, Any]:
+    """Return a deleted pod with only the fields that show failures, restarts and usage.
+
+    Args:
+        pod: the last known state of the pod.
+        deleted_at: when its deletion was seen; None if that is unknown. It becomes the pod's field `deletedAt`.
+    """
     metadata, spec, status = get_mapping(pod, "metadata"), get_mapping(pod, "spec"), get_mapping(pod, "status")
     pod_labels, statuses = get_mapping(metadata, "labels"), ("initContainerStatuses", "containerStatuses")
     return {
+        "deletedAt": deleted_at.strftime("%Y-%m-%dT%H:%M:%SZ") if deleted_at else "",
         "metadata": {
             **_select(metadata, ("name", "uid", "creationTimestamp", "deletionTimestamp")),
             "labels": _select(pod_labels, (STEP_LABEL, RANK_LABEL)),

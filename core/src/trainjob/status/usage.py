@@ -77,9 +77,7 @@ class Usage:
         return cls(_seconds(values["pod_seconds"]), resources, bool(values.get("complete", False)))
 
 
-def compute_usage(
-    job: Mapping[str, Any], pods: Iterable[Pod], now: datetime, deleted_at: Mapping[str, datetime] | None = None
-) -> Usage:
+def compute_usage(job: Mapping[str, Any], pods: Iterable[Pod], now: datetime) -> Usage:
     """Return the usage of a TrainJob until now.
 
     A pod counts from its binding to a node until the end of its last container. Restarts in place belong to this time.
@@ -87,13 +85,11 @@ def compute_usage(
 
     Args:
         job: the TrainJob.
-        pods: its pods, including deleted ones in their last known state.
+        pods: its pods, including deleted ones; see [trainjob.status.pods.reduce_to_evidence][].
         now: current time; the end of pods that have not ended.
-        deleted_at: times at which the deletion of pods was seen, by uid.
     """
-    deleted_at = deleted_at or {}
     by_uid = {get_str(pod, "metadata", "uid"): pod for pod in pods}
-    ends = {uid: _end_time(pod, deleted_at.get(uid), now) for uid, pod in by_uid.items()}
+    ends = {uid: _end_time(pod, now) for uid, pod in by_uid.items()}
     seconds = defaultdict[str, float](float)
     pod_seconds = 0.0
     for uid, pod in by_uid.items():
@@ -119,7 +115,7 @@ def _start_time(pod: Pod) -> datetime | None:
     return parse_time(bound) or parse_time(get_str(pod, "status", "startTime"))
 
 
-def _end_time(pod: Pod, deleted_at: datetime | None, now: datetime) -> datetime | None:
+def _end_time(pod: Pod, now: datetime) -> datetime | None:
     """Return the time at which a pod ended; None if it has not ended."""
     ended = [state for status in container_statuses(pod) if (state := get_mapping(status, "state", "terminated"))]
     times = [time for state in ended if (time := parse_time(get_str(state, "finishedAt")))]
@@ -128,6 +124,7 @@ def _end_time(pod: Pod, deleted_at: datetime | None, now: datetime) -> datetime 
         changes = [get_str(each, "lastTransitionTime") for each in get_list(pod, "status", "conditions")]
         return max(times, default=None) or max(filter(None, map(parse_time, changes)), default=now)
     limit = parse_time(get_str(pod, "metadata", "deletionTimestamp"))  # the end of the grace period
+    deleted_at = parse_time(get_str(pod, "deletedAt"))
     if (limit or deleted_at) and times and len(ended) == len(container_statuses(pod)):
         return max(times)
     return min(deleted_at, limit) if deleted_at and limit else deleted_at

@@ -163,7 +163,7 @@ def final_xcom_value(outcome: Outcome, tracking_url: str = "") -> dict[str, Any]
         outcome: outcome of the TrainJob.
         tracking_url: address of the tracked run; empty if there is none.
     """
-    reason = "" if outcome.succeeded else outcome.message or outcome.reason
+    reason = "" if outcome.succeeded else outcome.cause
     value = _build_xcom_value(outcome.phase.value, reason, outcome.progress, tracking_url)
     return {**value, "usage": outcome.usage.to_dict()} if outcome.usage else value
 

@@ -1,0 +1,54 @@
+"""Callbacks of a wait, and the logs of its TrainJob that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, WrittenTimes
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.status import Progress, Verdict
+
+
+@dataclass
+class Listener:
+    """Callbacks of a wait.
+
+    Each callback may be called from other threads, but never by two threads at once.
+
+    Attributes:
+        on_phase: called when the phase has changed, or the reason why the TrainJob does not start.
+        on_log: called with every log line of any container. Reading the log waits for the callback. Use a
+            [trainjob.client.LogWriter][] if writing the lines may be slow.
+        on_progress: called with the progress of the training when a log line reports it.
+        on_earlier_progress: called instead with the progress in a line that an earlier process has written.
+        on_warning: called with each of the outcome's `warnings`, before the wait returns.
+    """
+
+    on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
+    on_log: Callable[[LogLine], None] = field(default=lambda _: None)
+    on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+    on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
+    on_warning: Callable[[str], None] = field(default=lambda _: None)
+
+
+class JobLogs(LogFollower):
+    """Follower of a TrainJob's logs that finds the progress in them.
+
+    Attributes:
+        progress: last progress in the logs; None if there is none.
+    """
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, listener: Listener, written_times: WrittenTimes | None
+    ) -> None:
+        """Create a follower that reads no log yet, and passes lines and progress to the listener."""
+        self.progress: Progress | None = None
+        self._parser, self._listener = JobLogParser(), listener
+        super().__init__(cluster, namespace, self._on_line, written_times)
+
+    def _on_line(self, line: LogLine) -> None:
+        if not isinstance(line, LogNotice) and (progress := self._parser.feed(line.text)):
+            self.progress = progress
+            (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
+        self._listener.on_log(line)
