@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any
 
 from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, LogPositions
-from trainjob.errors import Conflict, NotFound, TrainJobError
+from trainjob.errors import Conflict, NotFound, OutOfThreads, TrainJobError
 from trainjob.lifecycle import JobReference
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.status.nested_fields import get_str
+from trainjob.threads import start_thread
 from trainjob_kfp.standard_output import print_line
 
 ANNOTATION = "trainjob.dev/log-positions"
@@ -96,10 +97,14 @@ class PositionStore:
         self._is_done = threading.Event()
 
     def __enter__(self) -> PositionStore:
-        """Start the thread."""
+        """Start the thread; if that is refused, nothing is stored."""
         if self._pod is not None:
-            self._positions.on_change = lambda: self._inbox.put(_CHANGED)
-            threading.Thread(target=self._run, name="log-positions", daemon=True).start()
+            try:
+                start_thread(self._run, name="log-positions")
+                self._positions.on_change = lambda: self._inbox.put(_CHANGED)
+            except OutOfThreads as error:
+                self._pod = None
+                print_line(f"a launcher that adopts this TrainJob prints its whole log again: {error.message}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent
@@ -27,6 +28,7 @@ from trainjob.status import Outcome, Phase, Verdict, derive_verdict
 from trainjob.status.failed_mark import FAILED_MARK
 from trainjob.status.failure_rules import NO_RESERVATION
 from trainjob.status.nested_fields import get_mapping, get_str
+from trainjob.threads import run_on_executor, run_on_thread
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
@@ -150,12 +152,13 @@ async def wait_external(
             remaining = None if deadline is None else max(0.0, deadline - loop.time())
             event = await inbox.get(remaining)
             if event is None:
-                if finished := await asyncio.to_thread(check_external, cluster, selector):
+                if finished := await run_on_thread(check_external, cluster, selector):
                     return finished
                 raise WaitTimeout(f"{last_line}; the wait for it timed out")
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
-                if finished := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):
+                conclude = partial(_conclude_unless_superseded, cluster, selector, job, verdict)
+                if finished := await run_on_executor(cluster.outcome_executor, conclude):
                     return finished
             elif (line := _format_status(job, verdict)) != last_line:
                 last_line = line

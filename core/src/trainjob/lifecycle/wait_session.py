@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,7 +24,7 @@ from trainjob.client import (
 )
 from trainjob.client.backoff import pod_watch_backoff
 from trainjob.client.log_notices import pods_are_not_watched, pods_are_unknown
-from trainjob.errors import ClusterError, WaitTimeout
+from trainjob.errors import ClusterError, OutOfThreads, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import Cancellation, cancel, mark_failed
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
@@ -52,6 +53,7 @@ from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.failure_rules import NO_RESERVATION
 from trainjob.status.nested_fields import get_str, true_conditions
 from trainjob.status.verdict import check_end, had_pods
+from trainjob.threads import RETRY_SECONDS, BoundedExecutor
 
 _LOGS_LOCK = threading.Lock()  # held while a session creates its follower, which takes some microseconds
 _NO_EVENT = ObjectEvent()
@@ -154,7 +156,8 @@ class WaitSession:
         if self.policy.clock_offset is None:
             self.policy.clock_offset = self._cluster.get_server_time() - now
         if kind == "pod" and event.error:
-            self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
+            is_refused = isinstance(event.error, OutOfThreads)
+            self._next_pod_watch = now + (RETRY_SECONDS if is_refused else self._pod_watch_backoff.next(event.error))
             return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         result = observed(event, now)
@@ -170,12 +173,25 @@ class WaitSession:
             self.policy.seconds_until_evaluation(now),
             self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
             None if self._next_pod_watch is None else max(0.0, self._next_pod_watch - now),
+            RETRY_SECONDS if self._are_logs_stalled() else None,
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
     def is_pod_watch_due(self, now: float) -> bool:
         """Return whether to watch the pods again now, because their watch has failed."""
         return self._next_pod_watch is not None and self._next_pod_watch <= now
+
+    def start_queued_logs(self) -> None:
+        """Start threads for queued logs, if their start was refused before."""
+        for executor in self._log_executors:
+            executor.start_queued()
+
+    def _are_logs_stalled(self) -> bool:
+        return any(executor.is_stalled for executor in self._log_executors)
+
+    @property
+    def _log_executors(self) -> tuple[BoundedExecutor, BoundedExecutor]:
+        return self._cluster.live_log_executor, self._cluster.ended_log_executor
 
     def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.
@@ -270,6 +286,10 @@ class WaitSession:
     def _finish_logs(self, pods: Iterable[dict[str, Any]], unknown_because: str, *, only_ended: bool) -> None:
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
+        deadline = time.monotonic() + _LOG_SECONDS
+        while self._are_logs_stalled() and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS)
+            self.start_queued_logs()
         if unknown_because:
             self._logs.report(pods_are_unknown(self._reference.name, self._reference.namespace, unknown_because))
         self._logs.finish(_LOG_SECONDS, only_ended=only_ended)
@@ -365,13 +385,15 @@ class WaitSession:
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
     def _keep_event_handler(self, event_handler: EventHandler) -> None:
-        self._event_handlers.append(event_handler)
+        if not event_handler.removed:
+            self._event_handlers.append(event_handler)
         if self._closed:  # by another thread, since the handler was added
             event_handler.close()
 
     def _on_pod(self, event: ObjectEvent) -> None:
         if event.error:
-            self._report_pod_watch(event.error)
+            if not isinstance(event.error, OutOfThreads):
+                self._report_pod_watch(event.error)
             self._deliver(("pod", event))
         elif self._belongs_to_job(event):
             self._logs.observe(event)

@@ -7,12 +7,9 @@ informers. A process that waits for a thousand TrainJobs holds one informer for 
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import queue
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +22,7 @@ from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.status import Outcome
+from trainjob.threads import run_on_executor, run_on_thread
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,7 @@ def _wait_effects(session: WaitSession, clock: Callable[[], float]) -> Generator
     while result is None:
         received = yield _NextEvent(session.seconds_until_next_check(clock()))
         if received is None:
+            session.start_queued_logs()
             if session.is_pod_watch_due(clock()):
                 yield _Call(session.watch_pods)
             if session.is_diagnosis_due(clock()):
@@ -152,29 +151,10 @@ async def wait_async(
         await get_loop_batches().run_on_thread(partial(session.open, inbox.put))
         while not isinstance(effect := effects.send(value), _Conclude):
             if isinstance(effect, _Call):
-                value = await asyncio.to_thread(effect.function)
+                value = await run_on_thread(effect.function)
             else:
                 value = await inbox.get(effect.seconds)
-        return await _conclude_on_thread(cluster, session, effect.result)
+        # It may take long, because a long log is read to its end.
+        return await run_on_executor(cluster.outcome_executor, partial(session.conclude, effect.result))
     finally:
         session.close()
-
-
-async def _conclude_on_thread(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
-    """Conclude the wait on a thread of `cluster.outcome_executor`.
-
-    The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
-    end. The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
-    """
-    concluded: Future[Outcome] = Future()
-
-    def conclude_now() -> None:
-        if concluded.set_running_or_notify_cancel():
-            try:
-                concluded.set_result(session.conclude(result))
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                concluded.set_exception(error)
-
-    context = contextvars.copy_context()
-    cluster.outcome_executor.submit(lambda: context.run(conclude_now))
-    return await asyncio.wrap_future(concluded)
