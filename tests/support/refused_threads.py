@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
+from unittest import mock
 
 from trainjob import threads
 
@@ -34,11 +35,12 @@ class RefusedStarts:
                 starts.check()
                 super().start()
 
-        threads.threading = SimpleNamespace(**{**vars(threading), "Thread": Thread})  # type: ignore[assignment]
+        self._patch = mock.patch.object(threads, "threading", SimpleNamespace(**{**vars(threading), "Thread": Thread}))
+        self._patch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        threads.threading = threading
+        self._patch.stop()
 
     def check(self) -> None:
         """Count a start, and raise Python's error if it is refused."""

@@ -182,12 +182,12 @@ def run_on_executor(executor: BoundedExecutor, function: Callable[[], _Result]) 
     The future has an `OutOfThreads` if no thread could be started for a minute; the function is not called then.
     """
     result: Future[_Result] = Future()
-    call = partial(contextvars.copy_context().run, function)
+    context = contextvars.copy_context()
 
     def work() -> None:
         if result.set_running_or_notify_cancel():
             try:
-                result.set_result(call())
+                result.set_result(context.run(function))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 result.set_exception(error)
 

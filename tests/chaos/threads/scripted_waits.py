@@ -58,7 +58,7 @@ def wait_blocking(cluster: Cluster, job: ScriptedJob) -> tuple[Outcome, list[str
 
 
 def wait_on_loop(cluster: Cluster, job: ScriptedJob) -> tuple[Outcome, list[str]]:
-    """Wait on an event loop of its own; return the outcome and the written log, as Airflow's trigger does."""
+    """Wait on an event loop, as Airflow's trigger does; return the outcome and the log."""
     return asyncio.run(follow(cluster, job))
 
 
