@@ -31,7 +31,7 @@ demo-kfp: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) kfp) ## run the same
 	@$(call DEMO,kfp)
 
 CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking cli/test_command.py) \
-        tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover
+        tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover tests/chaos/threads
 AIRFLOW_VERSIONS ?= 3.1 3.2
 E2E_AIRFLOW ?= airflow airflow-3.1
 AIRFLOW_EVIDENCE := $(CURDIR)/.cache/airflow-evidence

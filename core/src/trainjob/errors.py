@@ -8,6 +8,7 @@ engine should retry the step:
 |---|---|---|---|
 | [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
 | [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no response yet | 1 | yes |
+| [OutOfThreads][] | this process can start no thread | 1 | yes |
 | [Unauthorized][], [CredentialPluginFailed][] | credentials are replaced | 1 | yes |
 | [PermissionDenied][] of a request that worked before | rules are replaced | 1 | yes |
 | [WrongCluster][], [IncompatibleVersion][] | the process has another connection or version than the others | 1 | yes |
@@ -60,6 +61,7 @@ __all__ = [
     "NoClusterConfigured",
     "NotFound",
     "OutOfMemory",
+    "OutOfThreads",
     "OutputInUse",
     "OwnershipConflict",
     "PermissionDenied",
@@ -253,6 +255,19 @@ class ServerUnavailable(ClusterError):
     Cause: The API server is overloaded or restarts, or a webhook that it requires does not respond.
 
     Remedy: Wait. If the message names a webhook, have a cluster administrator restore it.
+    """
+
+    retryable = True
+
+
+class OutOfThreads(ClusterError):
+    """A thread that the operating system refuses to start.
+
+    A request or a watch can't begin. TrainJobs are not affected; a retry of the step adopts its TrainJob.
+
+    Cause: The process has reached the limit of its pod (`podPidsLimit`), of its user (`ulimit -u`) or of its memory.
+
+    Remedy: Try again. If the error persists, raise the limit, or wait for fewer TrainJobs in one process.
     """
 
     retryable = True

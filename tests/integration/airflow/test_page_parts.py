@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.polling import wait_until
+from tests.support.refused_threads import RefusedStarts
 from trainjob.client import LogLine
+from trainjob.errors import OutOfThreads
 from trainjob.lifecycle import run_key_of
 from trainjob.status import Progress
 from trainjob_airflow.plugins import api, log_tails, shared_query
@@ -126,6 +128,16 @@ def test_an_error_of_a_query_is_raised_until_the_next_query():
     assert shared.get() == 7
 
 
+def test_after_a_refused_thread_the_next_request_runs_the_query():
+    now, results = [0.0], iter([1, 2])
+    shared = SharedQuery(lambda: next(results), clock=lambda: now[0])
+    with RefusedStarts(lambda _: True), pytest.raises(OutOfThreads):
+        shared.get()
+    assert shared.get() == 1
+    now[0] = 3.0
+    assert shared.get() == 2
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 999, 1001, 50_000])
 def test_a_long_loss_curve_keeps_its_ends_and_has_few_points(steps):
     curve = MetricCurve("loss")
@@ -189,6 +201,17 @@ def test_following_ends_for_a_log_without_requests(cluster):
     now[0] = 1.0
     wait_until(lambda: not len(log_tails))
     assert log_tails.get("uid-1", cluster, "default") is not first
+
+
+def test_following_ends_although_the_first_thread_for_that_was_refused(cluster):
+    now = [0.0]
+    log_tails = LogTails(clock=lambda: now[0], idle_seconds=0.05)
+    with RefusedStarts(lambda n: n == 1) as starts:
+        log_tails.get("uid-1", cluster, "default")
+        assert starts.count == 1
+        log_tails.get("uid-1", cluster, "default")
+    now[0] = 1.0
+    wait_until(lambda: not len(log_tails))
 
 
 def test_beyond_the_maximum_following_ends_for_the_oldest_request(cluster):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -18,7 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.polling import wait_until
+from tests.support.refused_threads import RefusedStarts
 from trainjob.client import Connection
+from trainjob.errors import OutOfThreads
+from trainjob.lifecycle import JobReference
+from trainjob_kfp.deletion import DeletionRequest, DeletionThreads
 from trainjob_kfp.termination import Terminator
 
 JOB = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs/tune-1"
@@ -201,6 +206,21 @@ def test_a_response_of_a_proxy_does_not_stop_the_deletion_threads(api):
     code, output = terminate(process)
     assert code == 143
     assert "SIGTERM: TrainJob ml/tune-1 was deleted" in output
+
+
+def test_one_thread_is_enough_for_the_deletion(api):
+    api.response = running_trainjob()
+    results, reference = queue.SimpleQueue(), JobReference("tune-1", "ml", "uid-1")
+    with RefusedStarts(lambda n: n > 1):
+        threads = DeletionThreads(Connection(server=api.url), keepalive_seconds=30.0)
+    threads.submit(DeletionRequest("tune-1", "ml", reference, results.put))
+    assert results.get(timeout=60) == "was deleted"
+    threads.close()
+
+
+def test_without_a_thread_for_the_deletion_no_step_begins(api):
+    with RefusedStarts(lambda _: True), pytest.raises(OutOfThreads), Terminator(Connection(server=api.url)):
+        pytest.fail("a TrainJob would be created that no signal could delete")
 
 
 def test_sigint_deletes_the_trainjob(api):

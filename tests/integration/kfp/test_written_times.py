@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.polling import wait_until
+from tests.support.refused_threads import RefusedStarts
 from trainjob.client import LogLine
 from trainjob.client.log_notices import LoggedContainer
 from trainjob.lifecycle import RunKey, cancel, submit
@@ -74,3 +75,10 @@ def test_the_annotation_names_the_pod_that_has_the_log(cluster, pod, job):
     store(cluster, pod, job)
     stored = json.loads(read_annotations(cluster, job)[ANNOTATION])
     assert stored["pod"] == {name: pod["metadata"][name] for name in ("name", "uid")}
+
+
+def test_without_a_thread_nothing_is_stored_and_the_log_says_so(cluster, pod, job, capsys):
+    with RefusedStarts(lambda _: True):
+        store(cluster, pod, job)
+    assert ANNOTATION not in read_annotations(cluster, job)
+    assert "prints its whole log again: the operating system refuses" in capsys.readouterr().out

@@ -13,10 +13,10 @@ from tests.support.counting_server import TOKEN, CountingServer
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection, shared_cluster
-from trainjob.client.bounded_executor import BoundedExecutor
 from trainjob.lifecycle import JobReference, Listener, submit, wait, wait_async
 from trainjob.manifest import build_trainjob
 from trainjob.status import Phase
+from trainjob.threads import BoundedExecutor
 from trainjob_local.apiserver import Registry
 
 MANY = 200

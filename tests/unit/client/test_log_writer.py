@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.support.polling import wait_until
+from tests.support.refused_threads import RefusedStarts
 from trainjob.client import LogLine, LogWriter, RateLimit, log_writer
 from trainjob.client.log_notices import LoggedContainer
 from trainjob.client.log_queue import QueueLimits
@@ -177,5 +178,63 @@ def test_the_thread_ends_with_the_last_channel():
     for _ in range(2):
         with writer.open(log) as channel:
             channel.put(LogLine("node-0", "x"))
-        wait_until(lambda: not writer._is_running, SECONDS)
+        wait_until(lambda: not writer.is_running, SECONDS)
     assert len(log.lines) == 2
+
+
+def test_the_lines_of_a_writer_whose_thread_was_refused_are_written_with_the_next_line():
+    log = BlockingLog()
+    log.release()
+    with RefusedStarts(lambda _: True):
+        channel = LogWriter().open(log)
+        channel.put(LogLine("node-0", "1"))
+    assert not log.called.wait(0)
+    channel.put(LogLine("node-0", "2"))
+    channel.finish()
+    assert log.lines == ["[node-0] 1", "[node-0] 2"]
+    assert log.threads == {"log-writer"}
+
+
+def test_without_a_thread_the_thread_that_closes_the_log_writes_its_lines():
+    log = BlockingLog()
+    log.release()
+    with RefusedStarts(lambda _: True), LogWriter().open(log) as channel:
+        channel.put(LogLine("node-0", "1"))
+    assert log.lines == ["[node-0] 1"]
+    assert log.threads == {threading.current_thread().name}
+
+
+@pytest.mark.parametrize("refused", [4, 1_000_000])
+def test_an_event_loop_that_closes_a_log_tries_again_to_start_the_thread(refused, monkeypatch, caplog):
+    for name in ("RETRY_SECONDS", "_DRAIN_SECONDS", "_NEWEST_SECONDS"):
+        monkeypatch.setattr(log_writer, name, SECONDS if refused < 10 and name != "RETRY_SECONDS" else 0.01)
+    log = BlockingLog()
+    log.release()
+
+    async def write() -> None:
+        with RefusedStarts(lambda n: n <= refused):
+            channel = LogWriter().open(log)
+            channel.put(LogLine("node-0", "1"))
+            await channel.finish_async()
+
+    asyncio.run(write())
+    is_lost = refused > 10
+    assert log.lines == ([] if is_lost else ["[node-0] 1"])
+    assert ("1 lines of a log were not written" in caplog.text) == is_lost
+
+
+def test_an_error_of_a_callback_is_logged_once_and_ends_no_log(caplog):
+    writer, first, second = LogWriter(), BlockingLog(), BlockingLog()
+
+    def fail(_: object) -> None:
+        raise ValueError("no")
+
+    for log in (first, second):
+        log.release()
+    with writer.open(first, on_written=fail) as channel, writer.open(second) as other:
+        for n in range(3):
+            channel.put(LogLine("node-0", str(n)))
+        other.put(LogLine("node-0", "of another job"))
+    assert first.lines == ["[node-0] 0", "[node-0] 1", "[node-0] 2"]
+    assert second.lines == ["[node-0] of another job"]
+    assert len(caplog.records) == 1

@@ -8,6 +8,9 @@ import threading
 
 import pytest
 
+from tests.support.refused_threads import RefusedStarts
+from trainjob import threads
+from trainjob.errors import OutOfThreads
 from trainjob.lifecycle.loop_batches import LoopBatches, get_loop_batches
 
 
@@ -78,3 +81,36 @@ def test_a_cancelled_call_does_not_run_and_the_others_do():
         return called
 
     assert asyncio.run(run()) == [0, 2]
+
+
+def test_an_error_of_one_callback_does_not_stop_the_others():
+    async def call() -> tuple[list[int], list[str]]:
+        batches, called, errors, done = get_loop_batches(), [], [], asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
+
+        def fail() -> None:
+            raise ValueError("no")
+
+        for callback in (fail, lambda: called.append(1), fail, lambda: called.append(2), done.set):
+            batches.call_soon(callback)
+        await asyncio.wait_for(done.wait(), 60)
+        return called, errors
+
+    assert asyncio.run(call()) == ([1, 2], ["no", "no"])
+
+
+def test_after_refused_threads_later_calls_run(monkeypatch):
+    monkeypatch.setattr(threads, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "_MAX_SECONDS", 0.05)
+
+    async def run() -> list[int]:
+        called: list[int] = []
+        batches = get_loop_batches()
+        with RefusedStarts(lambda _: True):
+            calls = [batches.run_on_thread(lambda n=n: called.append(n)) for n in range(3)]
+            errors = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
+        assert [type(error) for error in errors] == [OutOfThreads] * 3
+        await asyncio.wait_for(batches.run_on_thread(lambda: called.append(3)), 60)
+        return called
+
+    assert asyncio.run(run()) == [3]

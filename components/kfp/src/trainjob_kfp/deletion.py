@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.client import Cluster, Connection
-from trainjob.errors import ClusterError, TrainJobError
+from trainjob.errors import ClusterError, OutOfThreads, TrainJobError
 from trainjob.lifecycle import JobReference, cancel
 from trainjob.lifecycle.queues import get_with_timeout
+from trainjob.threads import start_thread
 
 _THREADS = 3
 _REQUEST_ERRORS = (TrainJobError, ValueError)  # ValueError: the page of a proxy in place of JSON
@@ -97,14 +98,19 @@ class DeletionThreads:
 
         Raises:
             NoClusterConfigured: there is no cluster to connect to.
+            OutOfThreads: no thread can be started; with one of them, a deletion is possible.
         """
         self._keepalive_seconds = keepalive_seconds
         self._queues: list[queue.SimpleQueue[DeletionRequest | None]] = []
         for number in range(_THREADS):
             requests: queue.SimpleQueue[DeletionRequest | None] = queue.SimpleQueue()
-            self._queues.append(requests)
-            arguments = (Cluster(connection, retry_seconds=0.0), requests)
-            threading.Thread(target=self._run, args=arguments, name=f"deleter-{number}", daemon=True).start()
+            try:
+                start_thread(self._run, Cluster(connection, retry_seconds=0.0), requests, name=f"deleter-{number}")
+            except OutOfThreads:
+                if not self._queues:
+                    raise
+            else:
+                self._queues.append(requests)
 
     def submit(self, request: DeletionRequest) -> None:
         """Start to process a request, and drop an earlier one.

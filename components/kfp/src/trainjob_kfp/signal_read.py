@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from trainjob.errors import TrainJobError
+from trainjob.threads import start_thread
 
 # A small part of the second that remains when a run is terminated. An API server responds within a few milliseconds.
 _TIMEOUT_SECONDS = 0.15
@@ -31,8 +32,12 @@ class SignalRead:
         self._done = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self._read_on_request, name=self._name, daemon=True).start()
+        """Start the thread.
+
+        Raises:
+            OutOfThreads: no thread can be started.
+        """
+        start_thread(self._read_on_request, name=self._name)
 
     def close(self) -> None:
         """End the thread."""

@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any
 
 from trainjob.client import SETTLE_SECONDS, STORE_SECONDS, Cluster, LogChannel, WrittenTimes
-from trainjob.errors import Conflict, NotFound, TrainJobError
+from trainjob.errors import Conflict, NotFound, OutOfThreads, TrainJobError
 from trainjob.lifecycle import JobReference
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.status.nested_fields import get_str
+from trainjob.threads import start_thread
 from trainjob_kfp.standard_output import print_line
 
 ANNOTATION = "trainjob.dev/log-times"
@@ -96,10 +97,14 @@ class TimeStore:
         self._is_done = threading.Event()
 
     def __enter__(self) -> TimeStore:
-        """Start the thread."""
+        """Start the thread; if that is refused, nothing is stored."""
         if self._pod is not None:
-            self._written_times.on_change = lambda: self._inbox.put(_CHANGED)
-            threading.Thread(target=self._run, name="log-times", daemon=True).start()
+            try:
+                start_thread(self._run, name="log-times")
+                self._written_times.on_change = lambda: self._inbox.put(_CHANGED)
+            except OutOfThreads as error:
+                self._pod = None
+                print_line(f"a launcher that adopts this TrainJob prints its whole log again: {error.message}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -7,7 +7,6 @@ If the cluster does not answer within 2 s, the shell offers no names. Typer call
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,9 @@ import typer
 
 from trainjob.client import Cluster, Connection
 from trainjob.client.runtimes import RUNTIME_KINDS
-from trainjob.errors import ClusterError, TrainJobError
+from trainjob.errors import ClusterError, OutOfThreads, TrainJobError
 from trainjob.status.nested_fields import get_str
+from trainjob.threads import start_thread
 
 __all__ = ["NAMESPACE", "complete_runtimes", "complete_trainjobs", "create_namespace_option"]
 
@@ -80,7 +80,6 @@ def _complete(context: typer.Context, list_names: Callable[[Cluster], list[str]]
         with contextlib.suppress(TrainJobError), contextlib.closing(Cluster(connection, retry_seconds=0.0)) as cluster:
             found.extend(list_names(cluster))
 
-    thread = threading.Thread(target=fetch_names, daemon=True)
-    thread.start()
-    thread.join(_TIMEOUT_SECONDS)
+    with contextlib.suppress(OutOfThreads):
+        start_thread(fetch_names, name="completion").join(_TIMEOUT_SECONDS)
     return sorted({name for name in list(found) if name.startswith(incomplete)})

@@ -29,6 +29,7 @@ from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import to_trainjob
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
+from trainjob.threads import run_on_thread
 
 
 def follow(
@@ -110,7 +111,7 @@ class _JobFollower:
                 return outcome
         except Interrupted:
             if known := self._guard.reference:
-                end = await asyncio.to_thread(cancel, self._cluster, known, job.on_kill)
+                end = await run_on_thread(cancel, self._cluster, known, job.on_kill)
                 terminal.error_console().print(f"TrainJob {escape(str(known))}: {escape(end.text)}")
             raise
 
@@ -118,7 +119,7 @@ class _JobFollower:
         self, interruption: Interruption, output: ProgressOutput, limits: Limits, earlier: Resubmission | None = None
     ) -> tuple[JobReference, Outcome]:
         with self._guard.guard_submission():
-            reference = await asyncio.to_thread(self._submit, interruption, earlier)
+            reference = await run_on_thread(self._submit, interruption, earlier)
             self._guard.reference = reference
         output.print_line(describe_submission(reference))
         with self._guard.guard_wait():

@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import stat
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
@@ -80,11 +80,11 @@ class Interruption:
         """The reason of the interruption; None if the coroutine was not interrupted."""
         return self._reason.exception() if self._reason.done() else None
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the coroutine, unless it is interrupted.
+    async def run(self, work: Awaitable[T]) -> T:
+        """Return the result of a coroutine or a future, unless it is interrupted.
 
         Raises:
-            Exception: the reason of the interruption; the coroutine was cancelled.
+            Exception: the reason of the interruption; the work was cancelled.
         """
         task = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {task, self._reason}

@@ -19,6 +19,7 @@ from trainjob.errors import AdmissionRefused, NotFound
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.status.nested_fields import get_int, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.threads import run_on_thread
 
 __all__ = ["logs"]
 
@@ -118,10 +119,10 @@ async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFi
         try:
             with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, on_event):
                 await interruption.run(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
-                for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
+                for pod in await run_on_thread(cluster.list_pods, reference.name, reference.namespace):
                     on_event(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
                 if not any_pods:
                     _report_no_pods(reference)
-                await interruption.run(asyncio.to_thread(follower.finish, _LAST_SECONDS))
+                await interruption.run(run_on_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

@@ -20,6 +20,7 @@ from trainjob.inspection.description import describe
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.manifest.durations import parse_duration
 from trainjob.status import Outcome, derive_verdict
+from trainjob.threads import run_on_thread
 
 __all__ = ["wait"]
 
@@ -78,7 +79,7 @@ async def _wait_for_all(
         try:
             ended = await wait_external(cluster, place, timeout=total, report=report)
         except WaitTimeout as timeout:
-            timeout.hint = "; ".join(await asyncio.to_thread(_find_reasons, cluster, reference))
+            timeout.hint = "; ".join(await run_on_thread(_find_reasons, cluster, reference))
             return timeout
         finally:
             reasons.cancel()
@@ -98,7 +99,7 @@ async def _report_reasons(cluster: Cluster, reference: JobReference, report: Cal
     await asyncio.sleep(_FIRST_DIAGNOSIS_SECONDS)
     last: list[str] = []
     while True:
-        reasons = await asyncio.to_thread(_find_reasons, cluster, reference)
+        reasons = await run_on_thread(_find_reasons, cluster, reference)
         for reason in reasons:
             if reason not in last:
                 report(f"TrainJob {reference}: {reason}")

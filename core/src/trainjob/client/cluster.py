@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.client.backoff import retry
-from trainjob.client.bounded_executor import BoundedExecutor
 from trainjob.client.connection import Connection
 from trainjob.client.diagnostics_cache import DiagnosticsCache
 from trainjob.client.http_client import HttpClient
@@ -29,6 +28,7 @@ from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
 from trainjob.status.platform_facts import PlatformFacts
 from trainjob.status.pods import JOBSET_LABEL
+from trainjob.threads import BoundedExecutor
 
 # A label of this project alone: Helm, Argo CD and admission policies also write app.kubernetes.io/managed-by.
 OWN_TRAINJOBS = "trainjob.dev/run-key"

@@ -48,6 +48,7 @@ from trainjob.errors import (
     PermissionDenied,
     Unauthorized,
 )
+from trainjob.threads import start_thread
 
 
 class InformerClient(Protocol):
@@ -144,7 +145,8 @@ class SharedInformer:
         """Call `on_event` with each known object of a key, and then with each change.
 
         Both callbacks run on the informer's thread (the first calls on the caller's), one handler after the other, so
-        they must not block. A handler that raises gets an event with an error and is removed.
+        they must not block. A handler that raises gets an event with an error and is removed. If the informer is
+        closed, or no thread can be started, the handler gets an event with an error, and no other.
 
         Args:
             key: key of the objects; None for all objects.
@@ -154,11 +156,12 @@ class SharedInformer:
         """
         handler = EventHandler(key, on_event, on_missing, self._remove)
         with self._lock:
-            if self._closed:
-                on_event(ObjectEvent(error=self._closed_error()))
+            try:
+                self._ensure_thread()
+            except ClusterError as error:
+                handler.removed = True
+                on_event(ObjectEvent(error=error))
                 return handler
-            if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
-                self._start_thread()
             self._cache.add_handler(handler)
             self._changed.notify_all()
         return handler
@@ -190,13 +193,13 @@ class SharedInformer:
             self._changed.notify_all()
             self._shut_down_stream()
 
-    def _start_thread(self) -> None:
-        self._cache.clear()
-        self._reset()
-        name = f"watch-{self._resource.plural}-{self._namespace}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        thread.start()
-        self._thread = thread
+    def _ensure_thread(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+        if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
+            self._cache.clear()
+            self._reset()
+            self._thread = start_thread(self._run, name=f"watch-{self._resource.plural}-{self._namespace}")
 
     def _reset(self) -> None:
         """Reset the thread's state; an empty resourceVersion means that it lists first."""

@@ -26,6 +26,7 @@ from trainjob.client.written_times import WrittenTimes
 from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.threads import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -132,9 +133,11 @@ class LogFollower:
         log.is_scheduled = True
         if log.has_ended:
             self._cluster.ended_log_executor.submit(log)
-        elif not self._cluster.live_log_executor.submit(log) and not self._is_queue_reported:
+            return
+        executor = self._cluster.live_log_executor
+        if not (executor.submit(log) or executor.is_stalled or self._is_queue_reported):
             self._is_queue_reported = True
-            limit = self._cluster.live_log_executor.max_threads
+            limit = executor.max_threads
             self._emit_on_thread(
                 log.container.notice(
                     f"{limit} logs are already being followed, which is the limit; "
@@ -177,6 +180,7 @@ class LogFollower:
 
     def _join(self, logs: Iterable[ContainerLog], seconds: float, *, only_ended: bool) -> list[ContainerLog]:
         """Wait until the logs were read, and return those that were not."""
+        self._start_refused_threads(seconds)
         deadline, unfinished = time.monotonic() + seconds, []
         for log in logs:
             progress = self._measure_progress(log)
@@ -189,6 +193,17 @@ class LogFollower:
                 deadline = time.monotonic() + seconds
         return unfinished
 
+    def _start_refused_threads(self, seconds: float) -> None:
+        """Start the threads for logs whose start was refused before, for at most some seconds."""
+        executors, deadline = (
+            (self._cluster.live_log_executor, self._cluster.ended_log_executor),
+            time.monotonic() + seconds,
+        )
+        while any(executor.is_stalled for executor in executors) and time.monotonic() < deadline:
+            self._wait_for(lambda: False, RETRY_SECONDS)
+            for executor in executors:
+                executor.start_queued()
+
     def _measure_progress(self, log: ContainerLog) -> tuple[int, int]:
         """Return numbers that change while a log is read, or while others are read first.
 
@@ -200,6 +215,8 @@ class LogFollower:
     def _explain_unread(self, log: ContainerLog, seconds: float) -> str:
         if not log.has_ended:
             return f"the container had not ended {seconds:g} s after its TrainJob"
+        if self._cluster.ended_log_executor.is_stalled:
+            return "no thread could be started to read its log"
         if not log.is_being_read:
             limit = self._cluster.ended_log_executor.max_threads
             return f"{limit} logs of ended containers were being read, which is the limit, and none ended"

@@ -6,6 +6,7 @@ It keeps the order of each job's lines, serves the jobs fairly, and does not exc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -18,6 +19,10 @@ from types import TracebackType
 from trainjob.client.log_lines import LogLine
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines
 from trainjob.client.log_rate import RateLimit, TokenBucket
+from trainjob.errors import OutOfThreads
+from trainjob.threads import RETRY_SECONDS, start_thread
+
+_LOGGER = logging.getLogger(__name__)
 
 _BATCH = 100  # lines of one job that are written before the next job's turn
 _SMALL_QUEUE_LINES = 50  # a job with at most 50 queued lines comes before jobs that print a lot
@@ -28,9 +33,13 @@ _NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 class LogWriter:
     """Writer of the lines of all its channels on one daemon thread.
 
-    The thread runs while a channel is open. The channels share the rate limit and take turns. Channels with few lines
+    The thread runs while a channel is open. If the operating system refuses to start it, the lines stay queued, and the
+    next line or channel tries again. The channels share the rate limit and take turns. Channels with few lines
     come first, and of these, channels that finish. So neither a job that prints a lot nor the first lines of thousands
     of jobs delay the end of another job.
+
+    Attributes:
+        is_running: whether the thread runs.
     """
 
     def __init__(self, limit: RateLimit | None = None, queue_limits: QueueLimits | None = None) -> None:
@@ -45,7 +54,7 @@ class LogWriter:
         self._open: set[LogChannel] = set()
         self._ready: dict[LogChannel, None] = {}  # channels with lines to write, in order of their turns
         self._finishing: dict[LogChannel, None] = {}  # those of them that finish
-        self._is_running = False
+        self.is_running = False
 
     def open(
         self,
@@ -58,20 +67,26 @@ class LogWriter:
         Args:
             write: function that writes one line; called on the writer's thread only.
             on_written: called on the same thread with each line after it was written.
-            on_skipped: called on the same thread with each gap after its notice was written; it must not raise.
+            on_skipped: called on the same thread with each gap after its notice was written.
         """
         channel = LogChannel(self, write, on_written, on_skipped, LogQueue(self._queue_limits))
         with self._changed:
             self._open.add(channel)
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, name="log-writer", daemon=True).start()
+            self._ensure_thread()
         return channel
+
+    def _ensure_thread(self) -> None:
+        """Start the thread if it does not run; it waits for the lock that the caller holds."""
+        if not self.is_running:
+            with contextlib.suppress(OutOfThreads):
+                start_thread(self._run, name="log-writer")
+                self.is_running = True
 
     def schedule(self, channel: LogChannel) -> None:
         """Give a channel with lines to write its turn, after the channels that wait already."""
         with self._changed:
             if channel in self._open:
+                self._ensure_thread()
                 self._ready[channel] = None
                 if channel.is_finishing:
                     self._finishing[channel] = None
@@ -107,7 +122,7 @@ class LogWriter:
         with self._changed:
             while not self._ready:
                 if not self._open:
-                    self._is_running = False
+                    self.is_running = False
                     return None
                 self._changed.wait()
             in_order = itertools.chain(self._finishing, self._ready)
@@ -141,7 +156,7 @@ class LogChannel:
         self._on_written, self._on_skipped = on_written, on_skipped
         self._lock = threading.Lock()
         self._changed: threading.Condition | None = None  # exists once a thread waits: there may be 10,000 channels
-        self._is_scheduled = self._is_closed = self._is_writing = False
+        self._is_scheduled = self._is_closed = self._is_writing = self._has_failed = False
         self.pending, self.is_finishing = 0, False
         self._drained: Future[None] | None = None  # exists once the channel finishes
 
@@ -184,6 +199,9 @@ class LogChannel:
     def finish(self) -> None:
         """Write the queued lines and close; if that takes long, skip all but the newest lines."""
         drained = self._start_finishing()
+        if not self._writer.is_running:
+            while self.write_batch(_BATCH):  # no thread can be started for it
+                pass
         if not wait_for_futures([drained], _DRAIN_SECONDS).done:
             self._skip_all_but_newest()
             wait_for_futures([drained], _NEWEST_SECONDS)
@@ -193,15 +211,25 @@ class LogChannel:
         """Do the same as [finish][], without blocking the event loop."""
         drained = asyncio.wrap_future(self._start_finishing())
         try:
-            if not (await asyncio.wait({drained}, timeout=_DRAIN_SECONDS))[0]:
+            if not await self._wait_until_drained(drained, _DRAIN_SECONDS):
                 self._skip_all_but_newest()
-                await asyncio.wait({drained}, timeout=_NEWEST_SECONDS)
+                await self._wait_until_drained(drained, _NEWEST_SECONDS)
         finally:
             self.close()
+
+    async def _wait_until_drained(self, drained: asyncio.Future[None], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not drained.done() and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait({drained}, timeout=left if self._writer.is_running else min(left, RETRY_SECONDS))
+            with self._lock:
+                self._schedule()
+        return drained.done()
 
     def close(self) -> None:
         """Close the channel without writing further lines."""
         with self._lock:
+            if self.pending and not self._is_closed and not self._writer.is_running:
+                _LOGGER.warning("%d lines of a log were not written, because no thread could be started", self.pending)
             self._is_closed = True
             self._notify_waiting_threads()
         self._writer.discard(self)
@@ -227,10 +255,7 @@ class LogChannel:
         for item, text in zip(items, texts, strict=True):
             if not self._is_closed:
                 self._write_one(text)
-                if isinstance(item, LogLine):
-                    self._on_written(item)
-                else:
-                    self._on_skipped(item)
+                self._report(item)
         with self._lock:
             self._is_scheduled = self._is_writing = False
             self._notify_waiting_threads()
@@ -250,11 +275,22 @@ class LogChannel:
         try:
             self._write(text)
         except Exception:  # a failing log must end neither the wait nor other jobs' logs
-            logging.getLogger(__name__).debug("a log line could not be written", exc_info=True)
+            _LOGGER.debug("a log line could not be written", exc_info=True)
+
+    def _report(self, item: LogLine | SkippedLines) -> None:
+        try:
+            if isinstance(item, LogLine):
+                self._on_written(item)
+            else:
+                self._on_skipped(item)
+        except Exception:  # it must not end the logs of the other jobs
+            if not self._has_failed:
+                _LOGGER.exception("a callback of a log failed; it is called for the next lines, too")
+            self._has_failed = True
 
     def _schedule(self) -> None:
         self.pending = len(self._queue)
-        if self.pending and not self._is_scheduled and not self._is_closed:
+        if self.pending and not self._is_closed and not (self._is_scheduled and self._writer.is_running):
             self._is_scheduled = True
             self._writer.schedule(self)
 
@@ -264,6 +300,7 @@ class LogChannel:
             self.is_finishing = True
             self._drained = drained = self._drained or Future()
             drained.set_running_or_notify_cancel()
+            self._schedule()
             self._set_drained_if_idle()
         self._writer.prioritize(self)
         return drained

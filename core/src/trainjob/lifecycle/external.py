@@ -25,11 +25,11 @@ from trainjob.lifecycle.identity import JobReference, RunKey, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import KillAction, Limits
-from trainjob.lifecycle.waiting import call_for_outcome
 from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict
 from trainjob.status.failure_rules import NO_RESERVATION
 from trainjob.status.nested_fields import get_str
 from trainjob.status.verdict import check_end
+from trainjob.threads import run_on_executor
 
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _READ_ONLY = Limits(max_restarts=None, on_timeout=KillAction.KEEP, on_failure=KillAction.KEEP)
@@ -153,13 +153,14 @@ async def wait_external(
             remaining = None if deadline is None else max(0.0, deadline - loop.time())
             event = await inbox.get(remaining)
             if event is None:
-                if finished := await call_for_outcome(cluster, partial(check_external, cluster, selector)):
+                check = partial(check_external, cluster, selector)
+                if finished := await run_on_executor(cluster.outcome_executor, check):
                     return finished
                 raise WaitTimeout(f"{last_line}; the wait for it timed out")
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
                 conclude = partial(_conclude_unless_superseded, cluster, selector, job, verdict)
-                if finished := await call_for_outcome(cluster, conclude):
+                if finished := await run_on_executor(cluster.outcome_executor, conclude):
                     return finished
             elif (line := _format_status(job, verdict)) != last_line:
                 last_line = line

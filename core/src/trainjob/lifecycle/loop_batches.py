@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from trainjob.threads import run_on_thread
+
 # The loop continues with other work after this many calls, each of which may make a coroutine run for about 0.1 ms.
 _BATCH = 50
 
@@ -37,7 +39,7 @@ class LoopBatches:
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call a function on the event loop, from any thread and in the order of these calls.
 
-        The function must not raise. It is not called if the loop is closed.
+        An error of the function goes to the loop's exception handler. The function is not called if the loop is closed.
         """
         loop = self._loop()
         if loop is None or loop.is_closed():
@@ -53,7 +55,11 @@ class LoopBatches:
 
     def _run_callbacks(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(_BATCH, len(self._callbacks))):
-            self._callbacks.popleft()()
+            callback = self._callbacks.popleft()
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - it must not stop the other callbacks
+                loop.call_exception_handler({"message": f"callback {callback} failed", "exception": error})
         with self._lock:
             self._will_run_callbacks = bool(self._callbacks)
         if self._will_run_callbacks:
@@ -66,6 +72,7 @@ class LoopBatches:
         was cancelled before.
 
         Raises:
+            OutOfThreads: no thread could be started for a minute; the function was not called.
             Exception: the error of the function.
         """
         loop = asyncio.get_running_loop()
@@ -80,7 +87,7 @@ class LoopBatches:
         batch = [self._calls.popleft() for _ in range(min(_BATCH, len(self._calls)))]
         self._is_thread_running = bool(batch)
         if batch:
-            running = loop.run_in_executor(None, _run_batch, batch)
+            running = run_on_thread(_run_batch, batch)
             running.add_done_callback(partial(self._end_batch, loop, batch))
 
     def _end_batch(
@@ -94,7 +101,9 @@ class LoopBatches:
             for _, ended in batch:
                 ended.cancel()
             return
-        for (_, ended), error in zip(batch, running.result(), strict=True):
+        failure = running.exception()
+        errors = [failure] * len(batch) if failure else running.result()
+        for (_, ended), error in zip(batch, errors, strict=True):
             if ended.done():  # it was cancelled
                 continue
             if error is None:

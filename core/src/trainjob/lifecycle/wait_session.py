@@ -10,7 +10,7 @@ from typing import Any
 from trainjob.client import Cluster, EventHandler, LogNotice, ObjectEvent, SharedInformer, WrittenTimes
 from trainjob.client.backoff import pod_watch_backoff
 from trainjob.client.log_notices import pods_are_not_watched
-from trainjob.errors import ClusterError
+from trainjob.errors import ClusterError, OutOfThreads
 from trainjob.lifecycle.cancellation import Cancellation
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
 from trainjob.lifecycle.delivery import mark_exported
@@ -26,6 +26,7 @@ from trainjob.status import Outcome, Phase, build_outcome
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import belongs_to_job
 from trainjob.status.verdict import check_end
+from trainjob.threads import RETRY_SECONDS, BoundedExecutor
 
 _LOCK = threading.Lock()  # held for some microseconds, while a session begins to watch pods or to follow logs
 _NO_EVENT = ObjectEvent()
@@ -106,7 +107,8 @@ class WaitSession:
         if self.policy.clock_offset is None:
             self.policy.clock_offset = self._cluster.get_server_time() - now
         if kind == "pod" and event.error:
-            self._next_pod_watch = now + self._pod_watch_backoff.next(event.error)
+            is_refused = isinstance(event.error, OutOfThreads)
+            self._next_pod_watch = now + (RETRY_SECONDS if is_refused else self._pod_watch_backoff.next(event.error))
             return None
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         return observed(event, now) or self.policy.check_deadlines(now)
@@ -117,12 +119,22 @@ class WaitSession:
             self.policy.seconds_until_evaluation(now),
             self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
             None if self._next_pod_watch is None else max(0.0, self._next_pod_watch - now),
+            RETRY_SECONDS if any(executor.is_stalled for executor in self._log_executors) else None,
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
     def is_pod_watch_due(self, now: float) -> bool:
         """Return whether to watch the pods again now, because their watch has failed."""
         return self._next_pod_watch is not None and self._next_pod_watch <= now
+
+    def start_queued_logs(self) -> None:
+        """Start threads for queued logs, if their start was refused before."""
+        for executor in self._log_executors:
+            executor.start_queued()
+
+    @property
+    def _log_executors(self) -> tuple[BoundedExecutor, BoundedExecutor]:
+        return self._cluster.live_log_executor, self._cluster.ended_log_executor
 
     def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.
@@ -229,13 +241,15 @@ class WaitSession:
         self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
     def _keep_event_handler(self, event_handler: EventHandler) -> None:
-        self._event_handlers.append(event_handler)
+        if not event_handler.removed:
+            self._event_handlers.append(event_handler)
         if self._closed:  # by another thread, since the handler was added
             event_handler.close()
 
     def _on_pod(self, event: ObjectEvent) -> None:
         if event.error:
-            self._report_pod_watch(event.error)
+            if not isinstance(event.error, OutOfThreads):
+                self._report_pod_watch(event.error)
             self._deliver(("pod", event))
         elif event.object is not None and self._known_job is not None and belongs_to_job(event.object, self._known_job):
             self._logs.observe(event)

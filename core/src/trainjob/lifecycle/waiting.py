@@ -7,15 +7,12 @@ informers. A process that waits for a thousand TrainJobs holds one informer for 
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import queue
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from trainjob.client import Cluster, ObjectEvent, WrittenTimes
 from trainjob.lifecycle.async_inbox import AsyncInbox
@@ -26,8 +23,7 @@ from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitResult
 from trainjob.lifecycle.wait_session import WaitSession
 from trainjob.status import Outcome
-
-T = TypeVar("T")
+from trainjob.threads import run_on_executor, run_on_thread
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,7 @@ def _wait_effects(session: WaitSession, clock: Callable[[], float]) -> Generator
     while result is None:
         received = yield _NextEvent(session.seconds_until_next_check(clock()))
         if received is None:
+            session.start_queued_logs()
             if session.is_pod_watch_due(clock()):
                 yield _Call(session.watch_pods)
             if session.is_diagnosis_due(clock()):
@@ -155,29 +152,10 @@ async def wait_async(
         await get_loop_batches().run_on_thread(partial(session.open, inbox.put))
         while not isinstance(effect := effects.send(value), _Conclude):
             if isinstance(effect, _Call):
-                value = await asyncio.to_thread(effect.function)
+                value = await run_on_thread(effect.function)
             else:
                 value = await inbox.get(effect.seconds)
-        return await call_for_outcome(cluster, partial(session.conclude, effect.result))
+        # It may take long, because a long log is read to its end.
+        return await run_on_executor(cluster.outcome_executor, partial(session.conclude, effect.result))
     finally:
         session.close()
-
-
-async def call_for_outcome(cluster: Cluster, function: Callable[[], T]) -> T:
-    """Call a function on a thread of `cluster.outcome_executor`, and return its result.
-
-    The thread has the caller's context (`contextvars`). The call may take long, because a long log is read to its end.
-    The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
-    """
-    result: Future[T] = Future()
-
-    def call() -> None:
-        if result.set_running_or_notify_cancel():
-            try:
-                result.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                result.set_exception(error)
-
-    context = contextvars.copy_context()
-    cluster.outcome_executor.submit(lambda: context.run(call))
-    return await asyncio.wrap_future(result)

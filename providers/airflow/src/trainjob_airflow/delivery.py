@@ -13,12 +13,12 @@ requested. The API server calls it, too, if a user marks a task as successful; n
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from trainjob.threads import start_thread
 from trainjob_airflow.termination import get_user_decision
 
 if TYPE_CHECKING:
@@ -93,7 +93,5 @@ def _mark(cluster: Cluster, reference: JobReference) -> Exception | None:
         except Exception as error:  # noqa: BLE001 - reported by the caller
             errors[0] = error
 
-    thread = threading.Thread(target=mark, name="mark-delivered", daemon=True)
-    thread.start()
-    thread.join(_MAX_SECONDS)
+    start_thread(mark, name="mark-delivered").join(_MAX_SECONDS)
     return errors[0]

@@ -8,13 +8,13 @@ every line of the other triggers.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainjob.threads import run_on_thread
 from trainjob_airflow.version_compat import conf
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TriggererLog:
         finally:
             self._channel.close()
             if not self._channel.wait_until_written(0.0):
-                await asyncio.to_thread(self._channel.wait_until_written, _LAST_LINE_SECONDS)
+                await run_on_thread(self._channel.wait_until_written, _LAST_LINE_SECONDS)
 
     def _write_line(self, line: str) -> None:
         self._context.run(self._write, line)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from airflow.sdk import __version__ as _sdk_version
 from packaging.version import Version
 
+from trainjob.threads import convert_refusal
+
 try:
     from airflow.sdk import conf
     from airflow.sdk.exceptions import (
@@ -96,12 +98,14 @@ async def run_request(
         **keywords: keyword arguments of the function.
 
     Raises:
+        OutOfThreads: no thread can be started.
         Exception: whatever the function raises.
     """
     from asgiref.sync import sync_to_async
 
     call = sync_to_async(request, thread_sensitive=False)(*arguments, **keywords)
-    return await asyncio.shield(asyncio.ensure_future(call))
+    with convert_refusal():
+        return await asyncio.shield(asyncio.ensure_future(call))
 
 
 def redact(value: _Result, name: str | None = None) -> _Result:

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainjob.errors import OutOfThreads
+from trainjob.threads import start_thread
+
 if TYPE_CHECKING:
     from trainjob.client import Cluster, SharedInformer
     from trainjob_airflow.task_progress import TaskProgress
@@ -95,8 +98,8 @@ class WaitingJobs:
         with self._lock:
             self._jobs.add(job)
             if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
-                self._thread = threading.Thread(target=self._run, name="trainjob-metrics", daemon=True)
-                self._thread.start()
+                with contextlib.suppress(OutOfThreads):  # the next trigger tries again
+                    self._thread = start_thread(self._run, name="trainjob-metrics")
         try:
             yield
         finally:

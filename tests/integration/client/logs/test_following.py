@@ -14,8 +14,8 @@ import pytest
 from tests.integration.client.logs.log_recorder import SECONDS, LogRecorder, compare_lines
 from tests.support.polling import wait_until
 from trainjob.client import Backoff, LogFollower, ObjectEvent
-from trainjob.client.bounded_executor import BoundedExecutor
 from trainjob.client.log_reader import LogReader
+from trainjob.threads import BoundedExecutor
 
 NUMBERS = [str(n) for n in range(1, 1001)]
 SLOW_SCRIPT = "for i in $(seq 1 1000); do echo $i; [ $((i % 100)) != 0 ] || sleep 0.1; done"

@@ -6,6 +6,7 @@ kept in bounded memory, and following ends 30 s after its last request.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from trainjob.client import LogFollower, ObjectEvent, RateLimit
 from trainjob.client.log_rate import TokenBucket
 from trainjob.control_characters import escape_control_characters
+from trainjob.errors import OutOfThreads
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, find_failures
 from trainjob.status.pods import rank_of
+from trainjob.threads import start_thread
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster, LogLine
@@ -140,7 +143,7 @@ class LogTails:
         self._clock, self._idle_seconds = clock, idle_seconds
         self._lock = threading.Lock()
         self._tails: dict[str, tuple[float, LogTail]] = {}
-        self._timer: threading.Timer | None = None
+        self._stops_idle = False  # whether a thread ends the following of logs that are not requested
 
     def get(self, uid: str, cluster: Cluster, namespace: str) -> LogTail:
         """Return the followed logs of a TrainJob, and start following if necessary.
@@ -152,22 +155,23 @@ class LogTails:
             self._tails[uid] = (self._clock(), tail)  # moved to the end, so that the first entry has the oldest request
             if len(self._tails) > _MAX_JOBS:
                 self._tails.pop(next(iter(self._tails)))[1].stop()
-            self._set_timer()
+            if not self._stops_idle:
+                with contextlib.suppress(OutOfThreads):  # the next request tries again
+                    start_thread(self._stop_idle, name="idle-logs")
+                    self._stops_idle = True
             return tail
 
     def __len__(self) -> int:
         return len(self._tails)
 
-    def _set_timer(self) -> None:
-        if self._timer is None and self._tails:
-            self._timer = threading.Timer(self._idle_seconds, self._stop_idle)
-            self._timer.daemon = True
-            self._timer.start()
-
     def _stop_idle(self) -> None:
-        with self._lock:
-            oldest = self._clock() - self._idle_seconds
-            for uid in [uid for uid, (requested_at, _) in self._tails.items() if requested_at <= oldest]:
-                self._tails.pop(uid)[1].stop()
-            self._timer = None
-            self._set_timer()
+        """End the following of logs that were not requested for a while, until no log is followed."""
+        while True:
+            time.sleep(self._idle_seconds)
+            with self._lock:
+                oldest = self._clock() - self._idle_seconds
+                for uid in [uid for uid, (requested_at, _) in self._tails.items() if requested_at <= oldest]:
+                    self._tails.pop(uid)[1].stop()
+                if not self._tails:
+                    self._stops_idle = False
+                    return

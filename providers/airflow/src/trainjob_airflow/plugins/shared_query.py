@@ -12,6 +12,8 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Generic, TypeVar
 
+from trainjob.threads import start_thread
+
 T = TypeVar("T")
 
 _MIN_TTL_SECONDS = 2.0
@@ -51,14 +53,16 @@ class SharedQuery(Generic[T]):
         """Return the newest result, at most 2 s old if the query is fast.
 
         Raises:
+            OutOfThreads: no thread can be started for the query.
             QueryRunning: the first query has not ended in time. Its result or its error follows.
             Exception: the error that the query raised.
         """
         with self._lock:
             now = self._clock()
             if self._running is None and (self._latest is None or now >= self._expires_at):
-                self._running, self._started_at = Future(), now
-                threading.Thread(target=self._run, args=(self._running,), name="trainjob-page", daemon=True).start()
+                future = Future[T]()
+                start_thread(self._run, future, name="trainjob-page")
+                self._running, self._started_at = future, now
             running, latest = self._running, self._latest
             left = self._started_at + _MAX_WAIT_SECONDS - now
             is_recent = now < self._outdated_at

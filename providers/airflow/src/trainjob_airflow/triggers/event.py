@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from trainjob.threads import run_on_thread
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.version_skew import ignore_arguments
 
@@ -231,7 +232,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
         if saved := await self._load():
             return FiredEvents(saved)
         fired, namespace = FiredEvents(), self.namespace or cluster.namespace
-        for job in await asyncio.to_thread(cluster.list_trainjobs, namespace, self.label_selector):
+        for job in await run_on_thread(cluster.list_trainjobs, namespace, self.label_selector):
             if end := self._completion_time(job):
                 fired.add(job["metadata"]["uid"], end)
         await self._save(fired.to_dict())

@@ -9,12 +9,12 @@ and the requests of kills have threads of their own.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from trainjob.threads import BoundedExecutor, run_on_executor
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
@@ -26,7 +26,7 @@ _MAX_THREADS = 32
 _MAX_SECONDS = 600.0  # for which a failed request is repeated
 # Seconds for a kill after the triggerer has received SIGTERM. Airflow ends the triggerer 20 s after it.
 _SECONDS_AT_EXIT = 15.0
-_executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="kill")
+_executor = BoundedExecutor("kill", _MAX_THREADS)
 _kills_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[None]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -73,8 +73,7 @@ async def run_on_kill_thread(
         Exception: whatever the function raises.
         CancelledError: the event loop ends before the function does.
     """
-    call = partial(contextvars.copy_context().run, function, *arguments, **keywords)  # as asyncio.to_thread does
-    work = asyncio.get_running_loop().run_in_executor(_executor, call)
+    work = run_on_executor(_executor, partial(function, *arguments, **keywords))
     try:
         await asyncio.wait([work])
     except asyncio.CancelledError:
