@@ -20,6 +20,8 @@ class IdleExecutor:
     def cancel(self, task):
         return True
 
+    is_stalled = False
+
 
 def pod(number):
     state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

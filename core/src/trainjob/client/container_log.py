@@ -37,6 +37,7 @@ class ContainerLog:
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
         outages: number of requests that failed because the API server was unavailable or replaced credentials.
+        is_unreachable: whether the last of them had no response.
         ignored_since: time since which a run's missing output is not reported; empty for never.
         is_reported: whether the notice about missing output of the run was emitted.
     """
@@ -57,7 +58,7 @@ class ContainerLog:
         self._started_at: dict[int, str] = {}  # start times of the last two runs
         self._reader_of_next_run: LogReader | None = None
         self.is_deleting = self.is_deleted = self.is_final = False
-        self.is_scheduled = self.is_being_read = False
+        self.is_scheduled = self.is_being_read = self.is_unreachable = False
         self.outages, self.ignored_since = 0, ""
         self.begin_run(0)
 

@@ -23,7 +23,7 @@ from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedCon
 from trainjob.client.log_resume import OtherLog
 from trainjob.client.whole_log import fetch_last_line
 from trainjob.client.written_times import WrittenTimes
-from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, NotFound, PermissionDenied
+from trainjob.errors import AdmissionRefused, ClusterError, ClusterUnreachable, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
 from trainjob.threads import RETRY_SECONDS
@@ -36,7 +36,8 @@ _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is
 _TAIL_LINES = 20
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
-_MAX_OUTAGES = 300  # failed requests of an ended container's log, at least five minutes, that do not count as silence
+_MAX_OUTAGES = 60  # failed requests of an ended container's log, at least a minute, that do not count as silence
+_MAX_UNREACHABLE = 300  # the same, while the API server does not answer
 _MAX_ATTEMPTS_AFTER_END = 3  # to read the log of an ended container, one after the other and without a new byte
 _MAX_LOGS = 1000  # that one follower remembers, if they were read and their pods are gone
 _REPORTED_REFUSALS = 6  # of a running container's log: after some seconds
@@ -195,10 +196,8 @@ class LogFollower:
 
     def _start_refused_threads(self, seconds: float) -> None:
         """Start the threads for logs whose start was refused before, for at most some seconds."""
-        executors, deadline = (
-            (self._cluster.live_log_executor, self._cluster.ended_log_executor),
-            time.monotonic() + seconds,
-        )
+        executors = self._cluster.live_log_executor, self._cluster.ended_log_executor
+        deadline = time.monotonic() + seconds
         while any(executor.is_stalled for executor in executors) and time.monotonic() < deadline:
             self._wait_for(lambda: False, RETRY_SECONDS)
             for executor in executors:
@@ -210,7 +209,8 @@ class LogFollower:
         They also change while the API server is unavailable, for a while.
         """
         read_before = 0 if log.is_being_read else self._cluster.ended_log_executor.completed
-        return self._parts_read, read_before + min(log.outages, _MAX_OUTAGES)
+        outages = min(log.outages, _MAX_UNREACHABLE if log.is_unreachable else _MAX_OUTAGES)
+        return self._parts_read, read_before + outages
 
     def _explain_unread(self, log: ContainerLog, seconds: float) -> str:
         if not log.has_ended:
@@ -311,6 +311,7 @@ class LogFollower:
                 return "" if log.is_at_end else "its pod was deleted before the log was read to the end"
             except (ClusterError, InvalidSpec) as error:
                 log.outages += error.retryable
+                log.is_unreachable = isinstance(error, ClusterUnreachable)
                 if missing := self._explain_refusal(log, error, had_ended=had_ended):
                     return missing
                 self._pause(log, backoff.next(error))
