@@ -30,6 +30,7 @@ class ContainerLog:
         is_final: whether the run has ended, and the container will not be restarted.
         is_scheduled: whether a thread reads the log, or will.
         is_being_read: whether a thread reads the log.
+        stream: the stream that is being read; None if there is none.
         may_have_gap: whether the next stream is of the same log, even if it repeats no known line.
         extent: largest extent of the reader.
         is_at_end: whether the last line of the log was the last one received when the last stream ended.
@@ -60,6 +61,7 @@ class ContainerLog:
         self.is_deleting = self.is_deleted = self.is_final = False
         self.is_scheduled = self.is_being_read = self.is_unreachable = False
         self.outages, self.ignored_since = 0, ""
+        self.stream: Any = None
         self.begin_run(0)
 
     def __call__(self) -> None:

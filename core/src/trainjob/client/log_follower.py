@@ -82,7 +82,6 @@ class LogFollower:
         self._changed, self._emit_lock = threading.Condition(), threading.Lock()
         self._logs: dict[tuple[str, str], ContainerLog] = {}
         self._tails: dict[str, Tail] = {}
-        self._streams: set[Any] = set()
         self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._refused_lines, self._refusal = 0, ""  # lines for which `emit` has raised an exception, and the first one
         self._is_queue_reported, self._stopped = False, threading.Event()
@@ -103,7 +102,10 @@ class LogFollower:
             container = LoggedContainer(source, self._namespace, metadata["name"], metadata["uid"], name)
             with self._changed:
                 log = self._logs.get(container.key) or self._add_log(container, pod, status)
+                later_runs = log.later_runs
                 log.observe(pod, status, deleted=event.deleted)
+                if log.later_runs > later_runs:  # the stream may be that of the next run, and not end
+                    _shut_down(log.stream)
                 if log.is_scheduled and log.has_ended:
                     self._move_to_ended(log)
                 elif log.is_readable and not (log.is_scheduled or event.deleted):
@@ -234,14 +236,12 @@ class LogFollower:
         """Stop all threads immediately."""
         with self._changed:
             self._stopped.set()
-            streams, logs = list(self._streams), list(self._logs.values())
+            logs = list(self._logs.values())
             self._changed.notify_all()
         for log in logs:
             self._cluster.live_log_executor.cancel(log)
             self._cluster.ended_log_executor.cancel(log)
-        for stream in streams:
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
-                stream.shutdown()
+            _shut_down(log.stream)
 
     def tail(self, source: str) -> tuple[str, ...]:
         """Return the last 20 lines of a source, even if its pod no longer exists."""
@@ -373,11 +373,11 @@ class LogFollower:
             read_seconds=_SILENCE_SECONDS,
         )
         may_have_gap, log.may_have_gap = log.may_have_gap, False
-        with self._changed:
-            self._streams.add(stream)
         try:
-            if self._stopped.is_set():  # stop() may have missed this stream
-                return
+            with self._changed:
+                log.stream = stream
+                if self._stopped.is_set() or previous != (log.later_runs > 0):
+                    return
             for lines in reader.read(stream, may_have_gap=may_have_gap):
                 if reader.extent > log.extent:  # repeated lines are no progress: all streams may break at one place
                     log.extent = reader.extent
@@ -390,8 +390,7 @@ class LogFollower:
                 if self._stopped.is_set():
                     return
         finally:
-            with self._changed:
-                self._streams.discard(stream)
+            log.stream = None
             stream.close()
 
     def _handle_other_log(self, log: ContainerLog, first: LogTime) -> None:
@@ -499,6 +498,12 @@ class LogFollower:
             self._refusal = f"{type(error).__name__}: {error}"
             logging.getLogger(__name__).error("A callback of a log line has failed", exc_info=error)
         self._refused_lines += 1
+
+
+def _shut_down(stream: Any) -> None:
+    if stream is not None:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
+            stream.shutdown()
 
 
 def _is_read(log: ContainerLog, *, only_ended: bool) -> bool:
