@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 from tests.support.markdown import table
@@ -59,8 +58,8 @@ def read_logs(connection, reader, uid):
         uid: UID of the TrainJob.
     """
     count = LineCounter(connection)
-    stamped = partial(_watch_log, timestamps=True)
-    {"follower": _follow, "wait": _wait, "stamped": stamped, "client": _watch_log}[reader](count, uid)
+    readers = {"follower": _follow, "wait": _wait, "stamped": _watch_log, "client": _watch_log_without_times}
+    readers[reader](count, uid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     connection.send({"lines": count.lines, "seconds": count.seconds, "cpu": count.cpu, "rss_mb": peak})
     connection.recv()
@@ -104,7 +103,11 @@ def _wait(count, uid):
     wait(cluster, JobReference(JOB, NAMESPACE, uid), listener=Listener(on_log=count))
 
 
-def _watch_log(count, _, *, timestamps=False):
+def _watch_log_without_times(count, uid):
+    _watch_log(count, uid, timestamps=False)
+
+
+def _watch_log(count, _, *, timestamps=True):
     from kubernetes import client, config, watch
 
     config.load_kube_config()

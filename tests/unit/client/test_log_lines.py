@@ -85,7 +85,7 @@ breaks = st.lists(
 
 
 def read_over_streams(endpoint, plan):
-    """Return the lines that a reader returns over these streams and complete ones until the end is proven."""
+    """Return the lines of these streams and of complete ones that prove the end."""
     reader, lines, whole = LogReader(CONTAINER), [], (1.0, 1.0, True, [])
     last_line = read_last_line(FakeStream(endpoint.respond_to_tail()))
     everything = LogReader()

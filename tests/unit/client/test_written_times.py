@@ -67,7 +67,7 @@ processes = st.lists(
 
 
 def write_over_processes(endpoint, plan):
-    """Return the lines that each process writes, and the newest time that the one before it has stored."""
+    """Return the lines of each process, and the newest time that the one before it has stored."""
     logs, values = [], None
     last = (1.0, 1.0, 1.0, [], True)
     for grown, part, written, cuts, reads_again in [*sorted(plan, key=lambda one: one[0]), last]:

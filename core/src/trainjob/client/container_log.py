@@ -19,7 +19,7 @@ _NEVER_STARTED = "1970-01-01T00:00:00Z"  # `startedAt` of a container whose comm
 
 
 class ContainerLog:
-    """Log of one container; [trainjob.client.log_follower.LogFollower][] guards it with its lock.
+    """Log of one container; the lock of its [trainjob.client.LogFollower][] guards it.
 
     Attributes:
         container: the container.
@@ -89,14 +89,14 @@ class ContainerLog:
         self._started_at = {restarts: earlier} if waits else {restarts - 1: earlier, restarts: started}
 
     def observe_next_run(self) -> None:
-        """Record that the container was restarted after the run, which its log shows before its status."""
+        """Record that the container was restarted after the run, before its status shows it."""
         if self._restarts <= self.run:
             self._restarts, self._has_output = self.run + 1, True
             self._waits_for_restart = self._has_ended = False
 
     @property
     def later_runs(self) -> int:
-        """How many runs of the container followed the run or are about to follow.
+        """Number of runs of the container that followed the run or are about to follow.
 
         A container that waits for a restart has ended its last run.
         """
@@ -134,9 +134,9 @@ class ContainerLog:
         return LogReader(self.container, written_until=(newest[0] - 1, newest[1]) if newest else None)
 
     def find_gap_after_takeover(self) -> LogTime | None:
-        """Return the newest written time if the first log of this process begins after it, else None.
+        """Return the newest written time if the first log begins after it, else None.
 
-        It returns the time once.
+        It returns the time once for each process.
         """
         newest, first = self._newest_written, self.reader.first
         if not self._is_first_log or first is None:
@@ -145,6 +145,6 @@ class ContainerLog:
         return newest if newest and first > newest else None
 
     def keep_reader_for_next_run(self) -> None:
-        """Read the log of the run from its beginning, because the reader has read the log of the next run."""
+        """Start again with the log of the run; the reader has read that of the next run."""
         self._reader_of_next_run, self.reader = self.reader, self._create_reader()
         self.extent = self.reader.extent

@@ -269,7 +269,7 @@ class LogFollower:
                 self._changed.notify_all()
 
     def _begin_next_run(self, log: ContainerLog) -> None:
-        """Go on with the next run whose log exists, and emit a notice about the runs before it."""
+        """Continue with the next run whose log exists, and report the runs before it."""
         with self._changed:
             lost_runs = max(0, log.later_runs - 2)
             log.begin_run(log.run + 1 + lost_runs)
@@ -471,7 +471,7 @@ class LogFollower:
             self._wait_for(lambda: log.has_ended, seconds)
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until the condition is met or the follower stops, and return whether one of them is so."""
+        """Wait for the condition or the stop, and return whether one of them has come."""
         with self._changed:
             return self._changed.wait_for(lambda: self._stopped.is_set() or condition(), max(0.0, seconds))
 

@@ -97,7 +97,7 @@ class Tail:
 
 
 def _find_last(lines: list[LogLine], count: int) -> int:
-    """Return an index from which lines contain the last `count` lines and the piece before them."""
+    """Return an index after which there are `count` lines and the piece before them."""
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
         if not (line.frame or line.continued or isinstance(line, LogNotice)):

@@ -82,7 +82,7 @@ class ResumePoint:
         self._may_have_gap, self.has_gap = may_have_gap, False
 
     def end_stream(self) -> None:
-        """Note whether the next stream has to start at the beginning, because this one had no line."""
+        """Start the next stream at the log's beginning if this one had no line."""
         self._starts_over = self._is_first
 
     def begin_line(self, time: LogTime) -> LineStatus:
@@ -109,7 +109,9 @@ class ResumePoint:
         return LineStatus.NEW
 
     def add_lines(self, count: int, newest: LogTime) -> None:
-        """Record complete new lines in the order of their times, all within the second of the newest known line.
+        """Record complete new lines in the order of their times.
+
+        All of them are within the second of the newest known line.
 
         Args:
             count: number of lines.

@@ -67,7 +67,11 @@ def read_log(
 
 
 def _read_to_end(reader: LogReader, last_line: LastLine, read_stream: Callable[[], None]) -> str:
-    """Read streams until they have brought the last line, and return why output is missing; empty if none is."""
+    """Read streams until the last line has arrived.
+
+    Returns:
+        Why output is missing; empty if none is.
+    """
     backoff, unproductive_reads, nothing_new = Backoff(), 0, False
     while not reader.has_read_to(last_line, nothing_new=nothing_new):
         if unproductive_reads == _MAX_UNPRODUCTIVE_READS:

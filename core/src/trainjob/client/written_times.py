@@ -30,7 +30,7 @@ def _do_nothing() -> None:
 
 
 class WrittenTimes:
-    """Newest time of the lines of each container that this process and earlier ones have written.
+    """Newest time of the written lines of each container, by this process and earlier ones.
 
     Its methods may be called from any thread.
 
@@ -71,7 +71,7 @@ class WrittenTimes:
 
     @property
     def resumption(self) -> str:
-        """Sentence that says where this process continues the log of another one; empty if there is none."""
+        """Sentence about the log of an earlier process; empty if there was none."""
         if not self._is_stored:
             return ""
         span = "lines of its last second"
@@ -92,7 +92,7 @@ class WrittenTimes:
             self.on_change()
 
     def find(self, key: tuple[str, str]) -> LogTime | None:
-        """Return the newest time of the lines of a container that an earlier process has written, or None.
+        """Return the newest time that an earlier process has written, or None.
 
         Args:
             key: the pod's uid and the container's name.

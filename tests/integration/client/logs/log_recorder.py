@@ -84,8 +84,9 @@ class LogRecorder:
 
     def _observe(self, event: ObjectEvent) -> None:
         self.follower.observe(event)
-        if any("terminated" in status["state"] for status in container_statuses(event.object or {})):
-            self._ended_pods.add(event.object["metadata"]["uid"])
+        pod = event.object or {}
+        if any("terminated" in status["state"] for status in container_statuses(pod)):
+            self._ended_pods.add(pod["metadata"]["uid"])
 
     def wait_for_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
         def find() -> dict[str, Any] | None:
