@@ -11,7 +11,7 @@ import urllib3
 from hypothesis import strategies as st
 
 from trainjob.client import LogLine
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 from trainjob.client.log_reader import LogReader
 from trainjob.errors import ClusterUnreachable
 

@@ -10,7 +10,7 @@ import pytest
 
 from trainjob import CustomTrainerContainer
 from trainjob.client import LogLine, LogWriter
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 from trainjob.errors import InvalidSpec
 from trainjob.lifecycle import JobReference
 from trainjob.programs.export import Receipt

@@ -9,7 +9,7 @@ import pytest
 from tests.support.polling import wait_until
 from tests.support.refused_threads import RefusedStarts
 from trainjob.client import LogLine
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob_kfp import steps
 from trainjob_kfp.written_times import ANNOTATION, TimeStore, load_times

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.client import LogLine, RateLimit
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
 from trainjob.client.log_rate import TokenBucket
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.polling import wait_until
 from tests.support.refused_threads import RefusedStarts
 from trainjob.client import LogLine, LogWriter, RateLimit, log_writer
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 from trainjob.client.log_queue import QueueLimits
 
 SECONDS = 60

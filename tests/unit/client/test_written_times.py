@@ -23,7 +23,7 @@ from tests.support.log_endpoint import (
 )
 from trainjob.client import LogLine, WrittenTimes
 from trainjob.client.container_log import ContainerLog
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer
 
 UID = "7f8a"
 LONGEST = 1 << 18

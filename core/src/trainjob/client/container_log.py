@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainjob.client.log_lines import LogTime
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer, LogTime
 from trainjob.client.log_reader import LogReader
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
 from trainjob.status.pods import restarts_in_place

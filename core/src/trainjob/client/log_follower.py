@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from trainjob.client.backoff import Backoff
 from trainjob.client.container_log import ContainerLog
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine, LogNotice, LogTime, Tail, format_time
-from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE, LoggedContainer
+from trainjob.client.log_lines import LoggedContainer, LogLine, LogNotice, LogTime, Tail, format_time
+from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE
 from trainjob.client.log_resume import OtherLog
 from trainjob.client.whole_log import fetch_last_line
 from trainjob.client.written_times import WrittenTimes

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from trainjob.client.log_notices import LoggedContainer
 
 LogTime = tuple[int, bytes]
 """Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
@@ -63,6 +59,85 @@ class LogNotice(LogLine):
 
     def __str__(self) -> str:
         return f"[{self.source}] {self.text}" if self.source else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedContainer:
+    """A container whose log is read.
+
+    Attributes:
+        source: source of its lines, as in [LogLine][].
+        namespace: namespace of the pod.
+        pod: name of the pod.
+        uid: uid of the pod.
+        container: name of the container.
+    """
+
+    source: str
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The pod's uid and the container's name."""
+        return self.uid, self.container
+
+    def command(self, *, previous: bool = False, after: LogTime | None = None) -> str:
+        """Return the kubectl command that prints the log.
+
+        Args:
+            previous: print the log of the run before the last restart.
+            after: time from which it prints the log; None for the whole log.
+        """
+        since = f" --since-time={format_time(after)}" if after else ""
+        return (
+            f"kubectl logs {self.pod} -c {self.container} -n {self.namespace}{' --previous' if previous else ''}{since}"
+        )
+
+    def notice(self, text: str) -> LogNotice:
+        """Return a notice about this container."""
+        return LogNotice(self.source, text, log=self)
+
+    def missing(
+        self,
+        reason: str,
+        *,
+        after: LogTime | None = None,
+        where: str = "",
+        previous: bool = False,
+        run: int = 0,
+        skipped_runs: int = 0,
+    ) -> LogNotice:
+        """Return the notice that output of the container is missing until its end.
+
+        Args:
+            reason: why it is missing.
+            after: time of the last line that was received; None if none was.
+            where: where to read it; empty for the kubectl command.
+            previous: whether the output is that of the run before the last restart.
+            run: number of restarts before the run whose output is missing.
+            skipped_runs: number of earlier runs, if all output of several runs is missing.
+        """
+        whose = f"run {run + 1} of " if run else ""
+        if skipped_runs:
+            whose = f"{skipped_runs} earlier run{'s' * (skipped_runs > 1)} of "
+        extent = f"after {format_time(after)}" if after else "from its beginning"
+        where = where or f"while the pod exists, read it with: {self.command(previous=previous, after=after)}"
+        text = (
+            f"output of {whose}container {self.container} of pod {self.pod} may be missing {extent}: {reason}; {where}"
+        )
+        return self.notice(text)
+
+    def rotated(self, after: LogTime, until: LogTime) -> LogNotice:
+        """Return the notice that lines between two times may be in a rotated log file."""
+        folder = f"/var/log/pods/{self.namespace}_{self.pod}_{self.uid}/{self.container}"
+        return self.notice(
+            f"output of container {self.container} of pod {self.pod} may be missing between {format_time(after)} and "
+            f"{format_time(until)}: the kubelet rotated the log file while no stream was open, and serves the newest "
+            f"file only; while the pod exists, its node has the rotated files in {folder}"
+        )
 
 
 class Tail:

@@ -27,8 +27,7 @@ from typing import Any
 
 from trainjob.client.api_errors import error_from_network
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine, LogTime
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer, LogLine, LogTime
 from trainjob.client.log_resume import LineStatus, ResumePoint
 from trainjob.errors import ClusterUnreachable
 

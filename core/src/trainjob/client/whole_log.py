@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff, retry
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LogLine
-from trainjob.client.log_notices import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer, LogLine
 from trainjob.client.log_reader import LogReader, read_last_line
 from trainjob.client.log_resume import OtherLog
 from trainjob.status.nested_fields import get_mapping, get_str
