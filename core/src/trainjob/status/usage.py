@@ -85,7 +85,7 @@ def compute_usage(job: Mapping[str, Any], pods: Iterable[Pod], now: datetime) ->
 
     Args:
         job: the TrainJob.
-        pods: its pods, including deleted ones; see [trainjob.status.pods.reduce_to_evidence][].
+        pods: its pods, including deleted ones; see `trainjob.status.pods.reduce_to_evidence`.
         now: current time; the end of pods that have not ended.
     """
     by_uid = {get_str(pod, "metadata", "uid"): pod for pod in pods}
