@@ -87,10 +87,10 @@ def join_lines(lines: Iterable[LogLine]) -> list[str]:
     return texts
 
 
-def read_lines(reader: LogReader, *chunks: bytes, broken: bool = False, may_have_gap: bool = False) -> list[LogLine]:
+def read_lines(reader: LogReader, *chunks: bytes, broken: bool = False, **options: Any) -> list[LogLine]:
     lines: list[LogLine] = []
     try:
-        for batch in reader.read(FakeStream(*chunks, broken=broken), may_have_gap=may_have_gap):
+        for batch in reader.read(FakeStream(*chunks, broken=broken), **options):
             lines += batch
     except ClusterUnreachable:
         assert broken

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.log_endpoint import CONTAINER, LogEndpoint, read_lines
 from trainjob.client.container_log import ContainerLog
+from trainjob.client.log_resume import OtherLog
 
 RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 ENDED = {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z"}
@@ -69,13 +70,29 @@ def test_a_run_that_its_log_shows_first_is_known_before_its_status():
     assert log.later_runs == 1
 
 
-def test_a_run_that_began_since_a_time_is_known():
-    log = observe(status(1, state=RUNNING["state"], lastState={"terminated": {**ENDED, "startedAt": "2025-12-31T"}}))
-    assert not log.began_since("2026-01-01T00:00:00Z")
+def read_log(log, text, seconds):
+    read_lines(log.reader, LogEndpoint([(seconds * SECOND, "F", text)]).respond(None, 1), known_logs=log.known_logs)
+
+
+def test_a_log_that_was_read_for_an_earlier_run_is_continued():
+    log = observe(status(1))
+    read_log(log, b"second", 2)
     log.begin_run(1)
-    assert log.began_since("2026-01-01T00:00:00Z")
-    assert not log.began_since("2026-01-01T00:00:01Z")
-    assert not log.began_since("")
+    with pytest.raises(OtherLog) as other:
+        read_log(log, b"second", 2)
+    assert log.continue_known_log(other.value.time)  # the log of the first run was missed
+    assert log.reader.newest == other.value.time
+
+
+def test_a_log_that_was_read_in_place_of_a_lost_end_is_no_missed_run():
+    log = observe(status(1))
+    read_log(log, b"first", 1)
+    log.read_extra_log()
+    read_log(log, b"second", 2)
+    log.begin_run(1)
+    with pytest.raises(OtherLog) as other:
+        read_log(log, b"second", 2)
+    assert not log.continue_known_log(other.value.time)
 
 
 def test_the_reader_of_the_next_run_is_kept_until_its_turn():

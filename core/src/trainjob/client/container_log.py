@@ -6,6 +6,7 @@ last two runs. They are read one after the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from trainjob.client.log_reader import LogReader
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
 from trainjob.status.pods import restarts_in_place
 
+_KNOWN_LOGS = 4  # of earlier runs; the API serves two logs
 _NEVER_STARTED = "1970-01-01T00:00:00Z"  # `startedAt` of a container whose command could not start (containerd)
 
 
@@ -24,6 +26,7 @@ class ContainerLog:
         container: the container.
         run: number of the run whose log is read, from 0; after the log of the last run was read, that of the next one.
         reader: reader of the run's log.
+        known_logs: readers of the logs of earlier runs, by the time of their first line.
         is_deleting: whether the pod is being deleted.
         is_deleted: whether the API no longer has the pod.
         is_final: whether the run has ended, and the container will not be restarted.
@@ -38,7 +41,7 @@ class ContainerLog:
         refusals: number of refused requests, one after the other.
         outages: number of requests that failed because the API server was unavailable or replaced credentials.
         is_unreachable: whether the last of them had no response.
-        ignored_since: time since which a run's missing output is not reported; empty for never.
+        ignored_from: number of the run from which on missing output is not reported.
         is_reported: whether the notice about missing output of the run was emitted.
     """
 
@@ -55,11 +58,13 @@ class ContainerLog:
         self.container, self._newest_written, self._read = container, newest_written, read
         self._is_first_log = True
         self._restarts, self._waits_for_restart, self._has_ended, self._has_output = -1, False, False, False
-        self._started_at: dict[int, str] = {}  # start times of the last two runs
+        self.reader = self._create_reader()
         self._reader_of_next_run: LogReader | None = None
+        self.known_logs: dict[LogTime, LogReader] = {}
+        self._extra_logs = 0  # logs of later runs that were read for an earlier one
         self.is_deleting = self.is_deleted = self.is_final = False
         self.is_scheduled = self.is_being_read = self.is_unreachable = False
-        self.outages, self.ignored_since = 0, ""
+        self.outages, self.ignored_from = 0, math.inf
         self.stream: Any = None
         self.begin_run(0)
 
@@ -84,8 +89,6 @@ class ContainerLog:
         # If the pod is being deleted, another pod may get its name.
         may_restart = self.is_deleting or (restarts_in_place(pod) and get_int(terminated, "exitCode"))
         self.is_final = bool(terminated) and not may_restart
-        earlier = get_str(last, "startedAt")
-        self._started_at = {restarts: earlier} if waits else {restarts - 1: earlier, restarts: started}
 
     def observe_next_run(self) -> None:
         """Record that the container was restarted after the run, before its status shows it."""
@@ -111,21 +114,13 @@ class ContainerLog:
         """Whether the log of a run was not read to its end yet, and the API may serve it."""
         return self.run < self._restarts or (self.run == self._restarts and self._has_output)
 
-    def began_since(self, time: str) -> bool:
-        """Return whether the run began at this time or later.
-
-        Args:
-            time: a time as Kubernetes writes it; empty for never.
-        """
-        return bool(time) and self._started_at.get(self.run, "") >= time
-
     def begin_run(self, run: int) -> None:
         """Prepare to read the log of a run."""
-        self.run = run
-        self.reader = self._reader_of_next_run or self._create_reader()
+        self._remember_reader()
+        self.run, self.refusals, self.error = run, 0, ""
+        self._use_reader(self._reader_of_next_run or self._create_reader())
         self._reader_of_next_run = None
-        self.extent, self.unproductive_reads, self.refusals, self.error = self.reader.extent, 0, 0, ""
-        self.is_reported = self.may_have_gap = self.is_at_end = False
+        self.is_reported = self.may_have_gap = False
 
     def _create_reader(self) -> LogReader:
         newest = self._newest_written
@@ -145,5 +140,30 @@ class ContainerLog:
 
     def keep_reader_for_next_run(self) -> None:
         """Start again with the log of the run; the reader has read that of the next run."""
-        self._reader_of_next_run, self.reader = self.reader, self._create_reader()
-        self.extent = self.reader.extent
+        self._reader_of_next_run = self.reader
+        self._use_reader(self._create_reader())
+
+    def read_extra_log(self) -> None:
+        """Start again with a later log; the rest of the run's log does not exist any more."""
+        self._remember_reader()
+        self._extra_logs += 1
+        self._use_reader(self._create_reader())
+
+    def continue_known_log(self, first: LogTime) -> bool:
+        """Continue the log that begins with a line of this time, which was read for an earlier run.
+
+        Returns:
+            Whether a run was missed: fewer logs than runs were read until this one.
+        """
+        self._use_reader(self.known_logs[first])
+        is_missed, self._extra_logs = not self._extra_logs, max(0, self._extra_logs - 1)
+        return is_missed
+
+    def _remember_reader(self) -> None:
+        if self.reader.first is not None:
+            self.known_logs[self.reader.first] = self.reader
+            for oldest in list(self.known_logs)[:-_KNOWN_LOGS]:
+                del self.known_logs[oldest]
+
+    def _use_reader(self, reader: LogReader) -> None:
+        self.reader, self.extent, self.unproductive_reads, self.is_at_end = reader, reader.extent, 0, False

@@ -25,7 +25,7 @@ from trainjob.client.whole_log import fetch_last_line
 from trainjob.client.written_times import WrittenTimes
 from trainjob.errors import AdmissionRefused, ClusterError, ClusterUnreachable, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.pods import ContainerFailure, container_statuses, rank_of, step_of
 from trainjob.threads import RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class LogFollower:
         if self._cluster.live_log_executor.cancel(log):
             self._cluster.ended_log_executor.submit(log)
 
-    def finish(self, seconds: float, *, only_ended: bool = False, until: str = "") -> None:
+    def finish(self, seconds: float, *, only_ended: bool = False, failure: ContainerFailure | None = None) -> None:
         """Read the logs of all ended containers to their ends after the job's end, then stop.
 
         If a log was not read to its end, the follower emits a notice.
@@ -165,12 +165,13 @@ class LogFollower:
             seconds: time without a line after which the method gives up, while the API server answers. It also gives up
                 on a container that does not end within this time.
             only_ended: whether to ignore containers that still run, because the caller is about to delete them.
-            until: time of the failure that ended the job, as Kubernetes writes it; runs of containers that began since
-                then are left out.
+            failure: the failure because of which the caller is about to delete the job; later runs of this container
+                are left out.
         """
         with self._changed:
             for log in self._logs.values():
-                log.ignored_since = until
+                if failure and (failure.pod, failure.container) == (log.container.pod, log.container.container):
+                    log.ignored_from = failure.count
             logs = [log for log in self._logs.values() if not _is_read(log, only_ended=only_ended)]
             for log in logs:
                 self._move_to_ended(log)
@@ -274,9 +275,12 @@ class LogFollower:
             lost_runs = max(0, log.later_runs - 2)
             log.begin_run(log.run + 1 + lost_runs)
             self._changed.notify_all()
-            is_ignored = log.began_since(log.ignored_since)
-        if lost_runs and not is_ignored:
-            notice = log.container.missing(_RESTARTED_AGAIN, where=ONE_PREVIOUS_LOG, skipped_runs=lost_runs)
+        self._report_lost_runs(log, lost_runs)
+
+    def _report_lost_runs(self, log: ContainerLog, count: int) -> None:
+        """Emit a notice about runs before this one of which nothing was read."""
+        if count and log.run <= log.ignored_from:
+            notice = log.container.missing(_RESTARTED_AGAIN, where=ONE_PREVIOUS_LOG, skipped_runs=count)
             self._emit_lines(log.container.source, [notice])
 
     def _may_read(self, log: ContainerLog, *, may_follow: bool) -> bool:
@@ -378,7 +382,7 @@ class LogFollower:
                 log.stream = stream
                 if self._stopped.is_set() or previous != (log.later_runs > 0):
                     return
-            for lines in reader.read(stream, may_have_gap=may_have_gap):
+            for lines in reader.read(stream, may_have_gap=may_have_gap, known_logs=log.known_logs):
                 if reader.extent > log.extent:  # repeated lines are no progress: all streams may break at one place
                     log.extent = reader.extent
                     self._parts_read += 1
@@ -408,11 +412,17 @@ class LogFollower:
         Raises:
             ClusterError: the request for the previous log failed.
         """
+        if log.reader.first is None:
+            if log.continue_known_log(first):
+                self._report_lost_runs(log, 1)
+            return
         if log.later_runs:
-            if log.reader.first and first < log.reader.first:
+            if first < log.reader.first:
                 log.keep_reader_for_next_run()
             else:
-                log.may_have_gap = True
+                self._emit_lines(log.container.source, log.reader.flush())
+                self._report_missing(log, _RESTARTED_AGAIN)
+                log.read_extra_log()
             return
         last_line = LastLine()
         if not log.is_final:
@@ -447,7 +457,7 @@ class LogFollower:
             patience: seconds to wait for a blocked `emit`; negative waits without a limit.
         """
         with self._changed:
-            if log.is_reported or log.began_since(log.ignored_since):
+            if log.is_reported or log.run >= log.ignored_from:
                 return
             log.is_reported = True
         later_runs, where = log.later_runs, ""

@@ -21,7 +21,7 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -86,7 +86,9 @@ class LogReader:
         """Newest time of a line; None before the first line was read."""
         return self._resume.newest
 
-    def read(self, stream: Any, *, may_have_gap: bool = False) -> Iterator[list[LogLine]]:
+    def read(
+        self, stream: Any, *, may_have_gap: bool = False, known_logs: Collection[LogTime] = ()
+    ) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
 
         An empty list means that a part of the stream arrived without a new line.
@@ -95,15 +97,16 @@ class LogReader:
             stream: an open urllib3 response.
             may_have_gap: whether the stream is of the same log, even if it repeats no known line. A notice then takes
                 the place of the lines that were lost.
+            known_logs: times of the first lines of logs that other readers have begun.
 
         Raises:
             ClusterUnreachable: the stream broke; open the next one.
-            OtherLog: the stream repeats no known line; nothing of it was read.
+            OtherLog: the stream repeats no known line, or it is a known log; nothing of it was read.
         """
         import urllib3
 
         extent_before, any_bytes = self.extent, False
-        self._resume.begin_stream(may_have_gap=may_have_gap)
+        self._resume.begin_stream(may_have_gap=may_have_gap, known_logs=known_logs)
         self._last_line.begin_stream()
         self._known_until = self.newest
         self._in_line, self._partial_stamp, self._bytes_to_skip = False, b"", 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timezone
 from enum import Enum
 
@@ -17,9 +18,10 @@ class LineStatus(Enum):
 
 
 class OtherLog(Exception):
-    """A stream does not continue the log that was read before.
+    """A stream is not that of the expected log.
 
-    It is the log of another run of the container, or the lines between were lost with a rotated file.
+    It does not continue the log that was read before: it is the log of another run of the container, or the lines
+    between were lost with a rotated file. Or it is a log that another reader has begun.
 
     Attributes:
         time: time of the stream's first line.
@@ -62,6 +64,7 @@ class ResumePoint:
         # The state of the current stream.
         self._is_resuming = self._is_first = self._may_have_gap = False
         self._repeats_left = 0
+        self._known_logs: Collection[LogTime] = ()
 
     @property
     def since(self) -> datetime | None:
@@ -70,16 +73,17 @@ class ResumePoint:
             return None
         return datetime.fromtimestamp(self.newest[0] - 1, timezone.utc)
 
-    def begin_stream(self, *, may_have_gap: bool) -> None:
+    def begin_stream(self, *, may_have_gap: bool = False, known_logs: Collection[LogTime] = ()) -> None:
         """Prepare for a stream that starts at [since][].
 
         Args:
             may_have_gap: whether lines may be missing between this stream and the previous one.
+            known_logs: times of the first lines of logs that other readers have begun.
         """
         window = self._in_previous_second + self._in_newest_second
         self._repeats_left = self.lines if self.since is None else window
         self._is_resuming = self._is_first = self.newest is not None
-        self._may_have_gap, self.has_gap = may_have_gap, False
+        self._may_have_gap, self.has_gap, self._known_logs = may_have_gap, False, known_logs
 
     def end_stream(self) -> None:
         """Start the next stream at the log's beginning if this one had no line."""
@@ -89,8 +93,10 @@ class ResumePoint:
         """Record that a line of this time begins, and return its relation to the known lines.
 
         Raises:
-            OtherLog: the stream does not continue this log, and `may_have_gap` is false.
+            OtherLog: the stream does not continue this log, and `may_have_gap` is false; or it is a known log.
         """
+        if self.newest is None and time in self._known_logs:
+            raise OtherLog(time)
         if self._is_resuming and self.first and self.newest:
             if self._is_first:
                 self._is_first = False

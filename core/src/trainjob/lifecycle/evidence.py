@@ -83,8 +83,7 @@ def collect_evidence(
         logs.report(pods_are_unknown(name, namespace, pods.unknown_because))
     for pod in pods.existing:
         logs.observe(ObjectEvent(pod))
-    failed_at = first.ended if only_ended and first else ""
-    logs.finish(_LOG_SECONDS, only_ended=only_ended, until=failed_at)
+    logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
     return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods.failures), logs.progress, usage)
 
 
