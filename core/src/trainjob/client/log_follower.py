@@ -355,8 +355,8 @@ class LogFollower:
     def _is_at_end(self, log: ContainerLog, *, nothing_new: bool) -> bool:
         """Return whether the last line that was received is the last line of the log."""
         last_line = fetch_last_line(self._cluster, log.container, previous=log.later_runs > 0)
-        if not (last_line or log.reader.newest):  # an empty response is weak evidence, so read the log once more
-            return log.unproductive_reads > 0
+        if not (last_line or log.reader.newest):  # empty responses are weak evidence, so read the log three times
+            return log.unproductive_reads > 1
         return log.reader.has_read_to(last_line, nothing_new=nothing_new)
 
     def _read_stream(self, log: ContainerLog) -> None:
