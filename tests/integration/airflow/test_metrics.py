@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import threading
 from datetime import timedelta
 from functools import partial
 from operator import le
@@ -18,13 +19,15 @@ from tests.support.airflow_versions import needs_last_otel_metrics
 from tests.support.interruptions import evictions
 from tests.support.metric_receivers import OtlpServer, StatsdServer, parse_statsd_line
 from tests.support.polling import wait_until
-from trainjob.client import SkippedLines
+from trainjob.client import LogWriter, SkippedLines
 from trainjob.errors import CommandFailed, WaitTimeout
+from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels
-from trainjob.status import Category, Outcome, Phase, Usage
-from trainjob_airflow import metrics
+from trainjob.status import Category, Outcome, Phase, Usage, Verdict
+from trainjob_airflow import metrics, waiting_jobs
 from trainjob_airflow.metrics import FINISHED, JOBS, METRICS, MetricKind, build_names
-from trainjob_airflow.waiting_jobs import InformerCounts
+from trainjob_airflow.task_progress import TaskProgress
+from trainjob_airflow.waiting_jobs import InformerCounts, WaitingJobs
 
 TASK_INSTANCE = SimpleNamespace(dag_id="tuning", task_id="train")
 # What `dags/measured.py` has to send: name, tags and the smallest value.
@@ -237,6 +240,29 @@ def test_no_metric_has_the_name_of_a_trainjob_or_a_run():
 
 
 # -- informers --------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_trainjobs_are_counted_by_their_newest_phase(monkeypatch):
+    monkeypatch.setattr(waiting_jobs, "start_thread", lambda *_, **__: threading.current_thread())
+    jobs, cluster = WaitingJobs(), type("Cluster", (), {})()
+    first, second = (TaskProgress(JobReference(name, "ns", name), LogWriter().open(print)) for name in ("a", "b"))
+
+    def count():
+        return {phase: number for phase, number in jobs.count().items() if number}
+
+    with jobs.add(cluster, first):
+        with jobs.add(cluster, second):
+            assert count() == {None: 2}
+            first.listener.on_phase(Verdict(Phase.QUEUED))
+            second.listener.on_phase(Verdict(Phase.QUEUED))
+            assert count() == {Phase.QUEUED: 2}
+            for reason in ("a", "b"):
+                first.listener.on_phase(Verdict(Phase.RUNNING, reason))
+            assert count() == {Phase.QUEUED: 1, Phase.RUNNING: 1}
+        assert count() == {Phase.RUNNING: 1}
+        second.listener.on_phase(Verdict(Phase.COMPLETE))  # after its trigger was cancelled
+        assert count() == {Phase.RUNNING: 1}
+    assert count() == {}
 
 
 def test_the_counts_of_informers_are_sent_once(monkeypatch):

@@ -140,6 +140,20 @@ def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
     assert sum(slept) == pytest.approx((cost - 100) / 1000, rel=0.05)
 
 
+def test_at_a_high_rate_a_pause_is_followed_by_many_lines(monkeypatch):
+    """A pause before each line takes more CPU time than its line."""
+    slept = []
+    monkeypatch.setattr(log_writer, "time", FakeClock(slept))
+    monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", SECONDS)
+    log, writer = BlockingLog(), LogWriter(RateLimit(bytes_per_second=100_000, burst=32_000, line_overhead=90))
+    with writer.open(log) as channel:
+        put_lines(channel, 1000).join(SECONDS)
+        log.release()
+    cost = sum(len(line) + 90 for line in log.lines)
+    assert sum(slept) == pytest.approx((cost - 32_000) / 100_000, abs=0.09)
+    assert len(slept) < 15
+
+
 def test_the_lines_of_a_channel_that_finishes_do_not_wait_for_the_first_lines_of_others():
     log, writer = BlockingLog(), LogWriter()
     others, ending = [writer.open(log) for _ in range(200)], writer.open(log)

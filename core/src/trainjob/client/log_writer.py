@@ -112,7 +112,8 @@ class LogWriter:
             if bucket is None:
                 channel.write_batch(_BATCH)
                 continue
-            time.sleep(bucket.seconds_to_wait(time.monotonic()))
+            if pause := bucket.seconds_to_wait(time.monotonic()):
+                time.sleep(max(pause, bucket.pause_of_group))
             began = time.monotonic()
             for text in channel.write_batch(1):
                 bucket.spend(text, began, time.monotonic())

@@ -46,6 +46,7 @@ class TaskProgress:
     Attributes:
         on_change: called when phase or progress has changed enough to be logged, and with each progress that an earlier
             process has logged; from several threads.
+        on_phase: called with this object when the phase has changed.
         step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`, or as
             `result_error` the reason why it can't be used.
         tracking_url: address of the tracked run; empty before the log has it, and without one.
@@ -66,6 +67,7 @@ class TaskProgress:
 
         self._reference, self._log = reference, log
         self.on_change: Callable[[], None] = _do_nothing
+        self.on_phase: Callable[[TaskProgress], None] = _ignore
         self._progress_log = ProgressLog(reference, self._report, log=log)
         self._log_containers, self._unwritten_containers = log_containers, set[str]()
         self._verdict: Verdict | None = None
@@ -110,7 +112,9 @@ class TaskProgress:
         self.on_change()
 
     def _on_phase(self, verdict: Verdict) -> None:
-        self._verdict = verdict
+        before, self._verdict = self.phase, verdict
+        if verdict.phase is not before:
+            self.on_phase(self)
         self._progress_log.log_phase(verdict)
 
     def _on_progress(self, progress: Progress) -> None:
@@ -153,6 +157,10 @@ class TaskProgress:
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore(_: TaskProgress) -> None:
     pass
 
 

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainjob.errors import OutOfThreads
@@ -16,29 +15,16 @@ from trainjob.threads import start_thread
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster, SharedInformer
+    from trainjob.status import Phase
     from trainjob_airflow.task_progress import TaskProgress
 
 _INTERVAL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, eq=False)
-class WaitingJob:
-    """A TrainJob that a trigger waits for.
-
-    Attributes:
-        cluster: client of its cluster.
-        progress: its progress, which has the phase.
-    """
-
-    cluster: Cluster
-    progress: TaskProgress
-
-
-def _report_phases(hostname: str, jobs: Iterable[WaitingJob]) -> None:
+def _report_phases(hostname: str, counts: Counter[Phase | None]) -> None:
     from trainjob.status import Phase
     from trainjob_airflow.metrics import JOBS, emit
 
-    counts = Counter(job.progress.phase for job in jobs)
     for phase in Phase:
         emit(JOBS, counts[phase], {"hostname": hostname, "phase": phase.value})
 
@@ -78,45 +64,66 @@ class InformerCounts:
 
 
 class WaitingJobs:
-    """All TrainJobs that the triggers of this process wait for.
+    """Numbers of the TrainJobs that the triggers of this process wait for.
 
-    A daemon thread sends the gauges every 5 s from the first trigger on, also when no trigger waits. So a gauge does
-    not keep the value of a TrainJob that has ended, and no event loop waits for a socket.
+    They are counted when a phase changes, because a triggerer may wait for 10,000 TrainJobs. A daemon thread sends the
+    gauges every 5 s from the first trigger on, also when no trigger waits. So a gauge does not keep the value of a
+    TrainJob that has ended, and no event loop waits for a socket.
     """
 
     def __init__(self) -> None:
-        """Create an empty set without a thread."""
+        """Create an object without TrainJobs and without a thread."""
         self._lock = threading.Lock()
-        self._jobs: set[WaitingJob] = set()
+        self._phases: dict[TaskProgress, Phase | None] = {}
+        self._counts: Counter[Phase | None] = Counter()
+        self._clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
-        self._counts = InformerCounts()
+        self._informer_counts = InformerCounts()
 
     @contextlib.contextmanager
     def add(self, cluster: Cluster, progress: TaskProgress) -> Iterator[None]:
-        """Count a TrainJob in the gauges until the context ends."""
-        job = WaitingJob(cluster, progress)
+        """Count a TrainJob in the gauges until the context ends.
+
+        Args:
+            cluster: client of its cluster.
+            progress: its progress, which has the phase.
+        """
         with self._lock:
-            self._jobs.add(job)
+            self._phases[progress] = progress.phase
+            self._counts[progress.phase] += 1
+            self._clusters.add(cluster)
             if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
                 with contextlib.suppress(OutOfThreads):  # the next trigger tries again
                     self._thread = start_thread(self._run, name="trainjob-metrics")
+        progress.on_phase = self._update_phase
         try:
             yield
         finally:
             with self._lock:
-                self._jobs.discard(job)
+                self._counts[self._phases.pop(progress)] -= 1
+
+    def count(self) -> Counter[Phase | None]:
+        """Return the number of TrainJobs by phase; None for those whose phase is not known yet."""
+        with self._lock:
+            return self._counts.copy()
+
+    def _update_phase(self, progress: TaskProgress) -> None:
+        with self._lock:
+            if progress in self._phases:  # its wait may have been cancelled
+                self._counts[self._phases[progress]] -= 1
+                self._phases[progress] = progress.phase
+                self._counts[progress.phase] += 1
 
     def _run(self) -> None:
         from airflow.utils.net import get_hostname
 
         hostname = get_hostname()
-        clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
         while True:
+            _report_phases(hostname, self.count())
             with self._lock:
-                jobs = list(self._jobs)
-            clusters.update(job.cluster for job in jobs)
-            _report_phases(hostname, jobs)
-            self._counts.report(hostname, [informer for cluster in clusters for informer in cluster.informers])
+                clusters = list(self._clusters)
+            self._informer_counts.report(hostname, [informer for cluster in clusters for informer in cluster.informers])
+            del clusters
             time.sleep(_INTERVAL_SECONDS)
 
 
