@@ -150,7 +150,7 @@ class ContainerLog:
         self._use_reader(self._create_reader())
 
     def continue_known_log(self, first: LogTime) -> bool:
-        """Continue the log that begins with a line of this time, which was read for an earlier run.
+        """Continue the log with this first time, which was read for an earlier run.
 
         Returns:
             Whether a run was missed: fewer logs than runs were read until this one.
