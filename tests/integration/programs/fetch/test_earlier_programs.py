@@ -28,8 +28,9 @@ def run_earlier_program(cluster, unique, monkeypatch):
         listener = Listener(on_log=lambda line: lines.append(line.text), on_progress=progress.append)
         outcome = wait(cluster, adopted, listener=listener)
         assert outcome.succeeded, lines
-        [receipt] = filter(None, map(parse_step_result, lines))
-        return receipt, progress
+        receipts = list(filter(None, map(parse_step_result, lines)))
+        assert len(receipts) == 1, lines
+        return receipts[0], progress
 
     return run
 
