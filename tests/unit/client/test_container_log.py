@@ -62,6 +62,15 @@ def test_a_deleted_pod_has_ended():
     assert log.has_ended
 
 
+def test_an_older_status_changes_nothing():
+    """The list at the end of a wait may be newer than the next event of the watch."""
+    ended = status(state={"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z"}})
+    log = observe(ended, status(), status(state={"waiting": {}}))
+    assert (log.is_readable, log.has_ended, log.is_final) == (True, True, True)
+    log = observe(status(1), status(state={"waiting": {}}, lastState={"terminated": ENDED}), status())
+    assert (log.run, log.later_runs, log.is_readable) == (0, 1, True)
+
+
 def test_a_run_that_its_log_shows_first_is_known_before_its_status():
     log = observe(status())
     log.observe_next_run()

@@ -73,7 +73,7 @@ class ContainerLog:
         self._read(self)
 
     def observe(self, pod: Mapping[str, Any], status: Mapping[str, Any], *, deleted: bool) -> None:
-        """Record a container's status."""
+        """Record a container's status, which may be older than the recorded one."""
         state, restarts = get_mapping(status, "state"), get_int(status, "restartCount")
         self.is_deleted |= deleted
         self.is_deleting |= deleted or bool(get_str(pod, "metadata", "deletionTimestamp"))
@@ -81,14 +81,17 @@ class ContainerLog:
             return
         if self._restarts < 0:
             self.run = max(0, restarts - 1)
+        if restarts > self._restarts:
+            self._restarts, self._waits_for_restart, self._has_ended, self._has_output = restarts, False, False, False
         terminated, last = get_mapping(state, "terminated"), get_mapping(status, "lastState", "terminated")
         waits = "waiting" in state and bool(last)
         started = get_str(terminated or get_mapping(state, "running"), "startedAt")
-        self._restarts, self._waits_for_restart, self._has_ended = restarts, waits, bool(terminated) or waits or deleted
-        self._has_output = waits or (("running" in state or bool(terminated)) and started != _NEVER_STARTED)
+        self._waits_for_restart |= waits
+        self._has_ended |= bool(terminated) or waits or deleted
+        self._has_output |= waits or (("running" in state or bool(terminated)) and started != _NEVER_STARTED)
         # If the pod is being deleted, another pod may get its name.
         may_restart = self.is_deleting or (restarts_in_place(pod) and get_int(terminated, "exitCode"))
-        self.is_final = bool(terminated) and not may_restart
+        self.is_final = self._has_ended and (self.is_final or (bool(terminated) and not may_restart))
 
     def observe_next_run(self) -> None:
         """Record that the container was restarted after the run, before its status shows it."""
