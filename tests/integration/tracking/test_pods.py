@@ -19,6 +19,7 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, Workspace, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
+from trainjob.status.pods import JOBSET_LABEL
 from trainjob_local.kubelet.watchdog import CONTAINER_MARK_VARIABLE, find_marked_processes
 
 # The first attempt never ends by itself. The kubelet restarts its container after the kill, until the TrainJob is
@@ -55,13 +56,13 @@ def tracked_job(source, tracking, workspace):
     return TrainJob(trainer=trainer, tracking=tracking, workspace=place, on_failure="suspend")
 
 
+def list_pods(api, job):
+    return api.list_namespaced_pod("default", label_selector=f"{JOBSET_LABEL}={job}").items
+
+
 def first_process(api, job):
     """Return the ID of process 1 of a TrainJob's pod."""
-    [pod] = [
-        each
-        for each in api.list_namespaced_pod("default").items
-        if (each.metadata.labels or {}).get("jobset.sigs.k8s.io/jobset-name") == job
-    ]
+    [pod] = list_pods(api, job)
     return int(pod.status.container_statuses[0].container_id.removeprefix("process://"))
 
 
@@ -81,6 +82,7 @@ def run_killed(cluster, api, job, key, is_recorded):
     os.kill(process, signal.SIGKILL)
     assert wait(cluster, reference, limits=LIMITS).phase.value == "Failed"
     wait_until(lambda: not find_marked_processes(mark, CONTAINER_MARK_VARIABLE))
+    wait_until(lambda: not list_pods(api, reference.name))  # its container may have been restarted before its end
     Path(job.workspace.node_path, "go-on").touch()
 
 
