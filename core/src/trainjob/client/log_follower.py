@@ -25,7 +25,7 @@ from trainjob.client.whole_log import fetch_last_line
 from trainjob.client.written_times import WrittenTimes
 from trainjob.errors import AdmissionRefused, ClusterError, ClusterUnreachable, InvalidSpec, NotFound, PermissionDenied
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import ContainerFailure, container_statuses, rank_of, step_of
+from trainjob.status.pods import ContainerFailure, container_statuses
 from trainjob.threads import RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -94,16 +94,15 @@ class LogFollower:
         pod = event.object
         if pod is None or self._stopped.is_set():
             return
-        statuses = container_statuses(pod)
-        metadata = pod["metadata"]
-        for status in statuses:
-            name = get_str(status, "name")
-            source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if len(statuses) > 1 else "")
-            container = LoggedContainer(source, self._namespace, metadata["name"], metadata["uid"], name)
+        for status in container_statuses(pod):
+            container = LoggedContainer.of(pod, get_str(status, "name"))
             with self._changed:
-                log = self._logs.get(container.key) or self._add_log(container, pod, status)
+                known = self._logs.get(container.key)
+                log = known or self._add_log(container)
                 later_runs = log.later_runs
                 log.observe(pod, status, deleted=event.deleted)
+                if known is None:
+                    self._report_skipped_runs(log)
                 if log.later_runs > later_runs:  # the stream may be that of the next run, and not end
                     _shut_down(log.stream)
                 if log.is_scheduled and log.has_ended:
@@ -112,16 +111,17 @@ class LogFollower:
                     self._schedule(log)
                 self._changed.notify_all()
 
-    def _add_log(self, container: LoggedContainer, pod: Any, status: Any) -> ContainerLog:
+    def _add_log(self, container: LoggedContainer) -> ContainerLog:
         self._drop_old_logs()
         newest_written = self._written_times.find(container.key) if self._written_times else None
         log = self._logs[container.key] = ContainerLog(container, newest_written, self._follow)
-        log.observe(pod, status, deleted=False)
-        if log.run and newest_written is None:
-            reason = "the container had been restarted again before this wait began"
-            notice = container.missing(reason, where=ONE_PREVIOUS_LOG, skipped_runs=log.run)
-            self._emit_on_thread(notice)
         return log
+
+    def _report_skipped_runs(self, log: ContainerLog) -> None:
+        """Emit a notice about runs that ended before this wait, except after a takeover."""
+        if log.run and not (self._written_times and self._written_times.find(log.container.key)):
+            reason = "the container had been restarted again before this wait began"
+            self._emit_on_thread(log.container.missing(reason, where=ONE_PREVIOUS_LOG, skipped_runs=log.run))
 
     def _drop_old_logs(self) -> None:
         """Drop the oldest logs that were read, which bounds the memory.

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Any
+
+from trainjob.status.nested_fields import get_str
+from trainjob.status.pods import container_statuses, rank_of, step_of
 
 LogTime = tuple[int, bytes]
 """Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
@@ -78,6 +83,18 @@ class LoggedContainer:
     pod: str
     uid: str
     container: str
+
+    @classmethod
+    def of(cls, pod: Mapping[str, Any], name: str) -> LoggedContainer:
+        """Return a container of a pod.
+
+        Args:
+            pod: the pod, as the API returns it.
+            name: name of the container.
+        """
+        source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if len(container_statuses(pod)) > 1 else "")
+        namespace, pod_name, uid = (get_str(pod, "metadata", field) for field in ("namespace", "name", "uid"))
+        return cls(source, namespace, pod_name, uid, name)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -50,6 +50,7 @@ class ResumePoint:
         newest: newest time of a line; None before the first line was read.
         lines: number of lines that were read completely.
         has_gap: whether the stream did not continue where the previous one ended.
+        is_resuming: whether the stream was resumed, and its first new line has not arrived yet.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class ResumePoint:
         self._is_unfinished = self._starts_over = self._is_clock_set_back = False
         self._in_newest_second = self._in_previous_second = 0
         # The state of the current stream.
-        self._is_resuming = self._is_first = self._may_have_gap = False
+        self.is_resuming = self._is_first = self._may_have_gap = False
         self._repeats_left = 0
         self._known_logs: Collection[LogTime] = ()
 
@@ -82,7 +83,7 @@ class ResumePoint:
         """
         window = self._in_previous_second + self._in_newest_second
         self._repeats_left = self.lines if self.since is None else window
-        self._is_resuming = self._is_first = self.newest is not None
+        self.is_resuming = self._is_first = self.newest is not None
         self._may_have_gap, self.has_gap, self._known_logs = may_have_gap, False, known_logs
 
     def end_stream(self) -> None:
@@ -97,7 +98,7 @@ class ResumePoint:
         """
         if self.newest is None and time in self._known_logs:
             raise OtherLog(time)
-        if self._is_resuming and self.first and self.newest:
+        if self.is_resuming and self.first and self.newest:
             if self._is_first:
                 self._is_first = False
                 self.has_gap = not self.first <= time <= self.newest
@@ -108,9 +109,9 @@ class ResumePoint:
                     self._repeats_left -= 1
                     return LineStatus.KNOWN
                 if self._is_unfinished and time == self._last:
-                    self._is_resuming = False
+                    self.is_resuming = False
                     return LineStatus.PARTIAL
-            self._is_resuming = False
+            self.is_resuming = False
         self._record(time)
         return LineStatus.NEW
 
@@ -127,11 +128,6 @@ class ResumePoint:
             self.newest = self._last = newest
             self._in_newest_second += count
             self.lines += count
-
-    @property
-    def is_resuming(self) -> bool:
-        """Whether the stream was resumed, and its first new line has not arrived yet."""
-        return self._is_resuming
 
     def end_line(self) -> None:
         """Record that the line that began last was read completely."""

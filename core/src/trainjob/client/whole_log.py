@@ -12,7 +12,7 @@ from trainjob.client.log_lines import LoggedContainer, LogLine
 from trainjob.client.log_reader import LogReader, read_last_line
 from trainjob.client.log_resume import OtherLog
 from trainjob.status.nested_fields import get_mapping, get_str
-from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.pods import container_statuses
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -41,7 +41,7 @@ def read_log(
         NotFound: the pod is gone, and its log with it.
         ClusterError: the request failed.
     """
-    log = _describe_container(pod, container)
+    log = LoggedContainer.of(pod, container)
     reader, has_ended = LogReader(log), previous or _has_ended(pod, container)
 
     def read_stream() -> None:
@@ -102,13 +102,6 @@ def fetch_last_line(cluster: Cluster, log: LoggedContainer, *, previous: bool) -
         return read_last_line(stream)
     finally:
         stream.close()
-
-
-def _describe_container(pod: Mapping[str, Any], container: str) -> LoggedContainer:
-    multiple_containers = len(container_statuses(pod)) > 1
-    source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if multiple_containers else "")
-    name, namespace, uid = (get_str(pod, "metadata", field) for field in ("name", "namespace", "uid"))
-    return LoggedContainer(source, namespace, name, uid, container)
 
 
 def _has_ended(pod: Mapping[str, Any], container: str) -> bool:

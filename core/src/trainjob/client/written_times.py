@@ -48,7 +48,7 @@ class WrittenTimes:
         self._log_id, self._is_stored, self._may_repeat, self._has_changed = log_id, False, False, False
         self._stored: dict[str, LogTime] = {}
         self._lock = threading.Lock()
-        self._written: dict[str, LogTime] = {}
+        self._written: dict[tuple[str, str], LogTime] = {}
         self.on_change: Callable[[], None] = _do_nothing
 
     @classmethod
@@ -83,7 +83,7 @@ class WrittenTimes:
         """Record that a line was written."""
         if line.time is None or line.log is None:
             return
-        key = _format_key(line.log.key)
+        key = line.log.key
         with self._lock:
             if line.time > self._written.get(key, (0, b"")):
                 self._written[key] = line.time
@@ -108,7 +108,8 @@ class WrittenTimes:
             is_exact: whether this process writes no further line.
         """
         with self._lock:
-            times, self._has_changed = {**self._stored, **self._written}, False
+            written, self._has_changed = dict(self._written), False
+        times = {**self._stored, **{_format_key(key): time for key, time in written.items()}}
         newest = heapq.nlargest(_MAX_LOGS, times.items(), key=lambda item: item[1])
         numbers = {key: seconds * _NANOSECONDS + int(fraction) for key, (seconds, fraction) in newest}
         return {"log": self._log_id, "exact": is_exact, "times": numbers}
