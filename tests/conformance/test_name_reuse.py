@@ -58,7 +58,7 @@ def test_the_end_of_an_earlier_jobset_is_not_the_result(client, namespace, clust
     resubmission = plan_resubmission(second, outcome, 1)
     client.remove_finalizers("JobSet", namespace, first.name)
     lines = []
-    third = submit_script("echo ran", interruptions=resubmission.interruptions)
+    third = submit_script("echo ran", earlier=resubmission)
     assert wait(cluster, third, listener=Listener(on_log=lines.append)).succeeded
     assert [line.text for line in lines] == ["ran"]
 

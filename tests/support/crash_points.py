@@ -160,7 +160,7 @@ KILLED_TRIGGER_POINTS = (
 # Points between the creation of a TrainJob and the wait for it, for tests that raise errors there.
 PERSISTED = CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_store_reference")
 BEFORE_LINKS = CrashPoint("before its links", "before", f"{_OPERATOR}._set_links")
-BEFORE_LIMITS = CrashPoint("before its limits", "before", f"{_OPERATOR}._limits")
+BEFORE_WAIT = CrashPoint("before its wait", "before", f"{_OPERATOR}._follow")
 BEFORE_DEFERRAL = CrashPoint("about to be deferred", "before", f"{_OPERATOR}._defer")
 TRIGGER_STARTED = CrashPoint("trigger started", "before", f"{_TRIGGER}._wait")
 BEFORE_TRIGGER_CONNECTS = CrashPoint("trigger connects", "before", f"{_TRIGGER}._cluster")

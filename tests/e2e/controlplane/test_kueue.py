@@ -285,8 +285,7 @@ def test_a_preempted_training_continues_with_fewer_nodes(client, namespace, clus
 
     with ThreadPoolExecutor(1) as pool:
         while True:
-            num_nodes = planned.num_nodes if planned else None
-            references.append(submit(cluster, job, key("nightly", unique), num_nodes=num_nodes))
+            references.append(submit(cluster, job, key("nightly", unique), earlier=planned))
             waiting = pool.submit(wait, cluster, references[-1], listener=Listener(on_log=on_log))
             if urgent is None:
                 assert started.wait(120)

@@ -27,7 +27,7 @@ COMMON_POINTS = (
     crash_points.AFTER_CREATE,
     crash_points.PERSISTED,
     crash_points.BEFORE_LINKS,
-    crash_points.BEFORE_LIMITS,
+    crash_points.BEFORE_WAIT,
     crash_points.BEFORE_TASK_LOG,
     crash_points.SUBMITTED,
     crash_points.WAITING,
@@ -189,7 +189,7 @@ def test_a_retry_policy_that_fails_the_task_deletes_the_trainjob(cluster, unique
     policy = ExceptionRetryPolicy([RetryRule(exception="builtins.ImportError", action=RetryAction.FAIL)])
     task = operator(deferrable=False, retry_policy=policy)
     context = make_context(task, unique, max_tries=5)
-    with raise_at(crash_points.BEFORE_LIMITS, ImportError("injected")), pytest.raises(ImportError):
+    with raise_at(crash_points.BEFORE_WAIT, ImportError("injected")), pytest.raises(ImportError):
         run_try(task, context)
     assert not active_uids(cluster, context)
 
@@ -213,7 +213,7 @@ def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):
     context = make_context(task, unique)
     broken, first = (
         raise_at(BEFORE_KILL_ACTION, RuntimeError("broken")),
-        raise_at(crash_points.BEFORE_LIMITS, ImportError("injected")),
+        raise_at(crash_points.BEFORE_WAIT, ImportError("injected")),
     )
     with first, broken, pytest.raises(ImportError, match="injected"):
         run_try(task, context)

@@ -10,7 +10,17 @@ from tests.support.laptop_memory import get_large_memory
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.errors import WaitTimeout
-from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, plan_resubmission, set_suspended, submit, wait
+from trainjob.lifecycle import (
+    KillAction,
+    Limits,
+    Resubmission,
+    RunKey,
+    cancel,
+    run_attempts,
+    set_suspended,
+    submit,
+    wait,
+)
 from trainjob.lifecycle.cancellation import mark_failed
 from trainjob.manifest import labels
 from trainjob.status import Phase, Verdict, derive_verdict
@@ -39,17 +49,21 @@ def run(cluster, job, key, gate, limits=None):
 
     The gate is opened for an attempt with two nodes.
     """
-    references, notices, planned = [], [], None
-    while True:
-        num_nodes = planned.num_nodes if planned else None
-        references.append(submit(cluster, job, key, num_nodes=num_nodes, on_notice=notices.append))
+    references, notices = [], []
+
+    def submit_attempt(earlier):
+        references.append(submit(cluster, job, key, earlier=earlier, on_notice=notices.append))
         if references[-1].num_nodes == 2:
             gate.touch()
-        outcome = wait(cluster, references[-1], limits=limits)
-        planned = plan_resubmission(references[-1], outcome, 0)
-        if planned is None:
-            return references, outcome, notices
-        notices.append(planned.notice)
+        return references[-1]
+
+    def follow(reference):
+        return wait(cluster, reference, limits=limits)
+
+    _, outcome = run_attempts(
+        submit_attempt, follow, lambda planned: notices.append(planned.notice), interruption_retries=0
+    )
+    return references, outcome, notices
 
 
 @pytest.mark.parametrize("action", KillAction)
@@ -72,7 +86,9 @@ def test_an_attempt_that_does_not_fit_is_followed_by_one_that_fits(cluster, uniq
 
 def test_the_smallest_number_waits_for_its_nodes(cluster, unique, large_memory, tmp_path):
     key = RunKey("test", "workflow", unique, "run-1")
-    reference = submit(cluster, elastic_job(large_memory, tmp_path / "gate", nodes=(4, 8)), key, num_nodes=4)
+    reference = submit(
+        cluster, elastic_job(large_memory, tmp_path / "gate", nodes=(4, 8)), key, earlier=Resubmission(num_nodes=4)
+    )
     assert (reference.num_nodes, reference.fewer_nodes) == (4, None)
     with pytest.raises(WaitTimeout, match="Unschedulable"):
         wait(cluster, reference, limits=Limits(total=timedelta(seconds=4), on_timeout=KillAction.KEEP))
@@ -84,7 +100,7 @@ def test_a_process_that_adopts_an_attempt_continues_with_its_number_of_nodes(clu
     """The first waiter was killed after it had submitted an attempt with fewer nodes."""
     key, gate = RunKey("test", "workflow", unique, "run-1"), tmp_path / "gate"
     job = elastic_job(large_memory, gate)
-    smaller = submit(cluster, job, key, num_nodes=2)
+    smaller = submit(cluster, job, key, earlier=Resubmission(num_nodes=2))
     adopted = submit(cluster, job, key)
     assert (adopted.uid, adopted.num_nodes, adopted.fewer_nodes) == (smaller.uid, 2, 1)
     wait_until(lambda: derive_verdict(cluster.get_trainjob(smaller.name, "default")).phase is Phase.RUNNING, 60)

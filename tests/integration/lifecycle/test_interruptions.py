@@ -9,7 +9,7 @@ import pytest
 from tests.support.interruptions import evict
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.errors import Interrupted
-from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, plan_resubmission, submit, wait
+from trainjob.lifecycle import KillAction, Limits, Resubmission, RunKey, cancel, plan_resubmission, submit, wait
 from trainjob.manifest import labels
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "60"]), on_failure="suspend")
@@ -38,7 +38,7 @@ def test_the_next_attempt_has_the_number_of_interruptions(cluster, key, selector
     first, outcome = interrupt(cluster, key, selector)
     with pytest.raises(Interrupted):
         outcome.raise_for_failure()
-    second = submit(cluster, JOB, key, interruptions=plan_resubmission(first, outcome, 1).interruptions)
+    second = submit(cluster, JOB, key, earlier=plan_resubmission(first, outcome, 1))
     assert (first.interruptions, second.interruptions, second.attempt) == (0, 1, 2)
     created = cluster.get_trainjob(second.name, "default")
     assert created["metadata"]["annotations"][labels.INTERRUPTIONS] == "1"
@@ -47,7 +47,7 @@ def test_the_next_attempt_has_the_number_of_interruptions(cluster, key, selector
 
 def test_an_adopted_attempt_keeps_its_number_and_a_new_try_starts_a_new_budget(cluster, key, selector):
     _, outcome = interrupt(cluster, key, selector)
-    created = submit(cluster, JOB, key, interruptions=1)
+    created = submit(cluster, JOB, key, earlier=Resubmission(interruptions=1))
     adopted = submit(cluster, JOB, key)  # by a process that knows nothing of the first interruption
     assert (adopted.uid, adopted.adopted, adopted.interruptions) == (created.uid, True, 1)
     evict(cluster, selector, earlier=frozenset([outcome.uid]))
@@ -63,7 +63,7 @@ def test_two_processes_that_decide_at_the_same_time_create_one_attempt(cluster, 
 
     def decide():
         start.wait()
-        references.append(submit(cluster, JOB, key, interruptions=1))
+        references.append(submit(cluster, JOB, key, earlier=Resubmission(interruptions=1)))
 
     threads = [threading.Thread(target=decide) for _ in range(4)]
     for thread in threads:
@@ -85,7 +85,7 @@ def test_pods_of_the_interrupted_attempt_are_not_mistaken_for_those_of_the_next_
         interrupted.append(evict(cluster, selector, earlier=interrupted))
         outcome = wait(cluster, reference)
         assert outcome.uid == interrupted[-1]
-        reference = submit(cluster, job, key, interruptions=len(interrupted))
+        reference = submit(cluster, job, key, earlier=Resubmission(interruptions=len(interrupted)))
         assert reference.name == outcome.job
         assert cluster.get_trainjob(reference.name, "default")["metadata"]["creationTimestamp"] > outcome.created
     (tmp_path / "gate").touch()

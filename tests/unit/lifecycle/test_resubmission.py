@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.errors import Interrupted, InvalidSpec, NeverStarted
-from trainjob.lifecycle import JobReference, RunKey, plan_resubmission, reference_to
+from trainjob.lifecycle import JobReference, Resubmission, RunKey, plan_resubmission, reference_to
 from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import build_trainjob, labels
 from trainjob.spec import CustomTrainerContainer, TrainJob
@@ -75,7 +75,9 @@ def test_a_step_that_is_always_interrupted_starts_one_attempt_more_than_its_budg
     interruptions, attempts = 0, 0
     while True:
         attempts += 1
-        metadata = prepare_job(REQUEST, KEY, "ml", interruptions=interruptions).build_metadata(attempts)
+        metadata = prepare_job(REQUEST, KEY, "ml", earlier=Resubmission(interruptions=interruptions)).build_metadata(
+            attempts
+        )
         job = build_trainjob(REQUEST, **metadata)
         job["metadata"]["uid"] = str(attempts)
         planned = plan_resubmission(reference_to(job, adopted=is_adopted), outcome(), budget)
@@ -162,7 +164,7 @@ def test_interruptions_do_not_use_up_the_attempts():
 
 
 def test_the_number_of_failures_is_read_from_the_manifest():
-    metadata = prepare_job(REQUEST, KEY, "ml", failures=2).build_metadata(3)
+    metadata = prepare_job(REQUEST, KEY, "ml", earlier=Resubmission(failures=2)).build_metadata(3)
     job = build_trainjob(REQUEST, **metadata)
     job["metadata"]["uid"] = "uid-3"
     assert reference_to(job, adopted=True).failures == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob import CustomTrainer, CustomTrainerContainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob, TRLConfig
-from trainjob.lifecycle import RunKey
+from trainjob.lifecycle import Resubmission, RunKey
 from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import labels, spec_hash, training_hash, weight_fields
 from trainjob.manifest.node_counts import Shrinking, describe_node_count, find_shrinking, read_shrinking
@@ -77,7 +77,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=["framework", "function", "container"])
 def test_an_attempt_with_fewer_nodes_is_the_same_request_and_training(request_):
-    prepared = [prepare_job(request_, KEY, "ml", num_nodes=count) for count in (None, 8, 4, 2)]
+    prepared = [prepare_job(request_, KEY, "ml", earlier=Resubmission(num_nodes=count)) for count in (None, 8, 4, 2)]
     assert [each.job.trainer.num_nodes for each in prepared] == [8, 8, 4, 2]
     metadata = [each.build_metadata(1) for each in prepared]
     assert [read_shrinking({"metadata": each}) for each in metadata] == [
@@ -97,7 +97,9 @@ def test_an_attempt_with_fewer_nodes_is_the_same_request_and_training(request_):
 
 
 def test_the_arguments_of_an_attempt_have_its_accumulation():
-    eight, two = (prepare_job(REQUESTS[0], KEY, "ml", num_nodes=count).job.trainer.args for count in (8, 2))
+    eight, two = (
+        prepare_job(REQUESTS[0], KEY, "ml", earlier=Resubmission(num_nodes=count)).job.trainer.args for count in (8, 2)
+    )
     assert "gradient_accumulation_steps" not in str(eight)
     assert "gradient_accumulation_steps" in str(two)
 

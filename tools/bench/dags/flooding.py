@@ -30,9 +30,9 @@ class _Job(TrainJobOperator):
     def defer(self, *, trigger, **more):
         super().defer(trigger=TimedTrainJobTrigger(**trigger.serialize()[1]), **more)
 
-    def execute_complete(self, context, event=None):
+    def execute_complete(self, context, event=None, **kept):
         context["ti"].xcom_push("fired", event["fired"])
-        return super().execute_complete(context, event)
+        return super().execute_complete(context, event, **kept)
 
 
 class _Pod(KubernetesPodOperator):

@@ -13,9 +13,9 @@ SCRIPT = "while [ ! -e {{ dag_run.conf['folder'] }}/{{ ti.map_index }} ]; do sle
 
 
 class _TrainJob(TrainJobOperator):
-    def execute_complete(self, context, event=None):
+    def execute_complete(self, context, event=None, **kept):
         context["ti"].xcom_push("back", time.time())
-        return super().execute_complete(context, event)
+        return super().execute_complete(context, event, **kept)
 
 
 class _Job(KubernetesJobOperator):

@@ -19,21 +19,20 @@ from trainjob.control_characters import escape_control_characters
 from trainjob.errors import ClusterError, ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.lifecycle import (
     JobReference,
-    KillAction,
     Limits,
     Listener,
     ProgressLog,
     Resubmission,
     RunKey,
     cancel,
-    plan_resubmission,
     reference_to,
+    run_attempts,
     run_key_of,
     submit,
     wait,
 )
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
-from trainjob.manifest import labels, to_trainjob
+from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
@@ -117,7 +116,6 @@ def launch(
     if on_kill == "keep":
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
-    job = to_trainjob(request)
     needs_pod = delete_with_run or on_kill != "delete"
     task = type(request).__name__.lower()
     # Entered first: after a signal during the read of the pod, the TrainJob of an earlier try is still deleted.
@@ -126,7 +124,7 @@ def launch(
         _open_context(connection, key, task=task, needs_pod=needs_pod) as context,
     ):
         cluster = context.cluster
-        requested_namespace = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
+        requested_namespace = namespace or (request.namespace if isinstance(request, TrainJobManifest) else "")
         ends_with_run = on_kill != "keep" or read_has_cleanup(context.own_cluster, context.pod)
         owner_reference = choose_owner(
             context.pod,
@@ -145,16 +143,13 @@ def launch(
                 guard,
                 RunOwner(cluster, owner_reference, after_end=delete_with_run),
                 namespace,
-                Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure)),
+                Limits.of(request),
                 _Callbacks(on_progress, on_line, on_attempt),
             )
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
-                reference, outcome = step.attempt()
-                while resubmission := plan_resubmission(reference, outcome, interruption_retries, attempts):
-                    with terminator.pause_before_submission():
-                        print_line(resubmission.notice)
-                        time.sleep(resubmission.pause)
-                    reference, outcome = step.attempt(resubmission)
+                _, outcome = run_attempts(
+                    step.submit, step.follow, step.pause, interruption_retries=interruption_retries, attempts=attempts
+                )
     outcome.raise_for_failure()
     return outcome
 
@@ -195,19 +190,8 @@ class _StepRun:
     limits: Limits
     callbacks: _Callbacks
 
-    def attempt(self, earlier: Resubmission | None = None) -> tuple[JobReference, Outcome]:
-        """Submit or adopt a TrainJob, follow it to its end, and return its outcome.
-
-        Args:
-            earlier: counts of the earlier attempts; None for the first one.
-        """
-        reference = self._submit(earlier)
-        self.callbacks.on_attempt(reference.failures + 1)
-        outcome = self._follow(reference)
-        self.owner.remove_from(reference)
-        return reference, outcome
-
-    def _submit(self, earlier: Resubmission | None) -> JobReference:
+    def submit(self, earlier: Resubmission | None) -> JobReference:
+        """Submit or adopt the TrainJob of an attempt; see [trainjob.lifecycle.run_attempts][]."""
         self.terminator.begin_submission()
         with self.guard.guard_submission():
             reference = self.guard.reference = submit(
@@ -215,9 +199,7 @@ class _StepRun:
                 self.request,
                 self.context.key,
                 namespace=self.namespace,
-                interruptions=earlier.interruptions if earlier else 0,
-                failures=earlier.failures if earlier else 0,
-                num_nodes=earlier.num_nodes if earlier else None,
+                earlier=earlier,
                 before_create=self._note_creation,
                 owner=self.owner.reference,
                 on_notice=print_line,
@@ -233,8 +215,10 @@ class _StepRun:
         self.terminator.note_creation(name, namespace)
         self.guard.record_creation(name, namespace)
 
-    def _follow(self, reference: JobReference) -> Outcome:
+    def follow(self, reference: JobReference) -> Outcome:
+        """Wait until the TrainJob has ended, and return its outcome."""
         context = self.context
+        self.callbacks.on_attempt(reference.failures + 1)
         written_times = load_times(context.cluster, context.own_cluster, context.pod, reference)
         with (
             self.guard.guard_wait(),
@@ -245,7 +229,17 @@ class _StepRun:
             self.terminator.set_last_work(store.store_at_signal)
             progress_log = ProgressLog(reference, log.report, log=log)
             listener = _build_listener(progress_log.listener, self.terminator, self.callbacks)
-            return wait(context.cluster, reference, limits=self.limits, listener=listener, written_times=written_times)
+            outcome = wait(
+                context.cluster, reference, limits=self.limits, listener=listener, written_times=written_times
+            )
+        self.owner.remove_from(reference)
+        return outcome
+
+    def pause(self, resubmission: Resubmission) -> None:
+        """Report that another attempt follows, and wait before it; a signal then ends the launcher at once."""
+        with self.terminator.pause_before_submission():
+            print_line(resubmission.notice)
+            time.sleep(resubmission.pause)
 
 
 def clean_up(

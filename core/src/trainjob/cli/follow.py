@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from rich.console import Console
 
@@ -17,16 +18,14 @@ from trainjob.cli.terminal import escape
 from trainjob.client import Cluster
 from trainjob.lifecycle import (
     JobReference,
-    KillAction,
     Limits,
     Resubmission,
-    plan_resubmission,
+    run_attempts,
     submit,
     wait_async,
 )
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
-from trainjob.manifest import to_trainjob
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 from trainjob.threads import run_on_thread
@@ -88,62 +87,64 @@ class _JobFollower:
         """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""
         interruption = Interruption()
         interruption.handle_signals(self._print_signal_notice)
-        job = to_trainjob(self._request.request)
-        limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
+        loop, on_kill = asyncio.get_running_loop(), self._request.request.on_kill
         ended = apply_kill_action_on_error(
             self._guard,
             self._cluster,
             self._request.key,
             self._namespace,
-            job.on_kill,
+            on_kill,
             lambda line: terminal.error_console().print(escape(line)),
             ignored_errors=(Interrupted, BrokenPipeError),
         )
         try:
             with ended, ProgressOutput(self._console, interruption, keep_colors=self._keep_colors) as output:
-                reference, outcome = await self._attempt(interruption, output, limits)
-                while resubmission := plan_resubmission(reference, outcome, self._interruption_retries):
-                    output.print_line(resubmission.notice)
-                    reference, outcome = await self._attempt(interruption, output, limits, resubmission)
+
+                def follow(reference: JobReference) -> Outcome:
+                    waiting = interruption.run(self._wait(reference, output))
+                    return asyncio.run_coroutine_threadsafe(waiting, loop).result()
+
+                _, outcome = await run_on_thread(
+                    run_attempts,
+                    partial(self._submit, interruption, output),
+                    follow,
+                    lambda resubmission: output.print_line(resubmission.notice),
+                    interruption_retries=self._interruption_retries,
+                )
                 if outcome.succeeded:  # after the last log lines; the caller reports a failure
                     duration = f" after {outcome.seconds:.0f} s" if outcome.seconds else ""
                     output.print_line(outcome.explain() + duration)
                 return outcome
         except Interrupted:
             if known := self._guard.reference:
-                end = await run_on_thread(cancel, self._cluster, known, job.on_kill)
+                end = await run_on_thread(cancel, self._cluster, known, on_kill)
                 terminal.error_console().print(f"TrainJob {escape(str(known))}: {escape(end.text)}")
             raise
 
-    async def _attempt(
-        self, interruption: Interruption, output: ProgressOutput, limits: Limits, earlier: Resubmission | None = None
-    ) -> tuple[JobReference, Outcome]:
-        with self._guard.guard_submission():
-            reference = await run_on_thread(self._submit, interruption, earlier)
-            self._guard.reference = reference
-        output.print_line(describe_submission(reference))
-        with self._guard.guard_wait():
-            waiting = wait_async(self._cluster, reference, limits=limits, listener=output.create_listener(reference))
-            return reference, await interruption.run(waiting)
-
-    def _submit(self, interruption: Interruption, earlier: Resubmission | None) -> JobReference:
+    def _submit(self, interruption: Interruption, output: ProgressOutput, earlier: Resubmission | None) -> JobReference:
         def before_create(name: str, namespace: str) -> None:
             if interruption.reason:
                 raise interruption.reason
             self._guard.record_creation(name, namespace)
 
-        with self._request.locate_errors():
-            return submit(
+        with self._guard.guard_submission(), self._request.locate_errors():
+            reference = self._guard.reference = submit(
                 self._cluster,
                 self._request.request,
                 self._request.key,
                 namespace=self._namespace,
                 renewal=self._request.renewal,
-                interruptions=earlier.interruptions if earlier else 0,
-                num_nodes=earlier.num_nodes if earlier else None,
+                earlier=earlier,
                 before_create=before_create,
                 on_notice=print_notice,
             )
+        output.print_line(describe_submission(reference))
+        return reference
+
+    async def _wait(self, reference: JobReference, output: ProgressOutput) -> Outcome:
+        with self._guard.guard_wait():
+            limits, listener = Limits.of(self._request.request), output.create_listener(reference)
+            return await wait_async(self._cluster, reference, limits=limits, listener=listener)
 
     def _print_signal_notice(self) -> None:
         job = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being created"

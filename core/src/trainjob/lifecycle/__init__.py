@@ -1,5 +1,6 @@
 """Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
+from trainjob.lifecycle.attempts import run_attempts
 from trainjob.lifecycle.cancellation import Cancellation, cancel
 from trainjob.lifecycle.delivery import mark_delivered
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
@@ -29,6 +30,7 @@ __all__ = [
     "mark_delivered",
     "plan_resubmission",
     "reference_to",
+    "run_attempts",
     "run_key_of",
     "set_suspended",
     "submit",

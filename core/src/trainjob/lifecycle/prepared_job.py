@@ -13,6 +13,7 @@ from trainjob.errors import InvalidSpec, NotFound, PermissionDenied, Problem
 from trainjob.lifecycle.identity import RunKey, attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs
 from trainjob.lifecycle.plan import plan_submission
+from trainjob.lifecycle.resubmission import Resubmission
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import (
     Dialect,
@@ -48,9 +49,7 @@ class PreparedJob:
         namespace: namespace of the TrainJob.
         name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
-        interruptions: number of attempts that the infrastructure interrupted before the next one.
-        failures: number of attempts that failed before the next one.
-        num_nodes: number of nodes of the next attempt, of a request with a range; None means the maximum.
+        earlier: counts of the earlier attempts of this try, and number of nodes of the next one.
         variables: environment variables for the trainer that are not part of the request.
     """
 
@@ -62,24 +61,24 @@ class PreparedJob:
     namespace: str
     name_prefix: str = ""
     renewal: str = ""
-    interruptions: int = 0
-    failures: int = 0
-    num_nodes: int | None = None
+    earlier: Resubmission = field(default_factory=Resubmission)
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def resize(self, num_nodes: int | None) -> PreparedJob:
         """Return the request for an attempt with a number of nodes of its range."""
         if find_range(self.request) is None:
             return self  # without converting the request again
-        return replace(self, job=_build_job(self.request, self.key, num_nodes, self.variables), num_nodes=num_nodes)
+        job = _build_job(self.request, self.key, num_nodes, self.variables)
+        return replace(self, job=job, earlier=replace(self.earlier, num_nodes=num_nodes))
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
-        key, shrinking = self.key, find_shrinking(self.request, self.num_nodes)
+        key, earlier = self.key, self.earlier
+        shrinking = find_shrinking(self.request, earlier.num_nodes)
         given = {
             labels.RENEWAL: self.renewal,
-            labels.INTERRUPTIONS: str(self.interruptions or ""),
-            labels.FAILURES: str(self.failures or ""),
+            labels.INTERRUPTIONS: str(earlier.interruptions or ""),
+            labels.FAILURES: str(earlier.failures or ""),
             labels.SHRINKING: shrinking.to_text() if shrinking else "",
         }
         return {
@@ -104,9 +103,7 @@ def prepare_job(
     name_prefix: str = "",
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
-    interruptions: int = 0,
-    failures: int = 0,
-    num_nodes: int | None = None,
+    earlier: Resubmission | None = None,
 ) -> PreparedJob:
     """Prepare a request without access to the cluster.
 
@@ -120,14 +117,13 @@ def prepare_job(
         name_prefix: start of the TrainJob's name if the request sets no name.
         variables: environment variables for the trainer that are not part of the request.
         renewal: changes whenever a user requests that the work is done again.
-        interruptions: number of attempts that the infrastructure interrupted before this submission.
-        failures: number of attempts that failed before this submission.
-        num_nodes: number of nodes of the next attempt, of a request with a range; None means the maximum.
+        earlier: counts of the earlier attempts of this try, and number of nodes of the next one.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
-    job = _build_job(request, key, num_nodes, variables or {})
+    earlier = earlier or Resubmission()
+    job = _build_job(request, key, earlier.num_nodes, variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
         request,
@@ -138,9 +134,7 @@ def prepare_job(
         selected_namespace,
         name_prefix,
         renewal,
-        interruptions,
-        failures,
-        num_nodes,
+        earlier,
         variables or {},
     )
 

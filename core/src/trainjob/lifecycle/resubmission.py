@@ -17,14 +17,14 @@ class Resubmission:
 
     Attributes:
         notice: log line that says what happened to the last TrainJob.
-        interruptions: argument of `trainjob.lifecycle.submit` for the next attempt.
-        failures: argument of `trainjob.lifecycle.submit` for the next attempt.
+        interruptions: number of attempts that the infrastructure interrupted before the next one.
+        failures: number of attempts that failed before the next one, in this try of the step.
         pause: seconds to wait before the submission.
-        num_nodes: argument of `trainjob.lifecycle.submit` for the next attempt.
+        num_nodes: number of nodes of the next attempt, if the request has a range of them; None means the maximum.
     """
 
-    notice: str
-    interruptions: int
+    notice: str = ""
+    interruptions: int = 0
     failures: int = 0
     pause: float = 0.0
     num_nodes: int | None = None

@@ -54,6 +54,7 @@ from trainjob.lifecycle.prepared_job import (
     is_running_with_same_result,
     prepare_job,
 )
+from trainjob.lifecycle.resubmission import Resubmission
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.manifest.node_counts import describe_node_count, read_shrinking
@@ -81,15 +82,14 @@ def submit(
     since: datetime | None = None,
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
-    interruptions: int = 0,
-    failures: int = 0,
-    num_nodes: int | None = None,
+    earlier: Resubmission | None = None,
     known: JobReference | None = None,
     timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
     first_submission: bool = False,
     adopt_undelivered: bool = False,
+    on_submitted: Callable[[Mapping[str, Any]], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
 ) -> JobReference:
     """Adopt the earlier TrainJob of this run key if it is valid, or create a new attempt.
@@ -106,13 +106,8 @@ def submit(
             who started it. Other values do not prevent the adoption of an earlier TrainJob.
         renewal: changes whenever a user requests that the work is done again. A TrainJob that succeeded under another
             value is not adopted, even if the new try is killed several times before it creates its own.
-        interruptions: number of attempts that the infrastructure interrupted before this submission, as
-            [plan_resubmission][] returns it; 0 for a new try. A created TrainJob carries it as an annotation. An
-            adopted one keeps its own.
-        failures: number of attempts that failed in this try of the step, as [plan_resubmission][] returns it; recorded
-            like `interruptions`.
-        num_nodes: number of nodes of the attempt, if the request has a range of them, as [plan_resubmission][] returns
-            it; None means the maximum. An adopted TrainJob keeps its own.
+        earlier: result of [plan_resubmission][] for the last attempt of this try; None for the first one. A created
+            TrainJob carries the counts as annotations, and has the number of nodes. An adopted one keeps its own.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then. If it names another cluster, nothing is
             created here; give None if the user has moved the step to this cluster.
@@ -128,6 +123,7 @@ def submit(
         adopt_undelivered: whether to adopt a TrainJob that has succeeded and is not marked as delivered
             ([mark_delivered][]), also after a change of `renewal`, or of fields that do not change its result
             ([trainjob.manifest.training_hash][]).
+        on_submitted: called with the adopted or created TrainJob, as the API server returned it.
         on_notice: called with a log line that says why such a TrainJob is adopted, with one for each TrainJob that has
             the label of the run key but was not created for it, such as a copy, and with one for each default of a
             created training that differs from its framework's.
@@ -153,16 +149,14 @@ def submit(
         name_prefix=name_prefix,
         variables=variables,
         renewal=renewal,
-        interruptions=interruptions,
-        failures=failures,
-        num_nodes=num_nodes,
+        earlier=earlier,
     )
     job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
     timer = _RetryTimer(timeout + _get_grace_period(job))
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
     known_jobs = [known] if known else []
-    notices = _Notices(on_notice, known_jobs)
+    notices = _Notices(on_notice, on_submitted, known_jobs)
     used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
         jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace, notices.report_other), known_jobs)
@@ -176,7 +170,7 @@ def submit(
             _delete(cluster, plan.delete)
             if adopted := _adopt(cluster, prepared, plan.adopt, plan.attempt):
                 notices.report(plan.notice)
-                notices.report_nodes(request, adopted)
+                notices.report_submitted(request, adopted)
                 return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
@@ -186,17 +180,12 @@ def submit(
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
-            if (
-                interruptions
-                or failures
-                or num_nodes
-                or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP)
-            ):
+            if earlier or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 created = restore_metadata(cluster, _create(cluster, job, manifest, send), manifest["metadata"])
                 notices.report_defaults(request, created)
-                notices.report_nodes(request, created)
+                notices.report_submitted(request, created)
                 return replace(reference_to(created, adopted=False), cluster=cluster.identity)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
@@ -345,10 +334,16 @@ def _has_terminating_dependents(
 
 
 class _Notices:
-    """Log lines of one submission; a TrainJob of another one is reported once."""
+    """Reports of one submission to its caller; a TrainJob of another one is reported once."""
 
-    def __init__(self, on_notice: Callable[[str], None] | None, known: Iterable[JobReference]) -> None:
-        self._on_notice, self._reported = on_notice, {each.uid for each in known}
+    def __init__(
+        self,
+        on_notice: Callable[[str], None] | None,
+        on_submitted: Callable[[Mapping[str, Any]], None] | None,
+        known: Iterable[JobReference],
+    ) -> None:
+        self._on_notice, self._on_submitted = on_notice, on_submitted
+        self._reported = {each.uid for each in known}
 
     def report(self, text: str) -> None:
         if text and self._on_notice:
@@ -359,8 +354,10 @@ class _Notices:
         for note in request.config.notes if isinstance(request, FineTune) else ():
             self.report(f"TrainJob {'/'.join(reversed(_name_of(created)))}: {note}")
 
-    def report_nodes(self, request: Step | TrainJob, job: Mapping[str, Any]) -> None:
-        """Report the number of nodes of an attempt whose request has a range of them."""
+    def report_submitted(self, request: Step | TrainJob, job: Mapping[str, Any]) -> None:
+        """Report the TrainJob, and its number of nodes if the request has a range of them."""
+        if self._on_submitted:
+            self._on_submitted(job)
         name, namespace = _name_of(job)
         if text := describe_node_count(request, get_int(job, "spec", "trainer", "numNodes")):
             self.report(f"TrainJob {namespace}/{name} {text}")

@@ -25,7 +25,8 @@ _NAME_BEFORE_VALUE = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
 _VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s;&|]+")
 # Tokens with a known prefix: Hugging Face, GitHub, OpenAI and similar ones, Slack, AWS.
 _KNOWN_TOKEN = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # contains the whole document again
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation that contains the whole document again."""
 
 
 def redact(value: Any, name: str = "") -> Any:
@@ -71,7 +72,7 @@ def is_credential(name: str, value: str) -> bool:
 
 
 def _redact_item(mapping: Mapping[Any, Any], key: Any, value: Any, parent: str) -> Any:
-    if key == _LAST_APPLIED:
+    if key == LAST_APPLIED:
         return REDACTED
     name = str(mapping["name"] if key == "value" and isinstance(mapping.get("name"), str) else key)
     if not isinstance(value, str):

@@ -25,12 +25,12 @@ def trainer_until(name):
 class HeldOperator(TrainJobOperator):
     """An operator whose task waits on its worker after its return from the triggerer."""
 
-    def execute_complete(self, context, event=None):
+    def execute_complete(self, context, event=None, **kept):
         folder = Path(context["dag_run"].conf["go"])
         (folder / f"{self.task_id}.waits").touch()
         while not (folder / self.task_id).exists():
             time.sleep(0.2)
-        return super().execute_complete(context, event)
+        return super().execute_complete(context, event, **kept)
 
 
 @dag(schedule=None, catchup=False)

@@ -45,9 +45,9 @@ class _SlowResumeOperator(TrainJobOperator):
         super()._set_links(reference)
         self.operator_extra_links = [_SlowLink()]
 
-    def execute_complete(self, context, event=None):
+    def execute_complete(self, context, event=None, **kept):
         time.sleep(6)  # so that the first worker ends while the task is running again
-        return super().execute_complete(context, event)
+        return super().execute_complete(context, event, **kept)
 
 
 @dag(schedule=None, catchup=False)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -209,6 +209,8 @@ class StepOperator(BaseOperator):
         self.link_addresses: dict[str, str] = {}
         self.rendered_trainjob: str | None = None
         self._stop_request = StopRequest()
+        self._submitted_job: Mapping[str, Any] = {}
+        self._step_result: Mapping[str, Any] = {}
         self.task_result: dict[str, Any] = {}
         if not _needs_missing_package(step_arguments) and not any(
             is_resolved_at_run_time(value) or is_template_file(value, self.template_ext)
@@ -255,37 +257,49 @@ class StepOperator(BaseOperator):
             return super().resume_execution(next_method, next_kwargs, context)
 
     def _run_attempts(
-        self, context: Context, earlier: Resubmission | None = None, deadline: float | None = None
+        self,
+        context: Context,
+        ended: tuple[JobReference, Outcome] | None = None,
+        deadline: float | None = None,
     ) -> dict[str, Any]:
-        """Submit or adopt the TrainJob, and wait for it.
+        """Submit or adopt the TrainJob, wait for it, and return the result of the task.
 
         After an interruption, another attempt is submitted, and the wait continues with it.
 
         Args:
             context: context of the task.
-            earlier: what follows from an earlier attempt of this try; None for the first one.
+            ended: TrainJob that the triggerer has followed, and its outcome; None submits one.
             deadline: Unix time in seconds at which the wait in the triggerer ends; by default `execution_timeout` after
                 the start of the try.
         """
-        step = self.rendered_step(context)
-        while True:
-            reference = self._submit(context, step, earlier)
-            limits = self._limits(step)
-            # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
-            if self.deferrable and not (reference.adopted and self._has_ended(reference)):
-                self._end_if_user_decided(context, reference)
-                self._defer(context, reference, limits, deadline)
-            outcome, progress = self._wait_on_worker(context, reference, limits)
-            self._set_tracking_link(progress.tracking_url)
-            earlier = self._plan_resubmission(context, reference, outcome)
-            if earlier is None:
-                return self._finish(context, outcome, reference, progress.step_result)
+        from trainjob.lifecycle import run_attempts
+
+        # Not built again if the outcome is the result of the task.
+        get_step = cache(partial(self.rendered_step, context))
+        if ended:
+            self._publish_end(context, ended[1])
+        reference, outcome = run_attempts(
+            lambda earlier: self._submit(context, get_step(), earlier),
+            lambda reference: self._follow(context, get_step(), reference, deadline),
+            partial(self._report_resubmission, context),
+            interruption_retries=self.interruption_retries,
+            ended=ended,
+        )
+        return self._finish(context, outcome, reference)
 
     @convert_permanent_errors()
-    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
+    def execute_complete(
+        self, context: Context, event: dict[str, Any] | None = None, rendered_trainjob: str = "", **_unknown: Any
+    ) -> dict[str, Any]:
         """Resume after the deferral with the trigger's event.
 
         After a crash, Airflow runs a deferred task again without an event. The task then starts with `execute`.
+
+        Args:
+            context: context of the task.
+            event: event of the trigger.
+            rendered_trainjob: text of the field `rendered_trainjob`, which the operator of a resumed task has lost.
+            **_unknown: values that a newer version of the provider has stored at the deferral.
         """
         from trainjob.lifecycle import JobReference
         from trainjob.status import Outcome
@@ -298,15 +312,14 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = is_unexpected(event)
         self._set_links(reference)
         self._set_tracking_link(event.get("tracking_url", ""))
-        self._set_rendered_trainjob(context, reference)
+        self.rendered_trainjob = rendered_trainjob or None
+        self._step_result = event.get("receipt") or {}
         with self._store_failure(context):
             if outcome is None:
                 report_error(context["ti"], event.get("kind") or IncompatibleVersion.__name__)
                 raise error_from_event(event)
-            if resubmission := self._plan_resubmission(context, reference, outcome):
-                with count_errors(context["ti"]):
-                    return self._run_attempts(context, resubmission, event.get("deadline"))
-            return self._finish(context, outcome, reference, event.get("receipt") or {})
+            with count_errors(context["ti"]):
+                return self._run_attempts(context, (reference, outcome), event.get("deadline"))
 
     def on_kill(self) -> None:
         """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
@@ -422,6 +435,7 @@ class StepOperator(BaseOperator):
                 is_first_attempt=is_first_attempt,
                 connection=self.kubernetes_conn_id or "",
                 adopt_undelivered=self.adopt_undelivered,
+                on_submitted=partial(setattr, self, "_submitted_job"),
                 on_notice=self.log.info,
             )
         self.log.info(
@@ -429,13 +443,30 @@ class StepOperator(BaseOperator):
         )
         report_submission(context["ti"], reference)
         self._set_links(reference)
-        self._set_rendered_trainjob(context, reference, step)
+        self._set_rendered_trainjob()
         return reference
 
-    def _has_ended(self, reference: JobReference) -> bool:
+    def _follow(self, context: Context, step: Any, reference: JobReference, deadline: float | None) -> Outcome:
+        """Wait for the TrainJob on the worker, or defer the task, and return the outcome.
+
+        Raises:
+            TaskDeferred: the triggerer continues the wait.
+            AirflowRescheduleException: the worker was stopped; see [execute][].
+            AirflowException: a user has cleared the task or set its state.
+        """
+        from trainjob.lifecycle import Limits
         from trainjob.status import derive_verdict
 
-        return derive_verdict(self.hook.get_conn().get_trainjob(reference.name, reference.namespace)).phase.finished
+        limits = Limits.of(step, queued=self.queue_timeout, starting=self.start_timeout)
+        # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
+        if self.deferrable and not derive_verdict(self._submitted_job).phase.finished:
+            self._end_if_user_decided(context, reference)
+            self._defer(context, reference, limits, deadline)
+        outcome, progress = self._wait_on_worker(context, reference, limits)
+        self._set_tracking_link(progress.tracking_url)
+        self._step_result = progress.step_result
+        self._publish_end(context, outcome)
+        return outcome
 
     def _set_links(self, reference: JobReference) -> None:
         """Set the addresses of the task's links, and remove the links without an address.
@@ -460,31 +491,14 @@ class StepOperator(BaseOperator):
     def _keep_links_with_address(self) -> None:
         self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
 
-    def _set_rendered_trainjob(self, context: Context, reference: JobReference, step: Any = None) -> None:
-        """Set the field `rendered_trainjob`, and log a warning if that fails.
-
-        The operator of a resumed task has lost it, so Airflow would store an empty field at the end.
-        """
+    def _set_rendered_trainjob(self) -> None:
+        """Set the field `rendered_trainjob`, and log a warning if that fails."""
         from trainjob_airflow.operators.rendered_trainjob import render_trainjob
 
         try:
-            step = step or self.rendered_step(context)
-            self.rendered_trainjob = render_trainjob(context, self.hook.get_conn(), step, reference)
+            self.rendered_trainjob = render_trainjob(self._submitted_job)
         except Exception:
             self.log.warning("The TrainJob is not shown in Rendered Templates", exc_info=True)
-
-    def _limits(self, step: Any) -> Limits:
-        from trainjob.lifecycle import KillAction, Limits
-        from trainjob.manifest import to_trainjob
-
-        job = to_trainjob(step)
-        return Limits(
-            queued=self.queue_timeout,
-            starting=self.start_timeout,
-            max_restarts=job.max_restarts,
-            on_timeout=KillAction(job.on_kill),
-            on_failure=KillAction(job.on_failure),
-        )
 
     def _defer(self, context: Context, reference: JobReference, limits: Limits, deadline: float | None) -> NoReturn:
         from trainjob_airflow.run_key import get_run_key
@@ -514,7 +528,9 @@ class StepOperator(BaseOperator):
             deferral_id=deferral.id,
         )
         record_deferral(deferral)
-        self.defer(trigger=trigger, method_name="execute_complete")
+        # The operator of the resumed task has lost the field, so Airflow would store an empty one at the end.
+        kept = {"rendered_trainjob": self.rendered_trainjob or ""}
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs=kept)
 
     def _wait_on_worker(
         self, context: Context, reference: JobReference, limits: Limits
@@ -621,9 +637,8 @@ class StepOperator(BaseOperator):
         self.log.info("TrainJob %s: %s: %s", reference, end.text, reason)
         return end
 
-    def _plan_resubmission(self, context: Context, reference: JobReference, outcome: Outcome) -> Resubmission | None:
-        """Publish the end of the TrainJob, and decide whether another attempt follows."""
-        from trainjob.lifecycle import plan_resubmission
+    def _publish_end(self, context: Context, outcome: Outcome) -> None:
+        """Publish the end of a TrainJob as XCom and metrics."""
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
         from trainjob_airflow.usage_records import store_usage
 
@@ -631,22 +646,19 @@ class StepOperator(BaseOperator):
         context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome, tracking_url))
         if store_usage(context, outcome):
             report_end(context["ti"], outcome)
-        resubmission = plan_resubmission(reference, outcome, self.interruption_retries)
-        if resubmission is not None:
-            self.log.info(resubmission.notice)
-            report_resubmission(context["ti"])
-        return resubmission
 
-    def _finish(
-        self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _report_resubmission(self, context: Context, resubmission: Resubmission) -> None:
+        self.log.info(resubmission.notice)
+        report_resubmission(context["ti"])
+
+    def _finish(self, context: Context, outcome: Outcome, reference: JobReference) -> dict[str, Any]:
         from trainjob_airflow.delivery import Result, record_result
         from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
 
         outcome.raise_for_failure()
         tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field)
         tracking_values = {"tracking_url": tracking_url} if tracking_url else {}
-        extra_values = {**tracking_values, **self.extra_values(outcome, step_result)}
+        extra_values = {**tracking_values, **self.extra_values(outcome, self._step_result)}
         add_asset_event_extra(context, self.outlets, outcome, reference, extra_values)
         self.task_result = build_task_result(outcome, reference, extra_values)
         record_result(Result(self.hook, reference, context["ti"]))

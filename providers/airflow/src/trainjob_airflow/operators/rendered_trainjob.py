@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from trainjob.client import Cluster
-    from trainjob.lifecycle import JobReference
+from typing import Any
 
 _TEXT_LENGTHS = (2000, 500, 200, 100, 50)  # characters of the longest text in the manifest, tried in this order
 
 
-def render_trainjob(context: Context, cluster: Cluster, step: Any, reference: JobReference) -> str:
-    """Return the TrainJob of a task as YAML, as it is sent to the cluster.
+def render_trainjob(job: Mapping[str, Any]) -> str:
+    """Return a TrainJob as YAML, without its status and what the API server adds to its metadata.
 
-    No request is sent. Therefore the manifest of an adopted TrainJob is built again, from the same request. If this
-    process does not know the cluster's Trainer yet, the manifest is that for Trainer 2.2 and newer. Packed code is
-    replaced by its digest. In the spec, `***` replaces what may be a credential, and values of variables whose names
+    Packed code is replaced by its digest. `***` replaces what may be a credential, and values of variables whose names
     Airflow considers as sensitive.
 
     Args:
-        context: context of the task.
-        cluster: client of the cluster.
-        step: the step that the task runs.
-        reference: reference to its TrainJob.
+        job: the TrainJob as the API server returned it.
     """
-    from trainjob.lifecycle.prepared_job import prepare_job
-    from trainjob.manifest import build_trainjob, detect_dialect
     from trainjob.manifest.review import summarize_manifest
     from trainjob.spec.redaction import redact
-    from trainjob_airflow.lineage import parent_run_variables
-    from trainjob_airflow.run_key import get_renewal, get_run_key
     from trainjob_airflow.version_compat import conf
 
-    prepared = prepare_job(
-        step,
-        get_run_key(context),
-        reference.namespace,
-        variables=parent_run_variables(context),
-        renewal=get_renewal(context),
-        interruptions=reference.interruptions,
-        num_nodes=reference.num_nodes,
-    )
-    metadata = {**prepared.build_metadata(reference.attempt), "name": reference.name}
-    manifest = build_trainjob(prepared.job, **metadata, dialect=detect_dialect(cluster.known_spec_fields))
-    summary = summarize_manifest(manifest)
-    shown = {**summary, "spec": mask_values(redact(summary["spec"]))}
+    summary, metadata = summarize_manifest(job), job["metadata"]
+    shown = {
+        **{field: summary[field] for field in ("apiVersion", "kind")},
+        "metadata": {
+            **{field: metadata[field] for field in ("name", "namespace")},
+            **{field: _redact_texts(metadata.get(field) or {}) for field in ("labels", "annotations")},
+        },
+        "spec": mask_values(redact(summary["spec"])),
+    }
     return dump_within(shown, conf.getint("core", "max_templated_field_length"))
+
+
+def _redact_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return labels or annotations without credentials, and without the copy of the TrainJob by kubectl."""
+    from trainjob.spec.redaction import LAST_APPLIED, redact
+
+    return {name: redact(text) for name, text in texts.items() if name != LAST_APPLIED}
 
 
 def mask_values(value: Any) -> Any:

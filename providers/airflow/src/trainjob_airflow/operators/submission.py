@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob_airflow.version_compat import get_task_state_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Context
 
@@ -38,6 +38,7 @@ def submit_for_task(
     is_first_attempt: bool = False,
     connection: str = "",
     adopt_undelivered: bool = True,
+    on_submitted: Callable[[Mapping[str, Any]], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
@@ -55,12 +56,13 @@ def submit_for_task(
         step: the step to run.
         namespace: namespace of the TrainJob; empty means the connection's.
         prefix: beginning of the TrainJob's name.
-        earlier: counts and number of nodes after an earlier attempt of this try; None for the first one.
+        earlier: see `trainjob.lifecycle.submit`.
         before_create: see `trainjob.lifecycle.submit`.
         is_first_attempt: whether this process has not submitted the task before, and does not continue it after a
             deferral.
         connection: ID of the connection of the cluster, for the record; empty for none.
         adopt_undelivered: see `trainjob.lifecycle.submit`.
+        on_submitted: see `trainjob.lifecycle.submit`.
         on_notice: see `trainjob.lifecycle.submit`.
 
     Returns:
@@ -86,12 +88,12 @@ def submit_for_task(
         since=get_run_start(context),
         variables=parent_run_variables(context),
         renewal=renewal,
-        interruptions=earlier.interruptions if earlier else 0,
-        num_nodes=earlier.num_nodes if earlier else None,
+        earlier=earlier,
         known=known,
         before_create=before_create,
         first_submission=is_first_attempt and row is None and is_new_run_key(context),
         adopt_undelivered=adopt_undelivered,
+        on_submitted=on_submitted,
         on_notice=on_notice,
     )
     if known is None or known.uid != reference.uid:
