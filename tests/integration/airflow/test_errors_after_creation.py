@@ -75,7 +75,7 @@ def run_try(task, context):
     return resume(operator(on_kill_action=task.on_kill_action), context, path, arguments)
 
 
-def resume(task, context, path, arguments):
+def resume(task, context, path, arguments, **kept):
     trigger = import_string(path)(**json.loads(json.dumps(arguments)))
 
     async def first_event():
@@ -88,7 +88,7 @@ def resume(task, context, path, arguments):
     except Exception as error:  # noqa: BLE001 - as TriggerRunner.run_trigger and fetch_next_context do
         failure = {"error": "Trigger failure", "traceback": [repr(error)]}
         return task.resume_execution("__fail__", failure, context)
-    return task.resume_execution("execute_complete", {"event": event}, context)
+    return task.resume_execution("execute_complete", {**kept, "event": event}, context)
 
 
 def list_trainjobs(cluster, context):

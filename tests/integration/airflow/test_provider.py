@@ -27,7 +27,7 @@ from trainjob import (
     TRLConfig,
     Volume,
 )
-from trainjob.lifecycle import KillAction
+from trainjob.lifecycle import KillAction, Limits
 from trainjob.manifest import build_trainjob, labels
 from trainjob_airflow import (
     ExportModelOperator,
@@ -322,7 +322,8 @@ def test_retention_and_actions_are_in_the_annotations_and_the_limits(manifest):
     step = operator._build_step("w")
     annotations = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
     assert annotations == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
-    limits = operator._limits(step)
+    limits = Limits.of(step, queued=timedelta(hours=1))
+    assert (limits.queued, limits.starting, limits.max_restarts) == (timedelta(hours=1), None, 0)
     assert (limits.on_timeout, limits.on_failure) == (KillAction.KEEP, KillAction.SUSPEND)
 
 

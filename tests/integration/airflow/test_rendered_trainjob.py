@@ -11,11 +11,15 @@ import pytest
 import yaml
 
 import trainjob_airflow
+from tests.integration.airflow.test_errors_after_creation import make_context, resume
 from tests.support.airflow_versions import DagSerialization, needs_overwritten_fields
+from trainjob.lifecycle import prepared_job
+from trainjob.manifest import to_trainjob
 from trainjob_airflow import FineTuneOperator, TrainJobOperator
 from trainjob_airflow.decorators.trainjob import TrainJobDecoratedOperator
 from trainjob_airflow.operators.base import StepOperator
-from trainjob_airflow.operators.rendered_trainjob import dump_within, mask_values
+from trainjob_airflow.operators.rendered_trainjob import dump_within, mask_values, render_trainjob
+from trainjob_airflow.version_compat import TaskDeferred
 
 
 def read_rendered(dag):
@@ -71,6 +75,56 @@ def test_every_operator_of_a_step_has_the_field():
     assert len(operators) >= 5
     for operator in (*operators, TrainJobDecoratedOperator):
         assert set(StepOperator.template_fields) <= set(operator.template_fields), operator
+
+
+def test_a_trainjob_is_shown_as_the_cluster_has_it():
+    kept = {"name": "train-1", "namespace": "ml", "labels": {"team": "nlp"}}
+    notes = {"note": "curl -H 'Authorization: Bearer abcdefgh12345678'", "trainjob.dev/run-key": '{"run": "a"}'}
+    added = {"uid": "u", "resourceVersion": "7", "managedFields": [{"manager": "m"}]}
+    copy = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {**kept, **added, "annotations": {**notes, **copy}},
+        "spec": {"trainer": {"numNodes": 2, "env": [{"name": "API_TOKEN", "value": "abc"}]}, "suspend": False},
+        "status": {"conditions": []},
+    }
+    shown = yaml.safe_load(render_trainjob(job))
+    assert list(shown) == ["apiVersion", "kind", "metadata", "spec"]
+    assert "abcdefgh12345678" not in str(shown)
+    annotations = shown["metadata"].pop("annotations")
+    assert (set(annotations), annotations["trainjob.dev/run-key"]) == (set(notes), '{"run": "a"}')
+    assert shown["metadata"] == kept
+    assert shown["spec"]["trainer"] == {"numNodes": 2, "env": [{"name": "API_TOKEN", "value": "***"}]}
+
+
+@pytest.mark.usefixtures("airflow_environment")
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_step_is_converted_once_and_shown_as_it_was_created(cluster, unique, monkeypatch, deferrable):
+    """Neither the wait nor the end of the task converts the step again."""
+    calls = []
+
+    def record(request, *arguments, **more):
+        calls.append(request)
+        return to_trainjob(request, *arguments, **more)
+
+    monkeypatch.setattr(prepared_job, "to_trainjob", record)
+    trainer = {"image": "busybox", "command": ["true"]}
+    task, resumed = (TrainJobOperator(task_id="train", trainer=trainer, deferrable=deferrable) for _ in range(2))
+    context = make_context(task, unique)
+    try:
+        result = task.execute(context)
+        shown = task.rendered_trainjob
+    except TaskDeferred as deferral:
+        shown = deferral.kwargs["rendered_trainjob"]
+        path, arguments = deferral.trigger.serialize()
+        result = resume(resumed, context, path, arguments, **deferral.kwargs)
+        assert resumed.rendered_trainjob == shown
+    sent = cluster.get_trainjob(result["job"], "default")
+    assert len(calls) == 1
+    shown = yaml.safe_load(shown)
+    assert shown["spec"] == sent["spec"]
+    assert shown["metadata"]["annotations"].items() <= sent["metadata"]["annotations"].items()
 
 
 def test_long_texts_are_cut_so_that_the_manifest_fits():

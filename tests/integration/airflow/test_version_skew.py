@@ -101,9 +101,14 @@ def test_a_worker_reads_the_event_of_another_version(deferred, version):
     context, _, arguments = deferred
     outcome = NEW_OUTCOME if version == "newer" else OUTCOME
     event = {"reference": in_version(version, arguments["reference"]), "outcome": outcome}
-    event |= NEW if version == "newer" else {}
-    result = operator().resume_execution("execute_complete", {"event": event}, context)
+    kept = {"event": event}
+    if version == "newer":
+        event |= NEW
+        kept |= {"rendered_trainjob": "kind: TrainJob", **NEW}
+    task = operator()
+    result = task.resume_execution("execute_complete", kept, context)
     assert (result["phase"], result["attempt"]) == ("Complete", 1)
+    assert task.rendered_trainjob == kept.get("rendered_trainjob")
 
 
 @pytest.mark.parametrize("name", UNREADABLE)

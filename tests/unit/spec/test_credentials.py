@@ -296,6 +296,14 @@ def test_overlapping_credentials_are_redacted_to_their_ends():
     assert redact_literals("curl -H 'X-Api-Key: x;db_password=a tail'") == "curl -H 'X-Api-Key: ***'"
 
 
+@pytest.mark.parametrize("scheme", ["", "Bearer ", "bearer  ", "Basic ", "Token "])
+def test_a_credential_after_the_scheme_of_a_header_is_redacted(scheme):
+    assert (
+        redact(f"curl -H 'Authorization: {scheme}s3cret12345678901' https://a.example")
+        == "curl -H 'Authorization: *** https://a.example"
+    )
+
+
 @pytest.mark.parametrize("words", LIKELY_COMMANDS)
 def test_a_value_that_may_be_a_credential_causes_a_warning(words):
     with pytest.warns(UserWarning, match="may be a credential") as caught:

@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(
 # Names whose value is the name of a Secret, a path or a switch, and not a credential.
 _REFERENCE_NAME = re.compile(r"\w*(?:Name|Ref|Path|File|Namespace|ServiceAccountToken)", re.ASCII)
 _NAME_BEFORE_VALUE = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
-_VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s;&|]+")
+_VALUE = re.compile(r"(?:(?:basic|bearer|digest|token)\s+)?(?:\"[^\"]*\"?|'[^']*'?|[^\s;&|]+)", re.IGNORECASE)
 # Tokens with a known prefix: Hugging Face, GitHub, OpenAI and similar ones, Slack, AWS.
 _KNOWN_TOKEN = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
