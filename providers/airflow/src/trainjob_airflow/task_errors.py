@@ -9,6 +9,7 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 | `NoClusterConfigured`, because Airflow has no connection of this ID | is retried |
 | a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
+| `OutOfThreads`: worker or triggerer can start no further thread | is retried |
 | `WrongCluster`, `IncompatibleVersion`: another part of Airflow has another connection or version | is retried |
 | `Unauthorized`; `PermissionDenied` of a request that worked before: replaced credentials or rules | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
