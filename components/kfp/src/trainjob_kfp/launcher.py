@@ -236,7 +236,7 @@ class _StepRun:
         return outcome
 
     def pause(self, resubmission: Resubmission) -> None:
-        """Report that another attempt follows, and wait before it; a signal then ends the launcher at once."""
+        """Report the next attempt and wait; a signal then ends the launcher at once."""
         with self.terminator.pause_before_submission():
             print_line(resubmission.notice)
             time.sleep(resubmission.pause)

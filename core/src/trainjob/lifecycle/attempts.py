@@ -18,7 +18,7 @@ def run_attempts(
     attempts: int = 1,
     ended: tuple[JobReference, Outcome] | None = None,
 ) -> tuple[JobReference, Outcome]:
-    """Submit a TrainJob, follow it to its end, and repeat this as long as another attempt is planned.
+    """Submit TrainJobs and follow each to its end, until no further attempt is planned.
 
     This is the one loop of the workflow engines and of `trainjob run`. What they do differently is in the functions.
     Their errors end the loop.

@@ -90,7 +90,7 @@ class Limits:
     def of(
         cls, request: Step | TrainJob, *, queued: timedelta | None = None, starting: timedelta | None = None
     ) -> Limits:
-        """Return the limits of a wait for the TrainJob of a request, with its own restarts and actions."""
+        """Return the limits of a wait with the restarts and actions of the request."""
         return cls(
             queued=queued,
             starting=starting,

@@ -9,10 +9,10 @@ _TEXT_LENGTHS = (2000, 500, 200, 100, 50)  # characters of the longest text in t
 
 
 def render_trainjob(job: Mapping[str, Any]) -> str:
-    """Return a TrainJob as YAML, without its status and what the API server adds to its metadata.
+    """Return a TrainJob as YAML, for people.
 
-    Packed code is replaced by its digest. `***` replaces what may be a credential, and values of variables whose names
-    Airflow considers as sensitive.
+    Its status and what the API server adds to its metadata are left out. Packed code is replaced by its digest. `***`
+    replaces what may be a credential, and values of variables whose names Airflow considers as sensitive.
 
     Args:
         job: the TrainJob as the API server returned it.
@@ -34,7 +34,7 @@ def render_trainjob(job: Mapping[str, Any]) -> str:
 
 
 def _redact_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return labels or annotations without credentials, and without the copy of the TrainJob by kubectl."""
+    """Return labels or annotations without credentials and without kubectl's copy."""
     from trainjob.spec.redaction import LAST_APPLIED, redact
 
     return {name: redact(text) for name, text in texts.items() if name != LAST_APPLIED}
