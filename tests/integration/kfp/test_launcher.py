@@ -415,8 +415,7 @@ def test_the_budget_for_interruptions_is_checked(laptop_environment, budget):
 LONG_PAUSES = "from trainjob.lifecycle import resubmission; resubmission._FIRST_PAUSE = 300.0"
 SHORT_PAUSES = """
 from pathlib import Path
-from trainjob.lifecycle import resubmission
-from trainjob_kfp import launcher as tested
+from trainjob.lifecycle import attempts, resubmission
 
 def plan(*arguments):
     planned = resubmission.plan_resubmission(*arguments)
@@ -425,7 +424,7 @@ def plan(*arguments):
     return planned
 
 resubmission._FIRST_PAUSE = 0.01
-tested.plan_resubmission = plan
+attempts.plan_resubmission = plan
 """
 
 
