@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.cli.bare_apiserver import bare_apiserver, make_run_key
 from tests.integration.cli.gated_steps import GatedStep
+from trainjob.manifest import job_name
 
 # The clipboard, the screen, an 8-bit sequence, a carriage return, an override and a color; as printf and as text.
 PRINTED = r"\033]52;c;aGk=\a\033[2J\302\2332J one\rtwo \342\200\256 \033[32mgreen\n"
@@ -69,7 +70,8 @@ def test_messages_of_the_cluster_are_shown_as_text(api_server, terminal, command
 
 
 def test_annotations_in_a_table_are_shown_as_text(api_server, terminal):
-    api_server.create_trainjob("one", make_run_key("\x1b[2Jtune"))
+    key = make_run_key("\x1b[2Jtune")
+    api_server.create_trainjob(job_name("one", key.digest, 1), key)
     screen = terminal("--kubeconfig", api_server.kubeconfig, "list")
     assert screen.wait_for_exit() == 0
     assert_shown_as_text(screen.output, "nightly.^[[2Jtune run-1")
