@@ -7,7 +7,7 @@ what is known.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -84,7 +84,7 @@ def collect_evidence(
     for pod in pods.existing:
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
-    return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods.failures), logs.progress, usage)
+    return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods), logs.progress, usage)
 
 
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
@@ -108,9 +108,7 @@ def _read_tail(cluster: Cluster, namespace: str, failure: ContainerFailure | Non
     return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
 
-def _get_received_tail(
-    logs: JobLogs, first: ContainerFailure | None, failures: Sequence[ContainerFailure]
-) -> tuple[str, ...]:
+def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: FinalPods) -> tuple[str, ...]:
     """Return the log lines received from the first failed rank, else from another failed rank.
 
     They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail yet,
@@ -118,7 +116,7 @@ def _get_received_tail(
     """
     if first is None or first.exit_code is None:
         return ()
-    for failure in (first, *failures):
+    for failure in (first, *pods.failures):
         source = f"{failure.step}-{failure.rank}"
         if lines := logs.tail(source):
             return lines if failure is first else tuple(f"[{source}] {line}" for line in lines)
