@@ -1,4 +1,4 @@
-"""TCP proxy in front of a cluster's API server, to simulate outages and delayed responses."""
+"""TCP proxy in front of a cluster's API server, to simulate outages, and requests and responses that arrive late."""
 
 from __future__ import annotations
 
@@ -7,62 +7,57 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from http import HTTPStatus
+from typing import Any
 
 from tests.support.plain_port import plain_port
+from tests.support.tcp_proxy import ProxiedConnection, TcpProxy
 from trainjob_local import LocalCluster
 
 
-class ApiProxy:
+class ApiProxy(TcpProxy):
     """TCP proxy to a cluster's API server, used as a context manager.
 
     It accepts plain HTTP. It sends no client certificate to a real API server, so that its clients need a token.
 
     Attributes:
-        server: the URL to give to clients.
+        kubeconfig: the cluster's kubeconfig, with the proxy as its server.
     """
 
     def __init__(self, laptop: LocalCluster) -> None:
-        self._target, self._kubeconfig = plain_port(laptop), laptop.kubeconfig
-        self._address = ("127.0.0.1", 0)
-        self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
+        self._held_text: bytes | None = None
         self._withheld_text: bytes | None = None
+        self._withheld: dict[ProxiedConnection, threading.Event] = {}
         self._rejection: bytes | None = None
         self._delay = 0.0
-        self._listener: socket.socket | None = None
-        self._may_respond = threading.Event()
-        self.start_listening()
-        self.server = "http://{}:{}".format(*self._address)
-
-    def __enter__(self) -> ApiProxy:
-        return self
+        self._may_request, self._may_respond = threading.Event(), threading.Event()
+        super().__init__(plain_port(laptop))
+        self.kubeconfig: dict[str, Any] = json.loads(laptop.kubeconfig.read_text())
+        self.kubeconfig["clusters"][0]["cluster"]["server"] = self.url
 
     def __exit__(self, *_: object) -> None:
+        self.release_requests()
         self.release_responses()
-        self.disconnect()
+        super().__exit__()
 
     def airflow_connection(self) -> str:
         """Return an Airflow connection to the cluster through this proxy."""
-        kubeconfig = json.loads(self._kubeconfig.read_text())
-        kubeconfig["clusters"][0]["cluster"]["server"] = self.server
-        return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": kubeconfig, "namespace": "default"}})
+        extra = {"kube_config": self.kubeconfig, "namespace": "default"}
+        return json.dumps({"conn_type": "kubernetes", "extra": extra})
 
-    def disconnect(self) -> None:
-        """Refuse new connections and close the open ones."""
-        with self._lock:
-            listener, self._listener = self._listener, None
-        if listener is not None:
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-        self._close_sockets()
+    def hold_requests(self, text: str) -> threading.Event:
+        """Hold the requests that contain this text, until [release_requests][].
 
-    def start_listening(self) -> None:
-        """Listen again at the same address."""
-        listener = self._listener = socket.create_server(self._address, backlog=512)
-        self._address = listener.getsockname()
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        Returns:
+            An event that is set as soon as such a request has left its client.
+        """
+        self._held_text, self._request_is_held = text.encode(), threading.Event()
+        return self._request_is_held
+
+    def release_requests(self) -> None:
+        """Let the held requests reach the API server."""
+        self._may_request.set()
 
     def withhold_responses(self, text: str) -> None:
         """Withhold the responses to requests that contain this text.
@@ -87,60 +82,36 @@ class ApiProxy:
         [accept_requests][] ends this.
         """
         self._rejection = _format_error(status)
-        self._close_sockets()
+        self.close_connections()
 
     def accept_requests(self) -> None:
         """Forward the requests again."""
         self._rejection = None
 
-    def _close_sockets(self) -> None:
-        with self._lock:
-            broken, self._sockets = self._sockets, set()
-        for one in broken:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+    def serve(self, client: socket.socket) -> None:
+        """Forward a connection, or answer its first request with an error."""
+        if self._rejection is None:
+            super().serve(client)
+            return
+        with client, contextlib.suppress(OSError):
+            client.recv(65536)
+            client.sendall(self._rejection)
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-                if self._rejection:
-                    threading.Thread(target=_reject, args=(client, self._rejection), daemon=True).start()
-                    continue
-                server = socket.create_connection(self._target)
-            except OSError:
-                return
-            with self._lock:
-                self._sockets |= {client, server}
-            held: list[threading.Event] = []  # a response is forwarded only after these events are set
-            for start, end, wait in ((client, server, None), (server, client, held)):
-                threading.Thread(target=self._forward, args=(start, end, held, wait), daemon=True).start()
+    def filter_requests(self, connection: ProxiedConnection, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            if self._held_text is not None and self._held_text in piece:
+                self._request_is_held.set()
+                self._may_request.wait(60)
+            if self._withheld_text is not None and self._withheld_text in piece:
+                self._withheld[connection] = self._may_respond
+            yield piece
 
-    def _forward(
-        self,
-        start: socket.socket,
-        end: socket.socket,
-        withheld: list[threading.Event],
-        wait_for: list[threading.Event] | None,
-    ) -> None:
-        try:
-            while data := start.recv(65536):
-                if wait_for is None and self._withheld_text is not None and self._withheld_text in data:
-                    withheld.append(self._may_respond)
-                for event in wait_for or ():
-                    event.wait()
-                if wait_for is not None and self._delay:
-                    time.sleep(self._delay)
-                end.sendall(data)
-        except OSError:
-            pass  # one side has closed its connection, so the other one is closed, too
-        for one in (start, end):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        with self._lock:
-            self._sockets -= {start, end}
+    def filter_responses(self, connection: ProxiedConnection, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            if connection in self._withheld:
+                self._withheld[connection].wait()
+            time.sleep(self._delay)
+            yield piece
 
 
 def _format_error(status: HTTPStatus) -> bytes:
@@ -152,10 +123,3 @@ def _format_error(status: HTTPStatus) -> bytes:
     )
     retry_after = "Retry-After: 1\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
     return f"{head}{retry_after}Connection: close\r\n\r\n{body}".encode()
-
-
-def _reject(client: socket.socket, response: bytes) -> None:
-    """Answer one request with an error."""
-    with contextlib.suppress(OSError), client:
-        client.recv(65536)
-        client.sendall(response)

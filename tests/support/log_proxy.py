@@ -5,14 +5,14 @@ It breaks streams after a chosen number of bytes.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
-import socket
-import struct
-import threading
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.plain_port import plain_port
+from tests.support.tcp_proxy import ProxiedConnection, TcpProxy, cut_after, reset
 from trainjob.client import Connection
 from trainjob_local import LocalCluster
 
@@ -23,9 +23,10 @@ _UNAUTHORIZED_RESPONSE = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nCon
     len(_UNAUTHORIZED_STATUS),
     _UNAUTHORIZED_STATUS,
 )
+_LENGTH = b"content-length:"
 
 
-class LogProxy:
+class LogProxy(TcpProxy):
     """A proxy that forwards one request per connection; a context manager.
 
     Attributes:
@@ -35,39 +36,30 @@ class LogProxy:
         token: the accepted bearer token.
         forwarded_bytes: number of bytes of logs that were forwarded, or are about to be.
         log_requests: number of requests for logs.
-        open_streams: number of log streams that are open now.
         max_open_streams: maximum number of log streams that were open at the same time.
         refused_requests: number of requests with another token.
     """
 
     def __init__(self, laptop: LocalCluster, folder: Path) -> None:
-        self._target, self._real_token = plain_port(laptop), laptop.token
-        self.token, self._token_file = "first", folder / "token"
-        self._lock = threading.Lock()
-        self._clients: set[socket.socket] = set()
+        self._real_token, self.token, self._token_file = laptop.token, "first", folder / "token"
+        self._cuts: dict[ProxiedConnection, int] = {}  # of the open log streams
         self.cut_after_bytes: list[int] = []
-        self.forwarded_bytes = self.log_requests = self.open_streams = self.max_open_streams = self.refused_requests = 0
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self._token_file.write_text(self.token)
-        url = "http://{}:{}".format(*self._listener.getsockname())
-        self.connection = Connection(server=url, token_file=str(self._token_file), namespace="default")
+        self.forwarded_bytes = self.log_requests = self.max_open_streams = self.refused_requests = 0
+        super().__init__(plain_port(laptop))
+        self.write_token()
+        self.connection = Connection(server=self.url, token_file=str(self._token_file), namespace="default")
 
-    def __enter__(self) -> LogProxy:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.reset_streams()
+    @property
+    def open_streams(self) -> int:
+        """The number of log streams that are open now."""
+        return len(self._cuts)
 
     def reset_streams(self) -> None:
         """Reset the connections of all open log streams."""
-        with self._lock:
-            clients, self._clients = self._clients, set()
-        for one in clients:
-            reset(one)
+        with self.lock:
+            connections = list(self._cuts)
+        for one in connections:
+            reset(one.client)
 
     def rotate_token(self, token: str) -> None:
         """Accept only this token from now on; [write_token][] gives it to the clients."""
@@ -77,75 +69,48 @@ class LogProxy:
         """Write the accepted token to the token file of the connection."""
         self._token_file.write_text(self.token)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    def filter_requests(self, connection: ProxiedConnection, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        head, body = _read_request(pieces)
+        if f"bearer {self.token}\r\n".encode() not in head.lower():
+            connection.client.sendall(_UNAUTHORIZED_RESPONSE)
+            with self.lock:
+                self.refused_requests += bool(head)
+            return
+        if b"/log?" in head.partition(b"\r\n")[0]:
+            with self.lock:
+                self._cuts[connection] = self.cut_after_bytes.pop(0) if self.cut_after_bytes else sys.maxsize
+                self.log_requests += 1
+                self.max_open_streams = max(self.open_streams, self.max_open_streams)
+        yield _with_real_token(head, self._real_token) + body
+        yield from pieces  # wait for the end of the connection
 
-    def _serve(self, client: socket.socket) -> None:
-        """Forward one request, after which both connections are closed."""
-        with contextlib.suppress(OSError), client:
-            head, body = _read_request(client)
-            if not head:
-                return
-            if f"bearer {self.token}\r\n".encode() not in head.lower():
-                client.sendall(_UNAUTHORIZED_RESPONSE)
-                with self._lock:
-                    self.refused_requests += 1
-                return
-            with socket.create_connection(self._target) as server:
-                server.sendall(_with_real_token(head, self._real_token) + body)
-                if b"/log?" in head.partition(b"\r\n")[0]:
-                    self._forward_log(server, client)
-                else:
-                    while data := server.recv(65536):
-                        client.sendall(data)
+    def filter_responses(self, connection: ProxiedConnection, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        pieces = itertools.chain([next(pieces, b"")], pieces)  # after the first piece, the request is known
+        if connection not in self._cuts:
+            yield from pieces
+            return
+        is_cut = yield from cut_after(self._count_bytes(pieces), self._cuts[connection])
+        if is_cut and self.log_requests % 2:  # every second connection is closed properly instead
+            reset(connection.client)
+        with self.lock:
+            del self._cuts[connection]
 
-    def _forward_log(self, server: socket.socket, client: socket.socket) -> None:
-        with self._lock:
-            left = self.cut_after_bytes.pop(0) if self.cut_after_bytes else None
-            self._clients.add(client)
-            self.log_requests += 1
-            self.open_streams += 1
-            self.max_open_streams = max(self.open_streams, self.max_open_streams)
-        try:
-            while data := server.recv(65536):
-                self.forwarded_bytes += len(data)
-                client.sendall(data if left is None else data[:left])
-                if left is not None and (left := left - len(data)) <= 0:
-                    if self.log_requests % 2:  # every second connection is closed properly instead
-                        reset(client)
-                    return
-        finally:
-            with self._lock:
-                self._clients.discard(client)
-                self.open_streams -= 1
+    def _count_bytes(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.forwarded_bytes += len(piece)
+            yield piece
 
 
-def reset(client: socket.socket) -> None:
-    """Close a socket so that the peer receives a RST."""
-    with contextlib.suppress(OSError):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.shutdown(socket.SHUT_RD)
-        client.close()
-
-
-def _read_request(client: socket.socket) -> tuple[bytes, bytes]:
+def _read_request(pieces: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """Return head and body of a request; both are empty if the client has not sent all of it."""
     data = b""
-    while b"\r\n\r\n" not in data:
-        more = client.recv(65536)
-        if not more:
-            return b"", b""
-        data += more
-    head, _, body = data.partition(b"\r\n\r\n")
-    head += b"\r\n\r\n"
-    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-    while lengths and len(body) < int(lengths[0]):
-        body += client.recv(65536)
-    return head, body
+    for piece in pieces:
+        data += piece
+        head, end, body = data.partition(b"\r\n\r\n")
+        lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(_LENGTH)]
+        if end and len(body) >= sum(lengths):
+            return head + end, body
+    return b"", b""
 
 
 def _with_real_token(head: bytes, token: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import time
@@ -35,8 +36,10 @@ def proxies(laptop):
 
 @pytest.fixture(scope="session")
 def kubeconfigs(proxies, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kubeconfigs")
-    return {latency: proxy.write_kubeconfig(folder / f"{latency}") for latency, proxy in proxies.items()}
+    paths = {latency: tmp_path_factory.mktemp("kubeconfigs") / f"{latency}" for latency in proxies}
+    for latency, path in paths.items():
+        path.write_text(json.dumps(proxies[latency].kubeconfig))
+    return paths
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from tests.support.log_proxy import reset
+from tests.support.tcp_proxy import reset
 from trainjob.status.pods import JOBSET_LABEL
 
 PERMANENT = 1_000_000  # times, for a fault that does not end

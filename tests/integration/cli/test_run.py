@@ -143,7 +143,7 @@ def test_sigterm_deletes_the_trainjob_whatever_the_api_does(
     work = GatedStep(tmp_path, "tune")
     with ApiProxy(laptop) as proxy:
         kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(json.loads(proxy.airflow_connection())["extra"]["kube_config"]))
+        kubeconfig.write_text(json.dumps(proxy.kubeconfig))
         process = start_command("--kubeconfig", kubeconfig, "run", work.file, "-n", namespace)
         name = wait_for_only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
         proxy.delay_responses(float(fault.removeprefix("latency ")) if fault.startswith("latency") else 0.0)

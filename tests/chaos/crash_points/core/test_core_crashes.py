@@ -5,12 +5,13 @@ Then the process is started again.
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
 
 from tests.chaos.crash_points.core.core_steps import SECONDS, StepUnderTest
-from tests.chaos.crash_points.core.holding_proxy import HoldingProxy
+from tests.support.api_proxy import ApiProxy
 from tests.support.crash_points import (
     ADOPTION_POINTS,
     BEFORE_CREATE,
@@ -94,16 +95,19 @@ def is_adopting(step, point):
 
 def test_a_late_creation_of_a_dead_process_is_adopted_by_the_next_one(step, audit, evidence, laptop):
     """The request arrives after the next process has decided to create, so that creation fails with a conflict."""
-    with HoldingProxy(laptop, labels.TASK) as proxy:  # only the request to create contains it
-        first = step.start("first", proxy.write_kubeconfig(step.folder / "kubeconfig"))
-        assert proxy.held.wait(SECONDS)
+    kubeconfig = step.folder / "kubeconfig"
+    with ApiProxy(laptop) as proxy:
+        kubeconfig.write_text(json.dumps(proxy.kubeconfig))
+        is_held = proxy.hold_requests(labels.TASK)  # only the request to create contains it
+        first = step.start("first", kubeconfig)
+        assert is_held.wait(SECONDS)
         first.kill()
         first.wait(SECONDS)
         arm_trap(step.folder / "second", BEFORE_CREATE, "hold")
         second = step.start("second")
         wait_until(lambda: reached_by(step.folder / "second"), SECONDS)
         assert not audit.created_uids(step.key)
-        proxy.release()
+        proxy.release_requests()
         wait_until(lambda: audit.created_uids(step.key), SECONDS)
         release(step.folder / "second")
         step.finish_job()
