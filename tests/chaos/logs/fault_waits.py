@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from random import Random
 from typing import Any, Protocol
@@ -124,13 +124,8 @@ def run_waits(
         return sum(executor.map(run, [int(only)] if only else range(count)), Findings())
 
 
-@contextmanager
-def _open_cluster(proxy: FaultProxy) -> Iterator[Cluster]:
-    cluster = ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=8.0)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+def _open_cluster(proxy: FaultProxy) -> closing[Cluster]:
+    return closing(ImpatientCluster(Connection(server=proxy.url, namespace="default"), retry_seconds=8.0))
 
 
 def _wait(cluster: Cluster, proxy: FaultProxy, scenario: Scenario, random: Random, workload: Workload) -> Findings:

@@ -17,7 +17,7 @@ from tests.integration.tracking.tracked_programs import (
     start_tracked,
     wait_for_end,
 )
-from tests.support.http_proxy import HttpProxy, authorizing_proxy
+from tests.support.http_proxy import HookedProxy, authorizing_proxy
 from tests.support.mlflow_server import MLflowServer
 from tests.support.polling import wait_until
 from trainjob.programs.fetch.record import RecordedFile, RecordWriter
@@ -109,7 +109,7 @@ def test_a_server_that_lacks_datasets_gets_the_metrics(mlflow, unique, tmp_path)
         requests.append(request.path)
         return 404
 
-    with HttpProxy(mlflow.url, refuse) as proxy:
+    with HookedProxy(mlflow.url, refuse) as proxy:
         run = mlflow_run(proxy.url, unique)
         run = replace(run, options={**run.options, "dataset": str(tmp_path)})
         ended = run_tracked(run, python(STEPS))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.programs.export.export_program import RunExport, StartExport
 from tests.support.export_runs import make_run
-from tests.support.http_proxy import HttpProxy, authorizing_proxy
+from tests.support.http_proxy import HookedProxy, authorizing_proxy
 from tests.support.mlflow_server import MLflowServer
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.spec import ExportModel, MLflowRegistry
@@ -101,7 +101,7 @@ def test_a_killed_registration_is_completed(
             os.kill(process.pid, signal.SIGKILL)
         return 0
 
-    with HttpProxy(mlflow.url, kill) as proxy:
+    with HookedProxy(mlflow.url, kill) as proxy:
         process = start_export(workspace / "export", *registry_arguments(proxy.url, unique))
         process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL
@@ -119,7 +119,7 @@ def test_a_lost_answer_leaves_one_version(
     def lose(request: BaseHTTPRequestHandler, done: bool) -> int:
         return answers.pop(0) if done and request.path.endswith("model-versions/create") else 0
 
-    with HttpProxy(mlflow.url, lose) as proxy:
+    with HookedProxy(mlflow.url, lose) as proxy:
         receipt = read_receipt(run_export(workspace / "export", *registry_arguments(proxy.url, unique)))
     assert (receipt["registered"]["version"], answers) == ("1", [])
     assert [version["version"] for version in mlflow.list_versions(unique)] == ["1"]
@@ -136,7 +136,7 @@ def test_exports_that_run_at_once_have_one_version(
             both.wait()
         return 0
 
-    with HttpProxy(mlflow.url, meet) as proxy:
+    with HookedProxy(mlflow.url, meet) as proxy:
         arguments = registry_arguments(proxy.url, unique)
         processes = [start_export(workspace / f"export-{number}", *arguments) for number in range(2)]
         ended = [(process.communicate(timeout=300), process.returncode) for process in processes]
@@ -179,7 +179,7 @@ def test_the_login_is_not_sent_to_a_redirect_target(
         redirected.append(request.path)
         return 307
 
-    with HttpProxy(mlflow.url, redirect) as proxy:
+    with HookedProxy(mlflow.url, redirect) as proxy:
         failed = run_export(workspace / "export", *registry_arguments(proxy.url, unique))
     assert "returned 307" in failed.stderr
     assert len(redirected) == 1
