@@ -20,9 +20,6 @@ class ApiProxy(TcpProxy):
     """TCP proxy to a cluster's API server, used as a context manager.
 
     It accepts plain HTTP. It sends no client certificate to a real API server, so that its clients need a token.
-
-    Attributes:
-        kubeconfig: the cluster's kubeconfig, with the proxy as its server.
     """
 
     def __init__(self, laptop: LocalCluster) -> None:
@@ -33,13 +30,19 @@ class ApiProxy(TcpProxy):
         self._delay = 0.0
         self._may_request, self._may_respond = threading.Event(), threading.Event()
         super().__init__(plain_port(laptop))
-        self.kubeconfig: dict[str, Any] = json.loads(laptop.kubeconfig.read_text())
-        self.kubeconfig["clusters"][0]["cluster"]["server"] = self.url
+        self._kubeconfig = laptop.kubeconfig
 
     def __exit__(self, *_: object) -> None:
         self.release_requests()
         self.release_responses()
         super().__exit__()
+
+    @property
+    def kubeconfig(self) -> dict[str, Any]:
+        """The laptop cluster's kubeconfig, with the proxy as its server."""
+        kubeconfig: dict[str, Any] = json.loads(self._kubeconfig.read_text())
+        kubeconfig["clusters"][0]["cluster"]["server"] = self.url
+        return kubeconfig
 
     def airflow_connection(self) -> str:
         """Return an Airflow connection to the cluster through this proxy."""

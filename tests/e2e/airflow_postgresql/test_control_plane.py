@@ -99,7 +99,7 @@ def team(plane_proxy, admin, airflow, unique, tmp_path):
     """Create a namespace with its service account, and an Airflow connection of the same name."""
     created = Team(admin, unique, tmp_path)
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(created.kubeconfig(plane_proxy.server)))
+    kubeconfig.write_text(json.dumps(created.kubeconfig(plane_proxy.url)))
     extra = json.dumps({"kube_config_path": str(kubeconfig), "namespace": unique})
     body = {"connection_id": unique, "conn_type": "kubernetes", "extra": extra}
     airflow.request("POST", "/api/v2/connections", body)
