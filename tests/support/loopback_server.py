@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+from socketserver import BaseRequestHandler
 from typing import Any
 
 
@@ -16,7 +17,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+    def __init__(self, handler: type[BaseRequestHandler], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         super().__init__(address, handler)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()

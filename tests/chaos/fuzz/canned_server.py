@@ -4,47 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
-from collections.abc import Iterator
+from socketserver import BaseRequestHandler
+
+from tests.support.loopback_server import LoopbackServer
 
 
-class CannedServer:
+class CannedServer(LoopbackServer):
     """Server that sends `response` to each connection after its request, and closes it."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.response = b""
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__(_Connection)
 
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                with connection, contextlib.suppress(OSError):
-                    connection.settimeout(5.0)
-                    request = b""
-                    while b"\r\n\r\n" not in request and (chunk := connection.recv(65_536)):
-                        request += chunk
-                    connection.sendall(self.response)
-                    connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(65_536):
-                        pass
 
-    def close(self) -> None:
+class _Connection(BaseRequestHandler):
+    server: CannedServer
+
+    def handle(self) -> None:
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-@contextlib.contextmanager
-def canned_server() -> Iterator[CannedServer]:
-    """Serve until the block ends."""
-    server = CannedServer()
-    try:
-        yield server
-    finally:
-        server.close()
+            self.request.settimeout(5.0)
+            request = b""
+            while b"\r\n\r\n" not in request and (chunk := self.request.recv(65_536)):
+                request += chunk
+            self.request.sendall(self.server.response)
+            self.request.shutdown(socket.SHUT_WR)
+            while self.request.recv(65_536):
+                pass
 
 
 def http_response(body: bytes, *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> bytes:

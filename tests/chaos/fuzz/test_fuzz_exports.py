@@ -118,16 +118,6 @@ def test_a_link_out_of_the_workspace_is_refused(tmp_path, place, target):
     assert not (tmp_path / "export").exists()
 
 
-def test_a_link_inside_the_workspace_is_followed(tmp_path):
-    """The Hugging Face cache consists of such links."""
-    given = create_run_folder(tmp_path)
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "model" / "tokenizer.json").rename(tmp_path / "blobs" / "1")
-    (tmp_path / "model" / "tokenizer.json").symlink_to("../blobs/1")
-    assert export_model(given, lambda _: None).files == 4
-    assert not (tmp_path / "export" / "tokenizer.json").is_symlink()
-
-
 @pytest.mark.parametrize("planted", [".export.export", ".export.export/model.safetensors", ".export.export/sub"])
 def test_a_link_at_the_path_of_a_temporary_file_is_not_followed(tmp_path, planted):
     """Otherwise, the export would write or remove files in another folder."""

@@ -17,46 +17,37 @@ from trainjob.client.connection import open_client
 from trainjob.errors import InvalidSpec, NoClusterConfigured
 
 TOKEN, PASSWORD = "token-0123456789abcdef", "pw-0123456789abcdef"
-KUBECONFIG = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "current-context": "c",
-    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
-    "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": False}}],
-    "users": [{"name": "u", "user": {"token": TOKEN, "username": "me", "password": PASSWORD}}],
+
+
+def make_kubeconfig(cluster, user):
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1", **cluster}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
+BASIC = {"token": TOKEN, "username": "me", "password": PASSWORD}
+KUBECONFIG = make_kubeconfig({"insecure-skip-tls-verify": False}, BASIC)
+CERTIFICATES = make_kubeconfig(
+    {
+        "certificate-authority-data": base64.b64encode(b"ca").decode(),
+        "tls-server-name": "kube",
+        "proxy-url": "http://127.0.0.1:2",
+    },
+    {"token": TOKEN, "tokenFile": "/nowhere/token", "auth-provider": {"name": "gcp"}},
+)
+EXEC = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "command": "/nowhere/no-such-plugin",
+    "args": ["token"],
+    "env": [{"name": "A", "value": PASSWORD}],
+    "interactiveMode": "Never",
 }
-CERTIFICATES = {
-    **KUBECONFIG,
-    "clusters": [
-        {
-            "name": "k",
-            "cluster": {
-                "server": "https://127.0.0.1:1",
-                "certificate-authority-data": base64.b64encode(b"ca").decode(),
-                "tls-server-name": "kube",
-                "proxy-url": "http://127.0.0.1:2",
-            },
-        }
-    ],
-    "users": [{"name": "u", "user": {"token": TOKEN, "tokenFile": "/nowhere/token", "auth-provider": {"name": "gcp"}}}],
-}
-PLUGIN = {
-    **KUBECONFIG,
-    "users": [
-        {
-            "name": "u",
-            "user": {
-                "exec": {
-                    "apiVersion": "client.authentication.k8s.io/v1",
-                    "command": "/nowhere/no-such-plugin",
-                    "args": ["token"],
-                    "env": [{"name": "A", "value": PASSWORD}],
-                    "interactiveMode": "Never",
-                }
-            },
-        }
-    ],
-}
+PLUGIN = make_kubeconfig({"insecure-skip-tls-verify": False}, {"exec": EXEC})
 CONFIGS = damaged_json(KUBECONFIG) | damaged_json(CERTIFICATES) | damaged_json(PLUGIN)
 BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 8)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -10,59 +10,33 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
-from tests.chaos.fuzz.objects import POD, TRAINJOB
+from tests.chaos.fuzz.objects import POD
+from trainjob import TrainJob
+from trainjob.manifest import build_trainjob
 from trainjob_local.apiserver import ApiServer, Registry
 
 TOKEN = "the-admin-token"
 JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
 PODS = "/api/v1/namespaces/default/pods"
-SPEC = {
-    "runtimeRef": {"name": "torch-distributed", "kind": "ClusterTrainingRuntime"},
-    "suspend": True,
+JOB = {
     "trainer": {
         "image": "i",
         "command": ["a"],
-        "numNodes": 2,
-        "numProcPerNode": 1,
-        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-        "resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+        "num_nodes": 2,
+        "num_proc_per_node": 1,
+        "env": {"A": {"name": "s", "key": "k"}},
+        "resources_per_node": {"cpu": "1"},
     },
-    "initializer": {"dataset": {"storageUri": "hf://a/b", "secretRef": {"name": "s"}}},
-    "runtimePatches": [
-        {
-            "manager": "m",
-            "trainingRuntimeSpec": {
-                "template": {
-                    "spec": {
-                        "replicatedJobs": [
-                            {
-                                "name": "node",
-                                "template": {
-                                    "spec": {
-                                        "template": {
-                                            "spec": {
-                                                "nodeSelector": {"a": "b"},
-                                                "volumes": [{"name": "v", "emptyDir": {}}],
-                                                "containers": [
-                                                    {"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-                                                ],
-                                            }
-                                        }
-                                    }
-                                },
-                            }
-                        ]
-                    }
-                }
-            },
-        }
-    ],
+    "volumes": [{"name": "v", "source": {"emptyDir": {}}, "mount_path": "/v"}],
+    "placement": {"node_selector": {"a": "b"}},
 }
-VALID_TRAINJOB = {
-    "apiVersion": TRAINJOB["apiVersion"],
-    "kind": "TrainJob",
-    "metadata": {"name": "j", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": [], "ownerReferences": []},
-    "spec": SPEC,
+VALID_TRAINJOB = build_trainjob(
+    TrainJob.from_object(JOB), name="j", namespace="default", labels={"a": "b"}, annotations={"c": "d"}
+)
+VALID_TRAINJOB["metadata"] |= {"finalizers": [], "ownerReferences": []}
+VALID_TRAINJOB["spec"] |= {
+    "suspend": True,
+    "initializer": {"dataset": {"storageUri": "hf://a/b", "secretRef": {"name": "s"}}},
 }
 SERVERS: list = []
 
