@@ -1,4 +1,4 @@
-"""Kind of Airflow installation on which the tests of complete installations run.
+"""Kind of Airflow installation on which the tests of complete installations run, and their tasks.
 
 `pytest --postgresql` selects PostgreSQL and two triggerers, as in production; the default is SQLite and one triggerer.
 """
@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.postgresql import PostgreSQL
+
+if TYPE_CHECKING:
+    from tests.support.airflow_tasks import RunningTasks, TrainJobRecorder
+    from tests.support.api_proxy import ApiProxy
+    from tests.support.standalone import Standalone
+    from trainjob.client import Cluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,3 +51,25 @@ def record_case(request: pytest.FixtureRequest, evidence: Callable[..., None]) -
             evidence("airflow", airflow=version, case=case, result=result)
 
     return record
+
+
+@pytest.fixture(scope="session")
+def recorder(cluster: Cluster) -> Iterator[TrainJobRecorder]:
+    """Yield a record of all TrainJobs of the laptop cluster."""
+    from tests.support.airflow_tasks import TrainJobRecorder
+
+    started = TrainJobRecorder(cluster)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def running_tasks(
+    airflow: Standalone, recorder: TrainJobRecorder, cluster: Cluster, proxy: ApiProxy, tmp_path: Path
+) -> Iterator[RunningTasks]:
+    """Yield the tasks of one test of an installation, which are released at its end."""
+    from tests.support.airflow_tasks import RunningTasks
+
+    made = RunningTasks(airflow, recorder, cluster, proxy, tmp_path)
+    yield made
+    made.release_all()

@@ -108,6 +108,13 @@ class RunningTasks:
         assert self.is_in_every_phase(run)
         return run, ended
 
+    def finish_every_phase(self, run: str, ended: str) -> None:
+        """Let the runs of [start_in_every_phase][] succeed, and check that each task has created one job."""
+        self.release_all()
+        self.wait_for_success(run, ended)
+        self.assert_one_job_each(run, PHASES)
+        self.assert_one_job_each(ended, ["ended"])
+
     def end_when_deferred(self, run: str, task: str) -> None:
         """End a task's job once the task is deferred, because a finished job is not deferred."""
         wait_for_airflow(lambda: self.airflow.get_state(run, task) == "deferred", 60)

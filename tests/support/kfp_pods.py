@@ -21,6 +21,7 @@ import yaml
 from trainjob.client import Cluster, EventHandler, ObjectEvent
 
 LATENCIES = (0.005, 0.05, 0.15, 0.4)  # seconds
+CONCURRENT_PODS = 5
 ONE_SECOND_JOB = {"image": "busybox", "command": ["sleep"], "args": ["1"]}
 HERE = Path(__file__).resolve().parent
 _PODS = "/api/v1/namespaces/default/pods"

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -201,6 +201,17 @@ class Standalone:
         for process in self._running[name]:
             assert process.wait(60) in (0, -signal.SIGTERM)
         return self.kill_component(name)
+
+    @contextlib.contextmanager
+    def suspended_component(self, name: str) -> Iterator[None]:
+        """Suspend the processes of a component in a block, and wait until all of Airflow is healthy after it."""
+        pids = self.suspend_component(name)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        wait_for_airflow(self.is_healthy, 120)
 
     def suspend_component(self, name: str) -> list[int]:
         """Suspend the processes of a component, and return their IDs.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.airflow_tasks import RunningTasks, TrainJobRecorder
 from tests.support.api_proxy import ApiProxy
 from tests.support.standalone import SHORT_INTERVALS, Standalone
 
@@ -38,17 +37,3 @@ def airflow(proxy, installation, dags, tmp_path_factory):
         home, dags, **installation, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS
     ) as airflow:
         yield airflow
-
-
-@pytest.fixture(scope="module")
-def recorder(cluster):
-    started = TrainJobRecorder(cluster)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
-    made = RunningTasks(airflow, recorder, cluster, proxy, tmp_path)
-    yield made
-    made.release_all()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +11,8 @@ import pytest
 
 from tests.chaos.kfp_pods.delaying_proxy import DelayingProxy
 from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB, CompiledComponent, Pods
+
+PODS_PER_LATENCY = 25
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +61,20 @@ def pod_seconds(pods, kubeconfigs):
 
 
 @pytest.fixture
-def random_numbers():
-    """Return a random number generator; set PODS_SEED to repeat its numbers."""
-    seed = os.environ.get("PODS_SEED") or str(random.randrange(10**6))  # noqa: S311
-    print(f"PODS_SEED={seed}")
-    return random.Random(seed)  # noqa: S311
+def plan_pods(pod_seconds, random_numbers):
+    """Return a function that plans what happens to a hundred pods, as (latency, moment, choice) in any order.
+
+    The moment is up to `lifetimes` times the seconds that a pod runs.
+    """
+
+    def plan(lifetimes, choices):
+        print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
+        plans = [
+            (latency, random_numbers.uniform(0.0, lifetimes * pod_seconds[latency]), random_numbers.choice(choices))
+            for latency in LATENCIES
+            for _ in range(PODS_PER_LATENCY)
+        ]
+        random_numbers.shuffle(plans)
+        return plans
+
+    return plan

@@ -16,6 +16,10 @@ def list_trainjobs(cluster, run):
     return cluster.list_trainjobs("default", f"{labels.RUN}={run.id}")
 
 
+def wait_until_running(cluster, run, seconds=300.0):
+    wait_until(lambda: any(derive_verdict(job).phase is Phase.RUNNING for job in list_trainjobs(cluster, run)), seconds)
+
+
 def test_a_pod_writes_its_outputs(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["echo hello"])
@@ -31,7 +35,7 @@ def test_a_terminated_pod_deletes_its_job(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["sleep 600"])
     process = pod.wait_for_process()
-    wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
+    wait_until_running(cluster, run)
     os.kill(process, signal.SIGTERM)
     assert pod.wait_for_end() == "Failed"  # its log says nothing: KFP's launcher, which copies it, has ended first
     assert not list_trainjobs(cluster, run)
@@ -41,7 +45,7 @@ def test_the_job_of_a_drained_pod_is_kept_if_requested(pods, cluster, kubeconfig
     run, script = pods.new_run(), f"until test -e {tmp_path}/go; do sleep 0.1; done"
     request = {**SHELL, "args": [script], "on_kill": "keep_on_drain"}
     pod = pods.start(run, kubeconfigs[0.05], **request)
-    wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
+    wait_until_running(cluster, run)
     pods.mark_disrupted(pod)
     wait_until(lambda: "is being deleted or disrupted" in pods.read_log(pod))
     pods.delete(pod)
@@ -64,10 +68,7 @@ def test_the_job_is_kept_if_the_signal_comes_before_the_deletion_event(pods, clu
         run = pods.new_run()
         tries.append((run, pods.start(run, kubeconfigs[0.005], **SHELL, args=["sleep 600"], on_kill="keep_on_drain")))
     for run, pod in tries:
-        wait_until(
-            lambda run=run: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING],
-            60,
-        )
+        wait_until_running(cluster, run, 60)
         pods.delete(pod)
     for run, pod in tries:
         assert pod.wait_for_end() in ("Failed", None)

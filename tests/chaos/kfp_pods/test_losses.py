@@ -13,12 +13,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB
+from tests.support.kfp_pods import CONCURRENT_PODS, ONE_SECOND_JOB
 from tests.support.trainjob_audit import AuditLog
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-
-PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 
 
 def key_of(run):
@@ -35,21 +33,7 @@ def end_pod(pods, pod, process, action):
     return pod.wait_for_end()
 
 
-def test_a_hundred_losses_at_random_times_cause_no_second_active_job(
-    pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
-):
-    print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
-    plans = [
-        (
-            latency,
-            random_numbers.uniform(0.0, 1.1 * pod_seconds[latency]),
-            random_numbers.choice(("killed", "deleted", "recreated")),
-        )
-        for latency in LATENCIES
-        for _ in range(PODS_PER_LATENCY)
-    ]
-    random_numbers.shuffle(plans)
-
+def test_a_hundred_losses_at_random_times_cause_no_second_active_job(pods, laptop, cluster, kubeconfigs, plan_pods):
     def attempt(plan):
         latency, moment, action = plan
         description, run = f"{action} after {moment:.2f} s at {latency} s latency", pods.new_run()
@@ -66,7 +50,7 @@ def test_a_hundred_losses_at_random_times_cause_no_second_active_job(
         return run, again, description, "adopted" if ": adopted, uid" in pods.read_log(again) else "created"
 
     with AuditLog(laptop) as audit, ThreadPoolExecutor(CONCURRENT_PODS) as threads:
-        tries = list(threads.map(attempt, plans))
+        tries = list(threads.map(attempt, plan_pods(1.1, ("killed", "deleted", "recreated"))))
         keys = [key_of(run) for run, _, _, _ in tries]
         for key in keys:
             audit.wait_until_current(key)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB
+from tests.support.kfp_pods import CONCURRENT_PODS, LATENCIES, ONE_SECOND_JOB
 from tests.support.polling import wait_until
 from trainjob.client import Connection
 from trainjob.lifecycle import RunKey
@@ -21,7 +21,6 @@ from trainjob.status import derive_verdict
 from trainjob_kfp.launcher import clean_up
 
 LONG_JOB = {**ONE_SECOND_JOB, "args": ["600"]}
-PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 SECONDS = 3.0  # after the death of the last process, all sent requests have arrived
 # On a busy machine a process that is killed this soon after the signal may not have run since. kube-apiserver drops a
 # request whose sender dies within about 5 ms. No launcher can delete a job in that time; the rest is work for cleanup.
@@ -56,12 +55,17 @@ def seconds_to_end(log):
     return float(found[1]) if found else 1.0
 
 
+def terminate_pods(pods, cluster, laptop, terminate_pod, plans):
+    """Terminate a pod for each plan, and check the TrainJobs of their runs."""
+    with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
+        tries = list(threads.map(terminate_pod, plans))
+    assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)
+
+
 def assert_no_orphans(pods, cluster, connection, tries):
     """Check that no run has an unfinished TrainJob; a short job may need time for its end.
 
     If a launcher had no time at all, the run's exit handler cleans up.
-
-    Where there was no time for anything, the run's exit handler finds it.
     """
     print(Counter(reported_result(pods.read_log(pod)) for _, pod, _ in tries))
     time.sleep(SECONDS)
@@ -78,21 +82,7 @@ def assert_no_orphans(pods, cluster, connection, tries):
         pytest.fail("\n".join(details))
 
 
-def test_a_hundred_terminations_at_random_times_leave_no_job(
-    pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
-):
-    print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
-    plans = [
-        (
-            latency,
-            random_numbers.uniform(0.0, 1.15 * pod_seconds[latency]),
-            random_numbers.choice((ONE_SECOND_JOB, LONG_JOB)),
-        )
-        for latency in LATENCIES
-        for _ in range(PODS_PER_LATENCY)
-    ]
-    random_numbers.shuffle(plans)
-
+def test_a_hundred_terminations_at_random_times_leave_no_job(pods, laptop, cluster, kubeconfigs, plan_pods):
     def attempt(plan):
         latency, moment, job = plan
         run = pods.new_run()
@@ -103,9 +93,7 @@ def test_a_hundred_terminations_at_random_times_leave_no_job(
         pod.wait_for_end()
         return run, pod, f"after {moment:.2f} s at {latency} s latency"
 
-    with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
-        tries = list(threads.map(attempt, plans))
-    assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)
+    terminate_pods(pods, cluster, laptop, attempt, plan_pods(1.15, (ONE_SECOND_JOB, LONG_JOB)))
 
 
 def test_terminations_during_the_creation_request_leave_no_job(
@@ -125,6 +113,4 @@ def test_terminations_during_the_creation_request_leave_no_job(
         pod.wait_for_end()
         return run, pod, f"{moment:.3f} s after its creation was requested at {latency} s latency"
 
-    with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
-        tries = list(threads.map(attempt, plans))
-    assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)
+    terminate_pods(pods, cluster, laptop, attempt, plans)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import threading
 import time
@@ -66,14 +65,6 @@ def plane(tmp_path_factory):
         pytest.skip(reason)
     with pipelines_plane(tmp_path_factory.mktemp("argo") / "state") as found:
         yield found
-
-
-@pytest.fixture
-def random_numbers():
-    """Return a random number generator; set TERMINATIONS_SEED to repeat its numbers."""
-    seed = os.environ.get("TERMINATIONS_SEED") or str(random.randrange(10**6))  # noqa: S311
-    print(f"TERMINATIONS_SEED={seed}")
-    return random.Random(seed)  # noqa: S311
 
 
 def start_run(plane: tuple, name: str, calls: tuple) -> PipelineRun:
@@ -178,23 +169,24 @@ def wait_for_end(run: PipelineRun, created: CreatedTrainJobs) -> str:
     return "cleanup" if cleaned_up else "owner" if remaining else "launcher"
 
 
-def disturb_all(plane: tuple, plans: list[Plan], folder, disturb: Callable[[PipelineRun, Plan], str]) -> list[str]:
-    """Start the runs, some side by side, disturb each, and return the result of each."""
+def disturb_all(
+    plane: tuple, plans: list[Plan], folder, evidence, disturb: Callable[[PipelineRun, Plan], tuple[str, str]]
+) -> None:
+    """Start the runs, some side by side, disturb each, and write the counts to the evidence and to standard output.
+
+    `disturb` returns the kind of disturbance and its result.
+    """
     calls = compile_runs(plans, folder)
 
-    def disturb_one(plan: Plan) -> str:
+    def disturb_one(plan: Plan) -> tuple[str, str]:
         return disturb(start_run(plane, plan.name, calls[plan.name]), plan)
 
     with ThreadPoolExecutor(CONCURRENT_RUNS) as threads:
-        return list(threads.map(disturb_one, plans))
-
-
-def report(evidence, case: str, results: list[str]) -> None:
-    """Write the counts of one kind of disturbance to the evidence and to standard output."""
-    counts = Counter(results)
-    print(f"{case}: {dict(counts)}")
-    columns = {name: counts[name] for name in ("launcher", "cleanup", "owner", "ended", "none")}
-    evidence("pipeline ends", end=case, runs=len(results), **columns, left=0)
+        counts = Counter(threads.map(disturb_one, plans))
+    for case in sorted({case for case, _ in counts}):
+        columns = {name: counts[case, name] for name in ("launcher", "cleanup", "owner", "ended", "none")}
+        print(f"{case}: {columns}")
+        evidence("pipeline ends", end=case, runs=sum(columns.values()), **columns, left=0)
 
 
 def test_terminated_runs_leave_no_active_trainjob(plane, created, random_numbers, evidence, tmp_path):
@@ -205,15 +197,14 @@ def test_terminated_runs_leave_no_active_trainjob(plane, created, random_numbers
         for number in range(RUNS)
     ]
 
-    def terminate_run(run: PipelineRun, plan: Plan) -> str:
+    def terminate_run(run: PipelineRun, plan: Plan) -> tuple[str, str]:
         time.sleep(plan.moment * seconds)
         was_killed = plan.launcher_is_killed and kill_launcher(run)
         terminate(run)
-        return f"{'killed and ' if was_killed else ''}terminated, {plan.on_kill}:{wait_for_end(run, created)}"
+        case = f"{'killed and ' if was_killed else ''}terminated, {plan.on_kill}"
+        return case, wait_for_end(run, created)
 
-    results = [one.split(":") for one in disturb_all(plane, plans, tmp_path, terminate_run)]
-    for case in sorted({case for case, _ in results}):
-        report(evidence, case, [result for found, result in results if found == case])
+    disturb_all(plane, plans, tmp_path, evidence, terminate_run)
 
 
 def test_runs_that_lose_a_pod_leave_no_active_trainjob(plane, created, random_numbers, evidence, tmp_path):
@@ -223,7 +214,7 @@ def test_runs_that_lose_a_pod_leave_no_active_trainjob(plane, created, random_nu
         for number in range(RUNS)
     ]
 
-    def lose_pod(run: PipelineRun, plan: Plan) -> str:
+    def lose_pod(run: PipelineRun, plan: Plan) -> tuple[str, str]:
         wait_until(lambda: run.list_container_pids(launcher_node(run.name), "main"), SECONDS, interval=POLL_SECONDS)
         time.sleep(plan.moment)
         pod = run.list_launcher_pods().get(launcher_node(run.name))
@@ -233,8 +224,6 @@ def test_runs_that_lose_a_pod_leave_no_active_trainjob(plane, created, random_nu
             run.client.request("DELETE", path_of("Pod", NAMESPACE, name), {"gracePeriodSeconds": 0})
         time.sleep(plan.moment)
         run.finish_training()
-        return f"pod lost, {plan.on_kill}:{wait_for_end(run, created)}"
+        return f"pod lost, {plan.on_kill}", wait_for_end(run, created)
 
-    results = [one.split(":") for one in disturb_all(plane, plans, tmp_path, lose_pod)]
-    for case in sorted({case for case, _ in results}):
-        report(evidence, case, [result for found, result in results if found == case])
+    disturb_all(plane, plans, tmp_path, evidence, lose_pod)

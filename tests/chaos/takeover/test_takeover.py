@@ -7,8 +7,6 @@ stored snapshot. They follow a notice.
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 import signal
 import subprocess
@@ -31,14 +29,6 @@ NODES = 2
 LINES_OF_A_SECOND = 11  # at most, because the job sleeps for 0.1 s after each
 LINE = re.compile(r"\[(?P<source>node-\d)\] line (?P<number>\d+)")
 ENDS = {"orderly hand-over": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
-
-
-@pytest.fixture
-def random_numbers():
-    """Return a random number generator; set TAKEOVER_SEED to repeat its numbers."""
-    seed = os.environ.get("TAKEOVER_SEED") or str(random.randrange(10**6))  # noqa: S311
-    print(f"TAKEOVER_SEED={seed}")
-    return random.Random(seed)  # noqa: S311
 
 
 class CountingJob:
@@ -141,28 +131,15 @@ def test_the_log_continues(laptop, cluster, tmp_path, random_numbers, evidence):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", [*ENDS, "either"])
 def test_the_log_continues_over_a_hundred_waiters(laptop, cluster, tmp_path, random_numbers, evidence, end):
-    jobs, ends = 3, 35
-    with ThreadPoolExecutor(jobs) as threads:
-        results = list(
-            threads.map(
-                lambda number: run_waiters(laptop, cluster, tmp_path / str(number), [end] * ends, random_numbers),
-                range(jobs),
-            )
-        )
-    check(end, jobs * ends, results, evidence)
+    jobs, waiters = 3, 35
+    choices = [*ENDS] if end == "either" else [end]
+    plans = [random_numbers.choices(choices, k=waiters) for _ in range(jobs)]
 
+    def run(number):
+        return run_waiters(laptop, cluster, tmp_path / str(number), plans[number], random_numbers)
 
-@pytest.mark.slow
-def test_the_log_continues_over_waiters_that_end_in_both_ways(laptop, cluster, tmp_path, random_numbers, evidence):
-    jobs, ends = 3, 35
-    plans = [[random_numbers.choice([*ENDS]) for _ in range(ends)] for _ in range(jobs)]
     with ThreadPoolExecutor(jobs) as threads:
-        results = list(
-            threads.map(
-                lambda number: run_waiters(laptop, cluster, tmp_path / str(number), plans[number], random_numbers),
-                range(jobs),
-            )
-        )
-    check("either", jobs * ends, results, evidence)
+        results = list(threads.map(run, range(jobs)))
+    check(end, jobs * waiters, results, evidence)

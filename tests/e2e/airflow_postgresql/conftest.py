@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.airflow_tasks import RunningTasks, TrainJobRecorder
 from tests.support.api_proxy import ApiProxy
 from tests.support.postgresql import PostgreSQL
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
@@ -54,20 +53,6 @@ def airflow(database, dags, settings, tmp_path_factory):
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, dags, database=database.url, triggerers=2, **settings) as airflow:
         yield airflow
-
-
-@pytest.fixture(scope="session")
-def recorder(cluster):
-    started = TrainJobRecorder(cluster)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
-    made = RunningTasks(airflow, recorder, cluster, proxy, tmp_path)
-    yield made
-    made.release_all()
 
 
 @pytest.fixture

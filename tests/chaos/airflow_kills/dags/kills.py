@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import dag
+from airflow.sdk import DAG
 
 from trainjob_airflow import TrainJobOperator, TrainJobSweepOperator
 
@@ -33,56 +33,35 @@ class HeldOperator(TrainJobOperator):
         return super().execute_complete(context, event, **kept)
 
 
-@dag(schedule=None, catchup=False)
-def phases():
-    TrainJobOperator(task_id="creating", trainer=trainer_until("creating"), **RETRIES)
-    TrainJobOperator(task_id="deferred", trainer=trainer_until("deferred"), **RETRIES)
-    HeldOperator(task_id="resumed", trainer=trainer_until("resumed.ends"), **RETRIES)
-    TrainJobOperator(task_id="on_worker", trainer=trainer_until("on_worker"), deferrable=False, **RETRIES)
+def add_task(name, ends="", operator=TrainJobOperator, **options):
+    """Add a task to the current DAG, whose container runs until the file `ends` exists, or one with the task's name."""
+    operator(task_id=name, trainer=trainer_until(ends or name), **{**RETRIES, **options})
 
 
-@dag(schedule=None, catchup=False)
-def deferred():
-    TrainJobOperator(task_id="task", trainer=trainer_until("task"), **RETRIES)
+with DAG("phases", schedule=None, catchup=False):
+    add_task("creating")
+    add_task("deferred")
+    add_task("resumed", "resumed.ends", HeldOperator)
+    add_task("on_worker", deferrable=False)
 
+with DAG("deferred", schedule=None, catchup=False):
+    add_task("task")
 
-@dag(schedule=None, catchup=False)
-def undelivered():
+with DAG("undelivered", schedule=None, catchup=False):
     trainer = trainer_until("task.ends") | {"resources_per_node": {"memory": "64Mi"}}
     HeldOperator(task_id="task", trainer=trainer, retries=0)
 
+with DAG("on_worker", schedule=None, catchup=False):
+    add_task("task", deferrable=False)
 
-@dag(schedule=None, catchup=False)
-def on_worker():
-    TrainJobOperator(task_id="task", trainer=trainer_until("task"), deferrable=False, **RETRIES)
+with DAG("creating", schedule=None, catchup=False):
+    add_task("creating")
 
+with DAG("ended", schedule=None, catchup=False):
+    add_task("ended", "ended.ends")  # its trigger does not fire in its first seconds
 
-@dag(schedule=None, catchup=False)
-def creating():
-    TrainJobOperator(task_id="creating", trainer=trainer_until("creating"), **RETRIES)
+with DAG("late", schedule=None, catchup=False):
+    add_task("late")
 
-
-@dag(schedule=None, catchup=False)
-def ended():
-    """Define a DAG whose trigger does not fire in its first seconds."""
-    TrainJobOperator(task_id="ended", trainer=trainer_until("ended.ends"), **RETRIES)
-
-
-@dag(schedule=None, catchup=False)
-def late():
-    TrainJobOperator(task_id="late", trainer=trainer_until("late"), **RETRIES)
-
-
-@dag(schedule=None, catchup=False)
-def sweeping():
+with DAG("sweeping", schedule=None, catchup=False):
     TrainJobSweepOperator(task_id="sweep", active_for=timedelta(0))
-
-
-phases()
-deferred()
-undelivered()
-on_worker()
-creating()
-ended()
-late()
-sweeping()

@@ -60,6 +60,11 @@ class CrashRuns:
         listed = self.airflow.request("GET", f"{run}/taskInstances")["task_instances"]
         return {found["task_id"]: (found["state"], found["try_number"]) for found in listed}
 
+    def wait_for_success(self, run):
+        wait_for_airflow(lambda: self.airflow.get_state(run) in ("success", "failed"), SECONDS)
+        print(self.get_task_states(run))
+        assert self.airflow.get_state(run) == "success"
+
     def run_key(self, run, name):
         _, _, _, _, dag, _, run_id = run.split("/")
         return RunKey("airflow", dag, name, run_id, "", self.airflow.environment["AIRFLOW__API__BASE_URL"])
@@ -176,15 +181,12 @@ def test_the_next_triggerer_completes_the_tasks_of_a_dead_triggerer(crash_runs, 
     airflow.kill_component("triggerer")
     airflow.start_component("triggerer")
     release_triggers(crash_runs, tasks)
-    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), SECONDS)
-    print(crash_runs.get_task_states(run))
-    assert airflow.get_state(run) == "success"
+    crash_runs.wait_for_success(run)
     for name, point in tasks.items():
         crash_runs.check_result(run, name, point, "Airflow triggerer")
     tries = crash_runs.get_task_states(run)
-    assert {tries[name][1] for name, point in tasks.items() if not point.fails_first} == {
-        1
-    }  # a dead triggerer costs no try
+    # A dead triggerer costs no try.
+    assert {tries[name][1] for name, point in tasks.items() if not point.fails_first} == {1}
 
 
 def test_a_triggerer_that_lost_its_triggers_does_not_end_their_trainjobs(crash_runs, airflow, audit):
@@ -205,9 +207,7 @@ def test_a_triggerer_that_lost_its_triggers_does_not_end_their_trainjobs(crash_r
         os.kill(pid, signal.SIGCONT)
     wait_for_airflow(lambda: reached_by(crash_runs.trap_folder(waiting)), SECONDS)
     crash_runs.finish_job(waiting)
-    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), SECONDS)
-    print(crash_runs.get_task_states(run))
-    assert airflow.get_state(run) == "success"
+    crash_runs.wait_for_success(run)
     for name, point in tasks.items():
         crash_runs.check_result(run, name, point, "Airflow triggerer", "racing", kills=0)
         if not point.fails_first:
@@ -247,8 +247,7 @@ def test_a_trainjob_whose_cleanup_dies_is_adopted_after_the_task_is_cleared(cras
     wait_for_airflow(lambda: all("adopted" in read_task_log(airflow, run, name, 2) for name in remaining), SECONDS)
     for name in on_worker | deferred:
         crash_runs.finish_job(name)
-    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), SECONDS)
-    assert airflow.get_state(run) == "success"
+    crash_runs.wait_for_success(run)
     for name in on_worker | deferred:
         key = crash_runs.run_key(run, name)
         audit.wait_until_current(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import dag
+from airflow.sdk import DAG
 
 from tests.chaos.crash_points.airflow.trapped_trigger import TrappedTrigger
 from tests.support import crash_points
@@ -41,48 +41,27 @@ class TrappedOperator(TrainJobOperator):
         return self.task_id.startswith("trigger")
 
 
-def add_task(kind, point, *, deferrable):
+def add_task(kind, point):
     name = f"{kind}-{point.slug}"
     fails = f"test -e {FOLDER}/{name}/mended || exit 3; " if point.fails_first else ""
     script = f"{fails}until test -e {FOLDER}/{name}/go; do sleep 0.2; done"
     TrappedOperator(
         task_id=name,
         trainer={"image": "busybox", "command": ["sh", "-c", script]},
-        deferrable=deferrable,
+        deferrable=kind in ("deferred", "trigger"),
         retries=5,
         retry_delay=timedelta(seconds=1),
     )
 
 
-@dag(schedule=None, catchup=False, max_active_tasks=32)
-def crashing():
-    for point in crash_points.DEFERRED_TASK_POINTS:
-        add_task("deferred", point, deferrable=True)
-    for point in crash_points.WORKER_TASK_POINTS:
-        add_task("worker", point, deferrable=False)
-
-
-@dag(schedule=None, catchup=False, max_active_tasks=32)
-def zombies():
-    for point in crash_points.ZOMBIE_POINTS:
-        add_task("zombie", point, deferrable=False)
-
-
-@dag(schedule=None, catchup=False, max_active_tasks=32)
-def triggers():
-    for point in crash_points.TRIGGER_POINTS:
-        add_task("trigger", point, deferrable=True)
-
-
-@dag(schedule=None, catchup=False, max_active_tasks=32)
-def killed():
-    for point in crash_points.KILLED_TASK_POINTS:
-        add_task("worker", point, deferrable=False)
-    for point in crash_points.KILLED_TRIGGER_POINTS:
-        add_task("trigger", point, deferrable=True)
-
-
-crashing()
-zombies()
-triggers()
-killed()
+POINTS = {
+    "crashing": {"deferred": crash_points.DEFERRED_TASK_POINTS, "worker": crash_points.WORKER_TASK_POINTS},
+    "zombies": {"zombie": crash_points.ZOMBIE_POINTS},
+    "triggers": {"trigger": crash_points.TRIGGER_POINTS},
+    "killed": {"worker": crash_points.KILLED_TASK_POINTS, "trigger": crash_points.KILLED_TRIGGER_POINTS},
+}
+for dag_id, points_by_kind in POINTS.items():
+    with DAG(dag_id, schedule=None, catchup=False, max_active_tasks=32):
+        for kind, points in points_by_kind.items():
+            for point in points:
+                add_task(kind, point)
