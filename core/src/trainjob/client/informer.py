@@ -31,13 +31,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trainjob.client.api_errors import not_kubernetes_response
 from trainjob.client.backoff import InformerTimings
 from trainjob.client.object_cache import EventHandler, ObjectCache, ObjectEvent, OnEvent, OnMissing
 from trainjob.client.resources import Resource, get_resource_version, list_pages
-from trainjob.client.response_checks import ResponseCheck, check_json_object
 from trainjob.client.watch_stream import parse_event, read_lines
 from trainjob.errors import (
     ClusterError,
@@ -50,38 +49,8 @@ from trainjob.errors import (
 )
 from trainjob.threads import start_thread
 
-
-class InformerClient(Protocol):
-    """Interface of the client that sends an informer's requests.
-
-    Its implementation is [trainjob.client.http_client.HttpClient][].
-    """
-
-    server: str
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        doing: str,
-        query: Mapping[str, Any] | None = None,
-        check: ResponseCheck = check_json_object,
-    ) -> dict[str, Any]:
-        """Send a request and return the JSON of the response."""
-        ...
-
-    def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        doing: str,
-        query: Mapping[str, Any] | None = None,
-        read_seconds: float | None = 0,
-    ) -> Any:
-        """Send a request and return the open response."""
-        ...
+if TYPE_CHECKING:
+    from trainjob.client.http_client import HttpClient
 
 
 @dataclass(frozen=True)
@@ -111,7 +80,7 @@ class SharedInformer:
 
     def __init__(
         self,
-        client: InformerClient,
+        client: HttpClient,
         resource: Resource,
         namespace: str,
         key: Callable[[Mapping[str, Any]], str],
