@@ -109,7 +109,7 @@ class RunningTasks:
         return run, ended
 
     def finish_every_phase(self, run: str, ended: str) -> None:
-        """Let the runs of [start_in_every_phase][] succeed, and check that each task has created one job."""
+        """Let the runs of [start_in_every_phase][] succeed with one job for each task."""
         self.release_all()
         self.wait_for_success(run, ended)
         self.assert_one_job_each(run, PHASES)

@@ -42,7 +42,7 @@ class HttpProxy(LoopbackServer):
         self.pool.clear()
 
     def respond_to(self, request: ProxiedRequest) -> None:
-        """Respond to a request."""
+        """Answer a request; here with the response of the server."""
         with request.forward() as response:
             request.relay(response)
 
@@ -106,7 +106,7 @@ class ProxiedRequest(BaseHTTPRequestHandler):
             response.close()
 
     def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """Respond to the client."""
+        """Send a response to the client."""
         self.send_response(status)
         if status == 429:
             self.send_header("Retry-After", "1")
@@ -116,7 +116,7 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def respond_with_error(self, status: int, reason: str) -> None:
-        """Respond as an API server that refuses the request."""
+        """Send the response of an API server that refuses the request."""
         content = {"kind": "Status", "code": status, "reason": reason, "message": reason}
         self.respond(status, json.dumps(content).encode())
 

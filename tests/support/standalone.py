@@ -204,7 +204,7 @@ class Standalone:
 
     @contextlib.contextmanager
     def suspended_component(self, name: str) -> Iterator[None]:
-        """Suspend the processes of a component in a block, and wait until all of Airflow is healthy after it."""
+        """Suspend the processes of a component in a block; after it, Airflow is healthy."""
         pids = self.suspend_component(name)
         try:
             yield

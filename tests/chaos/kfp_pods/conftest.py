@@ -62,9 +62,9 @@ def pod_seconds(pods, kubeconfigs):
 
 @pytest.fixture
 def plan_pods(pod_seconds, random_numbers):
-    """Return a function that plans what happens to a hundred pods, as (latency, moment, choice) in any order.
+    """Return a function that plans what happens to a hundred pods.
 
-    The moment is up to `lifetimes` times the seconds that a pod runs.
+    It returns (latency, moment, choice) in any order. The moment is up to `lifetimes` times the seconds of a pod.
     """
 
     def plan(lifetimes, choices):

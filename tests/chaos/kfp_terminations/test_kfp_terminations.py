@@ -172,7 +172,7 @@ def wait_for_end(run: PipelineRun, created: CreatedTrainJobs) -> str:
 def disturb_all(
     plane: tuple, plans: list[Plan], folder, evidence, disturb: Callable[[PipelineRun, Plan], tuple[str, str]]
 ) -> None:
-    """Start the runs, some side by side, disturb each, and write the counts to the evidence and to standard output.
+    """Start the runs, some side by side, disturb each, and record the counts.
 
     `disturb` returns the kind of disturbance and its result.
     """

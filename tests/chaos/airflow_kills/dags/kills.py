@@ -34,7 +34,7 @@ class HeldOperator(TrainJobOperator):
 
 
 def add_task(name, ends="", operator=TrainJobOperator, **options):
-    """Add a task to the current DAG, whose container runs until the file `ends` exists, or one with the task's name."""
+    """Add a task whose container runs until a file exists, by default one with its name."""
     operator(task_id=name, trainer=trainer_until(ends or name), **{**RETRIES, **options})
 
 
