@@ -1,9 +1,6 @@
-"""The pod of one launcher: its outputs, its signals, and an eviction of its pod."""
+"""The pod of one launcher: its outputs, and an eviction of its pod."""
 
 from __future__ import annotations
-
-import os
-import signal
 
 from tests.support.polling import wait_until
 from trainjob.manifest import labels
@@ -29,16 +26,6 @@ def test_a_pod_writes_its_outputs(pods, cluster, kubeconfigs):
     expected = {"job": job["metadata"]["name"], "uid": job["metadata"]["uid"], "status": "Complete"}
     assert {name: outputs[name] for name in expected} == expected
     assert "[node-0] hello" in pods.read_log(pod)
-
-
-def test_a_terminated_pod_deletes_its_job(pods, cluster, kubeconfigs):
-    run = pods.new_run()
-    pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["sleep 600"])
-    process = pod.wait_for_process()
-    wait_until_running(cluster, run)
-    os.kill(process, signal.SIGTERM)
-    assert pod.wait_for_end() == "Failed"  # its log says nothing: KFP's launcher, which copies it, has ended first
-    assert not list_trainjobs(cluster, run)
 
 
 def test_the_job_of_a_drained_pod_is_kept_if_requested(pods, cluster, kubeconfigs, tmp_path):
