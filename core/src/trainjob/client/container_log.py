@@ -40,7 +40,7 @@ class ContainerLog:
         error: message of the last failed request.
         refusals: number of refused requests, one after the other.
         outages: number of requests that failed because the API server was unavailable or replaced credentials.
-        is_unreachable: whether the last of them had no response.
+        is_unreachable: whether the last request for the log had no response.
         ignored_from: number of the run from which on missing output is not reported.
         is_reported: whether the notice about missing output of the run was emitted.
     """

@@ -315,7 +315,6 @@ class LogFollower:
                 return "" if log.is_at_end else "its pod was deleted before the log was read to the end"
             except (ClusterError, InvalidSpec) as error:
                 log.outages += error.retryable
-                log.is_unreachable = isinstance(error, ClusterUnreachable)
                 if missing := self._explain_refusal(log, error, had_ended=had_ended):
                     return missing
                 self._pause(log, backoff.next(error))
@@ -367,15 +366,20 @@ class LogFollower:
             ClusterError: the stream could not be opened, or broke.
         """
         reader, previous = log.reader, log.later_runs > 0
-        stream = self._cluster.open_log(
-            log.container.pod,
-            self._namespace,
-            log.container.container,
-            follow=not previous and not log.is_final,  # otherwise the log is complete
-            previous=previous,
-            since=reader.since,
-            read_seconds=_SILENCE_SECONDS,
-        )
+        try:
+            stream = self._cluster.open_log(
+                log.container.pod,
+                self._namespace,
+                log.container.container,
+                follow=not previous and not log.is_final,  # otherwise the log is complete
+                previous=previous,
+                since=reader.since,
+                read_seconds=_SILENCE_SECONDS,
+            )
+        except ClusterError as error:
+            log.is_unreachable = isinstance(error, ClusterUnreachable)
+            raise
+        log.is_unreachable = False  # a stream that breaks or stays silent is that of a server that responds
         may_have_gap, log.may_have_gap = log.may_have_gap, False
         try:
             with self._changed:

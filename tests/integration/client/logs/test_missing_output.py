@@ -6,10 +6,11 @@ Each line is emitted once, or one notice states which container's output may be 
 from __future__ import annotations
 
 import pytest
+import urllib3
 
 from tests.integration.client.logs.log_recorder import SECONDS
 from tests.support.polling import wait_until
-from trainjob.client import LogFollower, LogNotice, ObjectEvent
+from trainjob.client import LogFollower, LogNotice, ObjectEvent, log_follower
 from trainjob.client.whole_log import read_log
 from trainjob.errors import ClusterUnreachable
 
@@ -32,6 +33,19 @@ class ShortStream:
             self._left -= len(part)
             if not self._left:
                 return
+
+
+class SilentStream:
+    """Response whose body does not arrive in time."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def stream(self, **_):
+        raise urllib3.exceptions.ReadTimeoutError(None, "", "Read timed out.")
 
 
 @pytest.fixture
@@ -171,6 +185,22 @@ def test_an_outage_after_the_end_does_not_count_as_silence(cluster, ended_pod, m
     follower.observe(ObjectEvent(ended_pod))
     follower.finish(2.5)
     assert split_notices(lines) == (NUMBERS, [])
+
+
+def test_streams_that_stay_silent_are_not_an_outage_of_the_server(cluster, ended_pod, monkeypatch):
+    """A server that responds is away for a shorter time than one that does not."""
+    open_log, opened = cluster.open_log, []
+
+    def open_silent(*arguments, **options):
+        opened.append(open_log(*arguments, **options))
+        return SilentStream(opened[-1])
+
+    monkeypatch.setattr(cluster, "open_log", open_silent)
+    monkeypatch.setattr(log_follower, "_MAX_OUTAGES", 2)
+    follower = LogFollower(cluster, "default", lambda _: None)
+    follower.observe(ObjectEvent(ended_pod))
+    follower.finish(2.0)
+    assert len(opened) < 20
 
 
 def test_a_container_that_runs_on_is_reported_unless_it_is_about_to_be_deleted(recorder, cluster):
