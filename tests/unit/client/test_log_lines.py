@@ -57,6 +57,29 @@ def test_a_stream_may_be_cut_at_any_byte(cuts):
     assert read_lines(reader, *split_at(LOG, cuts)) + reader.flush() == EXPECTED_LINES
 
 
+STAMPED_LINES = st.builds(
+    lambda second, fraction, zone, text: b"2026-01-01T00:00:%02d.%09d%s %s\n" % (second, fraction, zone, text),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from([b"Z"] * 9 + [b"+02:00"]),
+    st.sampled_from([b"x", b"", b"caf\xc3\xa9", b"\xff", b"10%\r20%", b"2026-01-01T00:00:09.000000000Z x"]),
+)
+UNSTAMPED_LINES = st.sampled_from([b"text\n", b"\n", b"2026-W01-1T00:00:01.000000000Z x\n"])
+
+
+@given(st.lists(STAMPED_LINES, max_size=30), st.lists(UNSTAMPED_LINES, max_size=1), st.booleans(), st.integers(0, 2))
+def test_many_lines_at_once_are_read_like_single_ones(lines, others, in_order, written):
+    lines = [*(sorted(lines) if in_order else lines), *others]
+    results = []
+    for chunks in ([*lines[:1], b"".join(lines[1:])], [part for line in lines for part in (line[:-1], b"\n")]):
+        reader = LogReader(CONTAINER, written_until=(1767225600 + written, b"000000001") if written else None)
+        output = read_lines(reader, *chunks) + reader.flush()
+        found = [(line.text, line.frame, line.time, line.is_written) for line in output]
+        again = join_lines(read_lines(reader, *chunks))
+        results.append((found, reader.extent, reader.since, reader.first, reader.newest, again))
+    assert results[0] == results[1]
+
+
 def test_an_error_text_of_the_kubelet_is_returned_once():
     reader, error_text = LogReader(), b"failed to create fsnotify watcher: too many open files"
     assert join_lines(read_lines(reader, error_text)) == []

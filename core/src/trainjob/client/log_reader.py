@@ -21,8 +21,10 @@ Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from trainjob.client.api_errors import error_from_network
@@ -34,6 +36,8 @@ from trainjob.errors import ClusterUnreachable
 _CHUNK_BYTES = 1 << 16  # read from the network at once
 _MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
+# Without ranges of characters, so that one search finds a thousand lines in 0.2 ms.
+_PLAIN_LINE = re.compile(rb"^(.{19}\.\d{9})(Z|[+-].{5}) (.*)$", re.MULTILINE)
 _PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
 
 
@@ -168,13 +172,10 @@ class LogReader:
             chunk = self._continue_line(chunk, output)
         if self._in_line:
             return output
-        *lines, tail = (self._partial_stamp + chunk).split(b"\n")
-        at = 0
-        while at < len(lines):
-            at = self._read_plain_lines(lines, at, output)
-            if at < len(lines):
-                self._read_line(lines[at], output)
-                at += 1
+        text, newline, tail = (self._partial_stamp + chunk).rpartition(b"\n")
+        if newline and not self._read_plain_lines(text, output):
+            for line in text.split(b"\n"):
+                self._read_line(line, output)
         self._partial_stamp = tail if _PARTIAL_STAMP.fullmatch(tail) else b""
         if not self._partial_stamp and tail:
             content = self._begin_line(tail, output)
@@ -194,41 +195,40 @@ class LogReader:
                 self._end_line(output)
         return remaining
 
-    def _read_plain_lines(self, lines: list[bytes], first: int, output: list[LogLine]) -> int:
-        """Read whole new lines of the newest second, and return the index of the first other line.
+    def _read_plain_lines(self, text: bytes, output: list[LogLine]) -> bool:
+        """Read whole new lines in the order of their times, or return False if the text has any other line.
 
         This is the fast path for nearly all lines of a log that arrives in large chunks.
         """
-        resume, at = self._resume, first
-        if self._unfinished or resume.is_resuming or resume.newest is None:
-            return first
-        second, newest = resume.newest
-        if second != self._cached_second:
-            return first
-        (day, zone), source, container, until = self._cached_stamp, self._source, self._container, self._written_until
-        prefix, zone_end = day + b".", len(day) + 10 + len(zone)
-        zone += b" "
-        for at in range(first, len(lines)):
-            line = lines[at]
-            fraction, content = line[20:29], line[zone_end + 1 :]
-            if (
-                not line.startswith(prefix)
-                or line[29 : zone_end + 1] != zone
-                or fraction < newest
-                or len(content) > _MAX_LINE_BYTES
-                or b"\r" in content
-                or not fraction.isdigit()
-            ):
-                break
-            newest, time = fraction, (second, fraction)
-            is_written = until is not None and time < until
-            output.append(
-                LogLine(source, content.decode("utf-8", "replace"), False, False, container, time, is_written)
-            )
-        else:
-            at = len(lines)
-        resume.add_lines(at - first, (second, newest))
-        return at
+        resume, newest = self._resume, self._resume.newest
+        if self._unfinished or resume.is_resuming or newest is None or b"\r" in text or len(text) > _MAX_LINE_BYTES:
+            return False
+        found = _PLAIN_LINE.findall(text)
+        stamps, zones = [stamp for stamp, _, _ in found], {zone for _, zone, _ in found}
+        if len(found) != text.count(b"\n") + 1 or len(zones) > 1 or stamps != sorted(stamps):
+            return False
+        times: list[LogTime] = []
+        bounds = [0]  # of the lines of each second
+        while (first := bounds[-1]) < len(stamps):
+            if (parsed := self._parse_stamp(b"%s%s " % (stamps[first], *zones))) is None:
+                return False
+            second = parsed[0][0]
+            bounds.append(bisect_left(stamps, stamps[first][:19] + b"/", first))  # b"/" is the successor of b"."
+            times += [(second, stamp[20:]) for stamp in stamps[first : bounds[-1]]]
+        if times[0] < newest:
+            return False
+        for first, end in pairwise(bounds):
+            resume.add_lines(end - first, times[first], times[end - 1])
+        source, container = self._source, self._container
+        lines = [
+            LogLine(source, line[2].decode("utf-8", "replace"), False, False, container, time)
+            for time, line in zip(times, found, strict=True)
+        ]
+        if self._written_until is not None:
+            for line, time in zip(lines, times, strict=True):
+                line.is_written = time < self._written_until
+        output += lines
+        return True
 
     def _read_line(self, line: bytes, output: list[LogLine]) -> None:
         content = self._begin_line(line, output)

@@ -115,19 +115,21 @@ class ResumePoint:
         self._record(time)
         return LineStatus.NEW
 
-    def add_lines(self, count: int, newest: LogTime) -> None:
-        """Record complete new lines in the order of their times.
+    def add_lines(self, count: int, first: LogTime, newest: LogTime) -> None:
+        """Record complete new lines of one second in the order of their times.
 
-        All of them are within the second of the newest known line.
+        None of them is older than the newest known line.
 
         Args:
             count: number of lines.
+            first: time of the first one.
             newest: time of the last one.
         """
-        if count:
-            self.newest = self._last = newest
-            self._in_newest_second += count
-            self.lines += count
+        self._record(first)
+        self.newest = self._last = newest
+        self._is_unfinished = False
+        self._in_newest_second += count
+        self.lines += count
 
     def end_line(self) -> None:
         """Record that the line that began last was read completely."""
