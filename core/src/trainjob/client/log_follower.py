@@ -206,14 +206,14 @@ class LogFollower:
             for executor in executors:
                 executor.start_queued()
 
-    def _measure_progress(self, log: ContainerLog) -> tuple[int, int]:
+    def _measure_progress(self, log: ContainerLog) -> tuple[int, ...]:
         """Return numbers that change while a log is read, or while others are read first.
 
         They also change while the API server is unavailable, for a while.
         """
         read_before = 0 if log.is_being_read else self._cluster.ended_log_executor.completed
         outages = min(log.outages, _MAX_UNREACHABLE if log.is_unreachable else _MAX_OUTAGES)
-        return self._parts_read, read_before + outages
+        return self._parts_read, read_before, outages
 
     def _explain_unread(self, log: ContainerLog, seconds: float) -> str:
         if not log.has_ended:

@@ -196,7 +196,7 @@ class LogReader:
         return remaining
 
     def _read_plain_lines(self, text: bytes, output: list[LogLine]) -> bool:
-        """Read whole new lines in the order of their times, or return False if the text has any other line.
+        """Read whole new lines in the order of their times; return False for any other text.
 
         This is the fast path for nearly all lines of a log that arrives in large chunks.
         """
