@@ -39,5 +39,5 @@ def test_a_step_on_a_full_disk_is_a_storage_full(cluster, unique, monkeypatch, s
     assert outcome.category is Category.STORAGE_FULL
     tail = outcome.log_tail if is_log_deleted else outcome.log_tail[-1:]  # the next run may have printed a line
     assert any("No space left on device" in line for line in tail)
-    with pytest.raises(StorageFull, match=r"No space left on device\n.*-> free space in the workspace"):
+    with pytest.raises(StorageFull, match=r"No space left on device\n(.*\n)*.*-> free space in the workspace"):
         outcome.raise_for_failure()
