@@ -42,6 +42,17 @@ def test_logs_of_old_pods_are_forgotten_and_never_those_that_are_being_read(monk
     assert [key[0] for key in follower._logs] == ["uid-0", "uid-8", "uid-9"]
 
 
+def test_a_log_that_is_read_after_others_makes_progress_whatever_their_number_is():
+    """The number of its failed requests may equal that of the logs read before it."""
+    executor = IdleExecutor()
+    follower = LogFollower(SimpleNamespace(live_log_executor=executor, ended_log_executor=executor), "ns", print)
+    follower.observe(ObjectEvent(pod(0)))
+    [log], executor.completed = follower._logs.values(), 3
+    waiting = follower._measure_progress(log)
+    log.is_being_read, log.outages = True, 3
+    assert follower._measure_progress(log) != waiting
+
+
 def test_an_exception_of_a_callback_is_logged_once_and_counted_in_a_notice(caplog):
     written = []
 

@@ -35,14 +35,8 @@ class ShortStream:
                 return
 
 
-class SilentStream:
+class SilentStream(ShortStream):
     """Response whose body does not arrive in time."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
 
     def stream(self, **_):
         raise urllib3.exceptions.ReadTimeoutError(None, "", "Read timed out.")
@@ -193,14 +187,17 @@ def test_streams_that_stay_silent_are_not_an_outage_of_the_server(cluster, ended
 
     def open_silent(*arguments, **options):
         opened.append(open_log(*arguments, **options))
-        return SilentStream(opened[-1])
+        return SilentStream(opened[-1], 0)
 
     monkeypatch.setattr(cluster, "open_log", open_silent)
     monkeypatch.setattr(log_follower, "_MAX_OUTAGES", 2)
-    follower = LogFollower(cluster, "default", lambda _: None)
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append)
     follower.observe(ObjectEvent(ended_pod))
     follower.finish(2.0)
-    assert len(opened) < 20
+    texts, [notice] = split_notices(lines)
+    assert (texts, len(opened) < 20) == ([], True)
+    assert "no line of its log arrived for 2 s" in notice
 
 
 def test_a_container_that_runs_on_is_reported_unless_it_is_about_to_be_deleted(recorder, cluster):
