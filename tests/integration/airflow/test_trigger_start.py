@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -69,24 +70,24 @@ def test_the_plugin_registers_the_listeners():
 def test_the_worker_waits_until_the_trigger_has_started(requests, deferral):
     waiting = start_waiting(deferral)
     assert requests.received.wait(30)
-    announce_start(deferral.cluster, deferral.reference, deferral.id)
+    asyncio.run(announce_start(deferral.cluster, deferral.reference, deferral.id))
     waiting.join(300)
     assert not waiting.is_alive()
     assert get_job(deferral) is not None
 
 
 def test_the_start_of_the_trigger_of_an_earlier_deferral_does_not_count(requests, deferral):
-    announce_start(deferral.cluster, deferral.reference, create_deferral_id())
+    asyncio.run(announce_start(deferral.cluster, deferral.reference, create_deferral_id()))
     waiting = start_waiting(deferral)
     assert requests.received.wait(30)
     assert waiting.is_alive()
-    announce_start(deferral.cluster, deferral.reference, deferral.id)
+    asyncio.run(announce_start(deferral.cluster, deferral.reference, deferral.id))
     waiting.join(300)
     assert not waiting.is_alive()
 
 
 def test_a_started_trigger_needs_no_request_to_airflow(requests, deferral):
-    announce_start(deferral.cluster, deferral.reference, deferral.id)
+    asyncio.run(announce_start(deferral.cluster, deferral.reference, deferral.id))
     start_waiting(deferral).join(300)
     assert requests.count == 0
 
@@ -132,5 +133,5 @@ def test_the_same_process_runs_the_trigger_under_dag_test(requests, deferral, mo
     "deferral_id", ["", (datetime.now(timezone.utc) - timedelta(minutes=2)).isoformat()], ids=["none", "old"]
 )
 def test_a_trigger_without_a_waiting_worker_writes_nothing(deferral, deferral_id):
-    announce_start(deferral.cluster, deferral.reference, deferral_id)
+    asyncio.run(announce_start(deferral.cluster, deferral.reference, deferral_id))
     assert labels.get_annotation(get_job(deferral), labels.DEFERRAL) == ""

@@ -173,7 +173,8 @@ class WaitPolicy:
         self.job, self.job_was_read, self._limits, self._on_phase = job, job_was_read, limits, on_phase
         self.pods: dict[str, Mapping[str, Any]] = {}
         self.deleted_pods: dict[str, Mapping[str, Any]] = {}
-        self._verdict, self._last_notified = derive_verdict(job), ""
+        self._verdict = derive_verdict(job) if job_was_read else Verdict(Phase.PENDING)
+        self._last_notified = ""
         self._events: Sequence[Mapping[str, Any]] = ()
         self._fetched_findings: Sequence[Finding] = ()  # from events, or from the Kueue Workload
         self._findings_by_pod: dict[str, list[Finding]] = {}  # from each pod's status, by the pod's uid

@@ -26,7 +26,7 @@ from trainjob.status import Outcome, Phase, build_outcome
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import belongs_to_job
 from trainjob.status.verdict import check_end
-from trainjob.threads import RETRY_SECONDS, BoundedExecutor
+from trainjob.threads import RETRY_SECONDS
 
 _LOCK = threading.Lock()  # held for some microseconds, while a session begins to watch pods or to follow logs
 _NO_EVENT = ObjectEvent()
@@ -115,11 +115,12 @@ class WaitSession:
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
+        cluster = self._cluster
         moments = (
             self.policy.seconds_until_evaluation(now),
             self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
             None if self._next_pod_watch is None else max(0.0, self._next_pod_watch - now),
-            RETRY_SECONDS if any(executor.is_stalled for executor in self._log_executors) else None,
+            RETRY_SECONDS if cluster.live_log_executor.is_stalled or cluster.ended_log_executor.is_stalled else None,
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -129,12 +130,8 @@ class WaitSession:
 
     def start_queued_logs(self) -> None:
         """Start threads for queued logs, if their start was refused before."""
-        for executor in self._log_executors:
+        for executor in (self._cluster.live_log_executor, self._cluster.ended_log_executor):
             executor.start_queued()
-
-    @property
-    def _log_executors(self) -> tuple[BoundedExecutor, BoundedExecutor]:
-        return self._cluster.live_log_executor, self._cluster.ended_log_executor
 
     def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.

@@ -12,19 +12,20 @@ from datetime import datetime
 from typing import Any
 
 _EMPTY: Mapping[str, Any] = {}
+_OBJECT = (dict, Mapping)  # a dict is recognized without the slow check of an abstract class
 
 
 def get_mapping(value: Any, *path: str) -> Mapping[str, Any]:
     """Return the object at a path of keys, or an empty one."""
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else _EMPTY
+        value = value.get(key) if isinstance(value, _OBJECT) else None
+    return value if isinstance(value, _OBJECT) else _EMPTY
 
 
 def get_list(value: Any, *path: str) -> list[Mapping[str, Any]]:
     """Return the objects of the list at a path of keys, or an empty list."""
     found = get_mapping(value, *path[:-1]).get(path[-1])
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list | tuple) else []
+    return [item for item in found if isinstance(item, _OBJECT)] if isinstance(found, list | tuple) else []
 
 
 def get_str(value: Any, *path: str) -> str:

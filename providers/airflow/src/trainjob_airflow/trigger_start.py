@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from trainjob.threads import run_on_thread
 from trainjob_airflow.termination import ENDED_STATES, get_user_decision
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def _wait_for_trigger(deferral: Deferral) -> None:
                 return
 
 
-def announce_start(cluster: Cluster, reference: JobReference, deferral_id: str) -> None:
-    """Write the ID of a deferral to its TrainJob when the trigger has started (blocking IO).
+async def announce_start(cluster: Cluster, reference: JobReference, deferral_id: str) -> None:
+    """Write the ID of a deferral to its TrainJob when the trigger has started.
 
     Nothing is written for a deferral of more than a minute ago, whose worker no longer waits. An error is not raised,
     because the worker then requests the task's state.
@@ -134,6 +135,8 @@ def announce_start(cluster: Cluster, reference: JobReference, deferral_id: str) 
         return
     annotations = {labels.DEFERRAL: deferral_id}
     try:
-        cluster.patch_trainjob(reference.name, reference.namespace, reference.uid, annotations=annotations)
+        await run_on_thread(
+            cluster.patch_trainjob, reference.name, reference.namespace, reference.uid, annotations=annotations
+        )
     except TrainJobError:
         _LOGGER.debug("The start of the trigger can't be written to TrainJob %s", reference, exc_info=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainjob.threads import run_on_thread
 from trainjob_airflow.deferral import delay_event
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION
 from trainjob_airflow.task_states import TaskStateWatch
@@ -168,7 +167,7 @@ class TrainJobTrigger(BaseTrigger):
         on_skipped = functools.partial(metrics.report_skipped_lines, self.task_instance)
         try:
             cluster, reference = await self._cluster(), self._reference()
-            await run_on_thread(announce_start, cluster, reference, self.deferral_id)
+            await announce_start(cluster, reference, self.deferral_id)
             async with (
                 StoredTimes(self.task_instance if self.get_logs else None, reference) as written_times,
                 TriggererLog(self.log.info, written_times, on_skipped) as log,
