@@ -22,6 +22,7 @@ from trainjob_airflow import (
 )
 
 CONFIG = {
+    "framework": "torchtune",
     "epochs": 1,
     "batch_size": 8,
     "dtype": "fp32",

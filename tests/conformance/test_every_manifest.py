@@ -299,8 +299,8 @@ def test_pods_have_the_requested_fields(client, namespace, target):
     requests = {
         "container": TrainJob(trainer=CustomTrainerContainer(command=("true",)), workspace="claim", **options),
         "export": ExportModel(workspace="claim", destination="s3://b/p", secret="s", **options),
-        "split": FineTune(model="llama3.2-1b", workspace="claim", **options),
-        "fetching": FineTune(model="llama3.2-1b", runtime=own, **sources, **options),
+        "split": FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="claim", **options),
+        "fetching": FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, runtime=own, **sources, **options),
         "initializers": TrainJob(trainer=CustomTrainerContainer(), runtime=own, initializer=initializer, **options),
     }
     jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}

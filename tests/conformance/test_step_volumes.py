@@ -65,7 +65,9 @@ def test_volumes_of_a_run_with_initializers(client, namespace, target):
     runtime = Runtime(name="mine-llama3.2-1b", kind="TrainingRuntime")
     output = Volume(name="output", source={"persistentVolumeClaim": {"claimName": "c"}}, mount_path="/workspace/output")
     sources = {"dataset": "hf://o/n", "model_initializer": "hf://o/n"}
-    request = FineTune(model="llama3.2-1b", runtime=runtime, volumes=[output], **sources)
+    request = FineTune(
+        model="llama3.2-1b", config={"framework": "torchtune"}, runtime=runtime, volumes=[output], **sources
+    )
     jobset = create_jobsets(client, namespace, {"job": build_manifest(request, namespace, target)})["job"]
     for step in ("dataset-initializer", "model-initializer", "node"):
         assert {"name": "output", **output.source} in find_pod_spec(jobset, step)["volumes"]

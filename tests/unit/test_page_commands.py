@@ -57,7 +57,7 @@ def test_the_steps_of_a_page_are_its_files_and_commands_in_order(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "fails"),
     [
-        ("error: tickets.yaml:16: 0 is not allowed", True),
+        ("error: tickets.yaml:17: epochs cannot be 0", True),
         ("Error from server (Forbidden): pods is forbidden", True),
         ("error: the server doesn't have a resource type", True),
         ("ok  permissions  error: none", False),

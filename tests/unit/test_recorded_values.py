@@ -56,7 +56,11 @@ MANIFEST = {
 STEPS = {
     "fetch a dataset": InitializeDataset(storage_uri="hf://a/b", workspace="w"),
     "fetch a model": InitializeModel(storage_uri="s3://a/b", workspace="w", secret="s", env={"A": "b"}),
-    "fine-tune": FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 2, "peft_config": {"lora_rank": 4}}),
+    "fine-tune": FineTune(
+        model="llama3.2-1b",
+        workspace="w",
+        config={"framework": "torchtune", "epochs": 2, "peft_config": {"lora_rank": 4}},
+    ),
     "fine-tune with TRL": FineTune(
         model="m", workspace="w", config={"framework": "trl", "method": "sft", "epochs": 2, "peft_config": {"r": 4}}
     ),

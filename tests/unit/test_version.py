@@ -80,7 +80,7 @@ def test_a_program_refuses_another_version_before_it_parses_its_arguments(progra
     done = run_program(program, VERSION_OPTION, "99.0.0", "--option-of-that-version", "x")
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert f": failed: image: trainjob {VERSION} is not allowed; trainjob 99.0.0 created this TrainJob" in line
+    assert f": failed: image cannot be trainjob {VERSION}: trainjob 99.0.0 created this TrainJob" in line
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, ClassVar
 
 from trainjob.credentials import redact_credentials
@@ -66,6 +66,7 @@ __all__ = [
     "OwnershipConflict",
     "PermissionDenied",
     "Problem",
+    "ProblemKind",
     "QuotaExceeded",
     "ServerUnavailable",
     "StorageFull",
@@ -130,6 +131,17 @@ class TrainJobError(Exception):
         return not (self.was_tried or self.retryable)
 
 
+class ProblemKind(Enum):
+    """Kind of an error in a request, which decides its sentence."""
+
+    INVALID = "invalid"
+    """The field has a wrong value, or one of a wrong type."""
+    MISSING = "missing"
+    """The field is required and not given."""
+    UNKNOWN = "unknown"
+    """There is no such field."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One error in a request.
@@ -137,15 +149,23 @@ class Problem:
     Attributes:
         field: path of the field, such as `config.peft_config.lora_rank`.
         value: given value, shortened; `***` if it may be a secret.
-        allowed: allowed values and, if useful, what to do.
+        allowed: allowed values and, if useful, what to do; for an unknown field the whole sentence.
+        kind: kind of the error.
     """
 
     field: str
     value: str
     allowed: str
+    kind: ProblemKind = ProblemKind.INVALID
 
     def __str__(self) -> str:
-        return redact_credentials(f"{self.field}: {self.value} is not allowed; {self.allowed}")
+        if self.kind is ProblemKind.UNKNOWN:
+            text = f"{self.field}: {self.allowed}"
+        elif self.kind is ProblemKind.MISSING:
+            text = f"{self.field} is required" + (f": {self.allowed}" if self.allowed else "")
+        else:
+            text = f"{self.field} cannot be {self.value}: {self.allowed}"
+        return redact_credentials(text)
 
 
 class InvalidSpec(TrainJobError, ValueError):
@@ -153,7 +173,7 @@ class InvalidSpec(TrainJobError, ValueError):
 
     It is a `ValueError`, too, so that pydantic can report it from inside a validator.
 
-    Cause: A field has a value that is not allowed, a required field is missing, or two fields contradict each
+    Cause: A field has a wrong value, there is no such field, a required field is missing, or two fields contradict each
     other.
 
     Remedy: Correct the fields that the message names. Nothing was sent.
@@ -166,7 +186,7 @@ class InvalidSpec(TrainJobError, ValueError):
 
     def __init__(self, problems: Problem | Sequence[Problem], *, hint: str = "") -> None:
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("; ".join(str(problem) for problem in self.problems), hint=hint)
+        super().__init__("\n".join(str(problem) for problem in self.problems), hint=hint)
 
 
 class ClusterError(TrainJobError):

@@ -278,7 +278,7 @@ def test_no_path_leaves_the_workspace(path):
     result = "InvalidSpec"
     for field, top in (("output_path", "/workspace/output"), ("dataset_path", "/workspace/dataset")):
         try:
-            step = FineTune(model="llama3.2-1b", workspace="w", **{field: path})
+            step = FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", **{field: path})
         except InvalidSpec:
             continue
         result = "a path"

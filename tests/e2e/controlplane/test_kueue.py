@@ -352,7 +352,7 @@ def test_every_step_gets_its_queue_and_priority(client, namespace, cluster, uniq
     steps = {
         "dataset": InitializeDataset(storage_uri="hf://acme/tickets", **workspace),
         "model": InitializeModel(storage_uri="hf://acme/model", **workspace),
-        "tune": FineTune(model="llama3.2-1b", **workspace),
+        "tune": FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, **workspace),
         "export": ExportModel(destination="s3://bucket/path", **workspace),
         "function": TrainJob(trainer=CustomTrainer(func=learn, num_nodes=2), **workspace),
     }
@@ -380,7 +380,7 @@ def test_suspension_of_a_queued_job_is_refused():
 def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     """After the admission its JobSet stays suspended, because JobSet rejects the change. So a queue is refused."""
     with pytest.raises(InvalidSpec, match="it would wait forever; use a workspace"):
-        FineTune(model="llama3.2-1b", dataset="hf://acme/tickets", queue="team")
+        FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://acme/tickets", queue="team")
     create_queue(client, namespace, "team", cpus=8)
     job = train_job(runtime="torchtune-llama3.2-1b", trainer=CPUS)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
@@ -436,5 +436,5 @@ def test_a_job_that_another_cluster_runs(client, namespace, cluster, job_group, 
 
 
 def test_an_unknown_manager():
-    with pytest.raises(InvalidSpec, match=r"managed_by: 'kueue' is not.*'kueue\.x-k8s\.io/multikueue'"):
+    with pytest.raises(InvalidSpec, match=r"managed_by cannot be 'kueue': .*'kueue\.x-k8s\.io/multikueue'"):
         TrainJob(managed_by="kueue")

@@ -32,14 +32,14 @@ def test_the_default_adds_no_argument(given):
 
 
 def test_another_value_is_refused_when_the_dag_is_parsed():
-    with pytest.raises(InvalidSpec, match="adapter: 'none' is not allowed; input should be 'merge' or 'keep'"):
+    with pytest.raises(InvalidSpec, match="adapter cannot be 'none': it must be 'merge' or 'keep'"):
         ExportModelOperator(task_id="t", workspace="w", destination="s3://models/tickets", adapter="none")
 
 
 def test_a_named_trainjob_and_any_run_reach_the_export_program():
     assert build_arguments(after_jobs=["{{ params.job }}"])[-2:] == ["--after-job", "tune-11111111"]
     assert build_arguments(any_run=True)[-1] == "--any-run"
-    with pytest.raises(InvalidSpec, match=r"after_jobs\[0\]: .* it must be the name of a TrainJob"):
+    with pytest.raises(InvalidSpec, match=r"after_jobs\[0\] cannot be .* it must be the name of a TrainJob"):
         ExportModelOperator(task_id="t", workspace="w", destination="s3://models/tickets", after_jobs=["--any-run"])
 
 
@@ -48,7 +48,7 @@ def test_a_registry_of_mlflow_may_have_templates():
     arguments = build_arguments(registry=registry)
     entry = json.loads(arguments[arguments.index("--registry") + 1])
     assert entry == {**registry, "alias": "tune-11111111", "uri": "s3://models/tickets"}
-    with pytest.raises(InvalidSpec, match=r"registry\.alias: 'latest' is not allowed"):
+    with pytest.raises(InvalidSpec, match=r"registry\.alias cannot be 'latest'"):
         build_arguments(registry={**registry, "alias": "latest"})
 
 

@@ -32,14 +32,14 @@ OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS
 @OPERATOR
 def test_a_dict_of_a_missing_package_is_checked_when_the_task_runs(operator):
     task = operator({"steps": 0})
-    with pytest.raises(InvalidSpec, match=r"'line' is not allowed; .* install its package where this step runs"):
+    with pytest.raises(InvalidSpec, match=r"cannot be 'line': .* install its package where this step runs"):
         task._build_step("w")
 
 
 @OPERATOR
 @pytest.mark.usefixtures("line_framework")
 def test_a_dict_of_an_installed_package_is_checked_when_the_dag_is_parsed(operator):
-    with pytest.raises(InvalidSpec, match=r"config\.steps: 0 is not allowed"):
+    with pytest.raises(InvalidSpec, match=r"config\.steps cannot be 0"):
         operator({"steps": 0})
 
 
@@ -55,7 +55,7 @@ def test_a_worker_without_the_package_fails_the_task_without_retry(airflow, clus
     printed, tasks, state = run_dag(airflow, "other_framework", FOLDER=str(tmp_path))
     assert (tasks, state) == ({"fine_tune": ("failed", 1)}, "failed"), printed[-6000:]
     known = "torchtune, trl, llamafactory, unsloth"
-    assert f"'line' is not allowed; it must be one of {known}; for another one, install" in printed
+    assert f"cannot be 'line': it must be one of {known}; for another one, install" in printed
     assert not cluster.list_trainjobs("default", f"{labels.WORKFLOW}=other_framework")
 
 

@@ -46,7 +46,9 @@ def test_a_run_reports_its_datasets_and_its_pods_get_their_parent_run(airflow, c
 def test_the_steps_of_a_chain_share_datasets_that_are_the_same_in_every_run():
     workspace = Workspace(size="1Gi")
     model = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
-    tune = FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", output_path="a")
+    tune = FineTuneOperator(
+        task_id="t", workspace=workspace, model="llama3.2-1b", config={"framework": "torchtune"}, output_path="a"
+    )
     export = ExportModelOperator(
         task_id="e", workspace=workspace, destination="s3://models/tickets/v1", output_path="a"
     )
@@ -90,6 +92,7 @@ def test_an_export_reports_version_and_size_of_the_model():
         lambda: FineTuneOperator(
             task_id="t",
             model="llama3.2-1b",
+            config={"framework": "torchtune"},
             dataset={"storage_uri": "hf://acme/tickets"},
             model_initializer={"storage_uri": "hf://acme/tiny"},
         ),

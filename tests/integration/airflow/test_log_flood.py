@@ -175,7 +175,12 @@ def test_an_operator_passes_the_selection_of_logs_to_its_trigger(cluster, get_lo
     instance = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1)
     operator._defer({"ti": instance}, submit_flood(cluster, 1), Limits(), deadline=None)
     assert (deferred[0].get_logs, deferred[0].log_containers) == (get_logs, log_containers)
-    assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs
+    assert (
+        FineTuneOperator(
+            task_id="f", model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", get_logs=get_logs
+        ).get_logs
+        is get_logs
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_file_is_rendered_and_run_on_two_nodes(airflow, cluster):
 def test_a_dict_is_checked_when_the_dag_is_parsed():
     TrainJobOperator(task_id="t", manifest=MANIFEST)
     TrainJobOperator(task_id="t", manifest={**MANIFEST, "kind": "{{ params.kind }}"})
-    with pytest.raises(InvalidSpec, match=r"manifest\.kind: 'PyTorchJob' is not allowed"):
+    with pytest.raises(InvalidSpec, match=r"manifest\.kind cannot be 'PyTorchJob'"):
         TrainJobOperator(task_id="t", manifest={**MANIFEST, "kind": "PyTorchJob"})
 
 

@@ -41,7 +41,7 @@ def test_the_default_is_a_packed_program_of_the_same_request(operator_class):
 
 @pytest.mark.parametrize("operator_class", OPERATORS)
 def test_a_missing_image_is_refused_when_the_dag_is_parsed(operator_class):
-    with pytest.raises(InvalidSpec, match="image: None is not allowed; program='image' runs the code of the image"):
+    with pytest.raises(InvalidSpec, match="image is required: program='image' runs the code of the image"):
         operator_class(task_id="t", workspace="w", program="image", **OPERATORS[operator_class])
 
 

@@ -162,7 +162,10 @@ QLORA = LoraConfig(quantize_base=True)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: FineTuneOperator(task_id="t", workspace="w", model="gpt-2"), ["model", "gpt-2", "llama3.2-1b"]),
+        (
+            lambda: FineTuneOperator(task_id="t", workspace="w", model="gpt-2", config={"framework": "torchtune"}),
+            ["model", "gpt-2", "llama3.2-1b"],
+        ),
         (
             lambda: FineTuneOperator(
                 task_id="t", workspace="w", model="qwen2.5-1.5b", config=TorchTuneConfig(peft_config=QLORA)
@@ -251,7 +254,7 @@ def test_a_template_is_not_checked_when_the_dag_is_parsed():
 
 def test_a_workspace_adds_setup_and_teardown_tasks():
     with DAG("d") as dag, Workspace(size="1Gi") as workspace:
-        FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b")
+        FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", config={"framework": "torchtune"})
     assert dag.get_task("workspace_create").is_setup
     assert dag.get_task("workspace_delete").is_teardown
     assert dag.get_task("t").upstream_task_ids == {"workspace_create"}
@@ -265,9 +268,8 @@ def test_a_dag_is_serialized_in_the_same_way_each_time():
         config = TorchTuneConfig(epochs=3, peft_config=LoraConfig(lora_rank=8))
         volumes = [Volume(name="scratch", source={"emptyDir": {}}, mount_path="/scratch")]
         FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", config=config, volumes=volumes)
-        FineTuneOperator.partial(task_id="m", workspace=workspace, model="llama3.2-1b").expand(
-            config=[{"epochs": 1}, {"epochs": 2}]
-        )
+        configs = [{"framework": "torchtune", "epochs": epochs} for epochs in (1, 2)]
+        FineTuneOperator.partial(task_id="m", workspace=workspace, model="llama3.2-1b").expand(config=configs)
     first, second = (json.dumps(DagSerialization.serialize_dag(dag), sort_keys=True) for _ in range(2))
     assert first == second
     assert "epochs=3" in first

@@ -62,7 +62,8 @@ def test_the_field_is_serialized_with_the_dag_and_empty_before_the_task_runs():
 
     with DAG("serialized") as dag:
         TrainJobOperator(task_id="train", trainer={"image": "busybox", "command": ["true"]})
-        FineTuneOperator.partial(task_id="tune", model="m", workspace="w").expand(config=[{"epochs": 1}, {"epochs": 2}])
+        configs = [{"framework": "torchtune", "epochs": epochs} for epochs in (1, 2)]
+        FineTuneOperator.partial(task_id="tune", model="m", workspace="w").expand(config=configs)
     tasks = DagSerialization.to_dict(dag)["dag"]["tasks"]
     for task in tasks:
         assert "rendered_trainjob" in task["__var"]["template_fields"]

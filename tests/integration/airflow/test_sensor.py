@@ -93,7 +93,7 @@ def test_all_modes_of_the_sensor_wait_in_one_run(airflow, cluster, unique, tmp_p
     assert states == {**dict.fromkeys(good, "success"), **dict.fromkeys(bad, "failed")}, lines[-6000:]
     assert "result: Complete train-" in lines
     assert "DeadlineExceeded" in lines
-    assert "name: 'None' is not allowed" in lines
+    assert "name cannot be 'None'" in lines
     assert f"there is no TrainJob default/{unique}-never yet; the wait for it timed out" in lines
 
 
@@ -130,7 +130,7 @@ def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(clust
             "WaitTimeout",
             "there is no TrainJob default/x yet; the wait for it timed out",
         ),
-        ({"name": "Not A Name"}, "InvalidSpec", "name: 'Not A Name' is not allowed"),
+        ({"name": "Not A Name"}, "InvalidSpec", "name cannot be 'Not A Name'"),
         ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty string"),
     ],
 )

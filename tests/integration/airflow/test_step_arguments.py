@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 OPERATORS = {
     "train": lambda **more: TrainJobOperator(task_id="t", trainer={"image": "busybox"}, **more),
-    "fine-tune": lambda **more: FineTuneOperator(task_id="t", model="llama3.2-1b", workspace="w", **more),
+    "fine-tune": lambda **more: FineTuneOperator(
+        task_id="t", model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", **more
+    ),
     "dataset": lambda **more: InitializeDatasetOperator(task_id="t", storage_uri="hf://a/b", workspace="w", **more),
     "model": lambda **more: InitializeModelOperator(task_id="t", storage_uri="hf://a/b", workspace="w", **more),
     "export": lambda **more: ExportModelOperator(task_id="t", destination="s3://a/b", workspace="w", **more),
@@ -62,9 +64,9 @@ def test_a_template_in_resources_is_rendered(kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": {"team": "a b"}}, r"labels\.team: 'a b' is not allowed"),
-        ({"name": "No Name"}, "name: 'No Name' is not allowed"),
-        ({"deadline": "6 hours"}, "deadline: '6 hours' is not allowed"),
+        ({"labels": {"team": "a b"}}, r"labels\.team cannot be 'a b'"),
+        ({"name": "No Name"}, "name cannot be 'No Name'"),
+        ({"deadline": "6 hours"}, "deadline cannot be '6 hours'"),
     ],
 )
 @OPERATOR
@@ -76,7 +78,7 @@ def test_a_wrong_argument_is_refused_when_the_dag_is_parsed(operator, arguments,
 def test_arguments_that_a_manifest_has_itself_are_refused_with_it():
     manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
     for name, value in {"labels": {"a": "b"}, "annotations": {"a": "b"}, "name": "n", "deadline": "PT1H"}.items():
-        with pytest.raises(InvalidSpec, match=f"manifest: given together with {name}"):
+        with pytest.raises(InvalidSpec, match=f"manifest cannot be given with {name}"):
             TrainJobOperator(task_id="t", manifest=manifest, **{name: value})
 
 

@@ -134,7 +134,9 @@ def test_the_lines_of_named_containers_and_notices_about_all_of_them_are_logged(
 @pytest.mark.parametrize("names", ["node", [], [""], [1]])
 def test_log_containers_must_be_a_list_of_names(names):
     trainer = CustomTrainerContainer(image="x", command=["y"])
-    with pytest.raises(InvalidSpec, match=r"log_containers: .*give a list of container names, such as \['node'\]"):
+    with pytest.raises(
+        InvalidSpec, match=r"log_containers cannot be .*give a list of container names, such as \['node'\]"
+    ):
         TrainJobOperator(task_id="t", trainer=trainer, log_containers=names)
 
 

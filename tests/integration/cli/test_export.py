@@ -68,7 +68,7 @@ def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
     assert program["spec"]["trainer"]["image"] == "registry.example/steps:1"
     assert program["spec"]["trainer"]["command"][:3] == ["python", "-m", "trainjob.programs.export"]
     assert program["spec"]["trainer"]["args"] == sent["spec"]["trainer"]["args"]
-    assert (no_image.returncode, "error: image: None is not allowed" in no_image.stderr) == (2, True)
+    assert (no_image.returncode, "error: image is required" in no_image.stderr) == (2, True)
     with_adapter = [*sent["spec"]["trainer"]["args"], "--adapter", "keep"]
     assert sorted(adapter["spec"]["trainer"]["args"]) == sorted(with_adapter)
     assert (

@@ -210,7 +210,7 @@ def test_diff_shows_both_jobs_side_by_side_in_a_hundred_columns(trainjob, tmp_pa
     ("arguments", "message"),
     [
         (["convert"], "use files or folders, - for standard input, or --from-cluster"),
-        (["report", "nowhere.yaml"], "'nowhere.yaml' is not allowed; there is no such file or folder"),
+        (["report", "nowhere.yaml"], "PATH cannot be 'nowhere.yaml': there is no such file or folder"),
         (["convert", "nowhere.yaml", "--from-cluster"], "and --from-cluster"),
         (["convert", "x", "-n", "ml"], "it needs --from-cluster"),
         (["convert", "x", "--overwrite"], "it needs --to"),

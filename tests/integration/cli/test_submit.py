@@ -131,7 +131,7 @@ def test_output_summary_shows_digests_instead_of_packed_code(trainjob, command):
 def test_a_missing_image_for_the_program_is_reported_before_anything_is_sent(submit, cluster, namespace):
     failed = submit("-", input=STEPS.replace("\nworkspace:", "\nprogram: image\nworkspace:"))
     assert (failed.returncode, failed.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
-    assert failed.stderr.count("image: None is not allowed; program='image' runs the code of the image") == 3
+    assert failed.stderr.count("image is required: program='image' runs the code of the image") == 3
 
 
 def test_output_for_another_trainer_version_needs_no_cluster(submit, tmp_path):
@@ -166,7 +166,7 @@ def test_one_invalid_document_prevents_the_creation_of_all(submit, cluster, name
     failed, as_json = submit(work.file), submit(work.file, "--json")
     assert (failed.returncode, failed.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
     line = work.file.read_text().splitlines().index("  num_nodes: 0") + 1
-    assert failed.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes: 0 is not allowed; ")
+    assert failed.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes cannot be 0: ")
     error = json.loads(as_json.stderr)
     assert (as_json.returncode, as_json.stdout, error["error"], error["exit_code"]) == (2, "", "InvalidSpec", 2)
     assert error["problems"][0]["field"] == f"{work.file}:{line}: trainer.num_nodes"
@@ -182,14 +182,14 @@ def test_an_unreadable_file_is_an_error_with_its_name(submit, tmp_path):
     assert "Is a directory" in folder.stderr
     assert "UTF-8" in binary.stderr
     twice = submit("-", input="step: FineTune\n---\nstep: FineTune\n")
-    assert (twice.returncode, "standard input:1: model: nothing is not allowed" in twice.stderr) == (2, True)
+    assert (twice.returncode, "standard input:1: model is required" in twice.stderr) == (2, True)
 
 
 @pytest.mark.slow
 def test_documents_of_one_kind_need_different_names(submit, tmp_path):
     work = GatedStep(tmp_path, "tune")
     twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
-    assert (twice.returncode, "'tune' is not allowed; the document in line 1 has" in twice.stderr) == (2, True)
+    assert (twice.returncode, "name cannot be 'tune': the document in line 1 has" in twice.stderr) == (2, True)
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
     assert (named.returncode, "has 2 requests" in named.stderr) == (2, True)
     assert submit(work.file, "--name", "mine").stdout.startswith("mine-")

@@ -213,7 +213,7 @@ def test_closed_streams_are_no_error(start, command, closed):
 def test_a_closed_standard_input_is_an_empty_file(start):
     code, _, errors = finish(start(["submit", "-"], preexec_fn=lambda: os.close(0)))
     assert (code, "Traceback" in errors) == (2, False)
-    assert errors.startswith("error: standard input: nothing is not allowed")
+    assert errors.startswith("error: standard input cannot be empty")
 
 
 @each_command()

@@ -47,4 +47,4 @@ def test_an_unknown_name_is_an_error_that_lists_similar_names(trainjob, namespac
 def test_an_invalid_timeout_is_an_error(trainjob):
     done = trainjob("wait", "any", "--timeout", "soon")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: --timeout: 'soon' is not allowed; ")
+    assert done.stderr.startswith("error: --timeout cannot be 'soon': ")

@@ -229,10 +229,10 @@ def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
         "image": "busybox",
     }
     done, _ = run_in_pod("fine_tune_trl", given)
-    assert "model is not allowed; it must be the folder of a model with config.json" in done.stdout
+    assert "model: it must be the folder of a model with config.json" in done.stdout
     assert "The step failed:" in done.stdout
     done, _ = run_in_pod("fine_tune_trl", {**given, "arguments": {"logging_step": 1}})
-    assert "arguments.logging_step: 1 is not allowed; TRL 1.16.0 grpo has no such argument" in done.stdout
+    assert "arguments.logging_step cannot be 1: TRL 1.16.0 grpo has no such argument" in done.stdout
     assert done.returncode == 2
 
 
@@ -243,7 +243,7 @@ OTHER_FRAMEWORK = {"model": "line", "config": {"framework": "line", "steps": 300
 def test_a_step_names_the_missing_package_of_its_framework(run_in_pod, cluster, tmp_path, unique):
     done, _ = run_in_pod("fine_tune", {**OTHER_FRAMEWORK, "workspace": str(tmp_path)})
     known = "torchtune, trl, llamafactory, unsloth"
-    assert f"config.framework: 'line' is not allowed; it must be one of {known};" in done.stdout
+    assert f"config.framework cannot be 'line': it must be one of {known};" in done.stdout
     assert "for another one, install its package where this step runs" in done.stdout
     assert "Traceback" not in done.stdout
     assert done.returncode == 2

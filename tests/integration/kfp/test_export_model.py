@@ -87,5 +87,5 @@ def test_an_artifact_location_that_an_export_cannot_write_is_an_error(export, st
     with pytest.raises(SystemExit) as ended:
         export(uri)
     assert ended.value.code == 2
-    assert "destination: '' is not allowed" in capsys.readouterr().err
+    assert "destination cannot be ''" in capsys.readouterr().err
     assert not store.requests

@@ -120,7 +120,7 @@ def test_another_reward_function_is_another_request():
 
 
 def test_a_reward_function_with_names_of_its_module_is_refused_when_the_pipeline_is_written():
-    with pytest.raises(InvalidSpec, match="count_nouns is not allowed; it uses NOUNS from its module"):
+    with pytest.raises(InvalidSpec, match="cannot be count_nouns: it uses NOUNS from its module"):
         source(count_nouns)
 
 
@@ -128,7 +128,7 @@ def test_a_function_that_is_too_long_for_a_workflow_is_refused(tmp_path):
     path = tmp_path / "long.py"
     path.write_text(f"def score(completions):\n    text = {'x' * 70_000!r}\n    return [len(text)]\n")
     score = runpy.run_path(str(path))["score"]
-    with pytest.raises(InvalidSpec, match=r"source of score: 700\d\d bytes is not allowed; 64000 bytes are allowed"):
+    with pytest.raises(InvalidSpec, match=r"source of score cannot be 700\d\d bytes: 64000 bytes are allowed"):
         source(score)
 
 
@@ -173,5 +173,5 @@ def test_the_fine_tuning_with_torchtune_names_its_arguments_too():
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "lora_rank": -1, "batch_size": -1}, None)
     assert {problem.field for problem in refused.value.problems} == {"lora_rank", "batch_size"}
-    with pytest.raises(InvalidSpec, match=r"config\.framework: 'trl' .*use the component fine_tune_trl"):
+    with pytest.raises(InvalidSpec, match=r"config\.framework cannot be 'trl': .*use the component fine_tune_trl"):
         steps.fine_tune({"model": "llama3.2-1b", "workspace": "tickets", "config": {"framework": "trl"}}, None)

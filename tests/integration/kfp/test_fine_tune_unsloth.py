@@ -72,7 +72,7 @@ def test_an_invalid_argument_is_refused_with_its_name(arguments, field, rule):
 
 
 def test_a_task_without_an_accelerator_is_refused():
-    rule = r"config\.resources_per_node: None is not allowed; Unsloth trains on GPUs only"
+    rule = r"config\.resources_per_node is required: Unsloth trains on GPUs only"
     with pytest.raises(InvalidSpec, match=rule):
         steps.fine_tune_unsloth(SFT, None)
 

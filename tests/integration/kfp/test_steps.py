@@ -425,5 +425,5 @@ def test_a_step_can_run_the_program_of_its_image(name):
     assert build(arguments, None).program == build({**arguments, "program": "packed"}, None).program == "packed"
     step = build({**arguments, "program": "image", "image": "registry.example/steps:1"}, None)
     assert to_trainjob(step, run="run-1").trainer.command[:2] == ("python", "-m")
-    with pytest.raises(InvalidSpec, match="image: None is not allowed; program='image' runs the code of the image"):
+    with pytest.raises(InvalidSpec, match="image is required: program='image' runs the code of the image"):
         build({**arguments, "program": "image", "image": ""}, None)

@@ -166,7 +166,7 @@ def test_an_older_cluster_gets_the_fields_of_its_dialect(proxy, open_cluster, ke
 
 def test_a_wrong_assumption_is_corrected(proxy, open_cluster, key):
     proxy.responses |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
-    with pytest.raises(InvalidSpec, match=r"deadline: .*activeDeadlineSeconds needs Trainer 2\.2"):
+    with pytest.raises(InvalidSpec, match=r"deadline cannot be .*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(open_cluster(), JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
     assert proxy.request_counts[f"POST {JOBS}"] == 1
 
@@ -187,7 +187,9 @@ def test_a_field_that_an_older_dialect_lacks_is_refused_before_any_change(proxy,
     running = submit(cluster, JOB, key)
     proxy.responses[DOCUMENT] = V2_1
     limited = JOB.model_copy(update={"deadline": timedelta(hours=2)})
-    with pytest.raises(InvalidSpec, match=r"deadline: .*has API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"):
+    with pytest.raises(
+        InvalidSpec, match=r"deadline cannot be .*has API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"
+    ):
         submit(open_cluster(), limited, key)
     assert not [request for request in proxy.request_counts if request.startswith(("POST", "DELETE"))]
     assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, key)] == [running.uid]

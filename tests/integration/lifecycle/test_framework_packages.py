@@ -63,7 +63,7 @@ def test_the_configuration_belongs_to_the_request():
     assert step(steps=5).config == LineConfig(steps=5)
     assert spec_hash(step(steps=5)) == spec_hash(FineTune(model="line", workspace="w", config=LineConfig(steps=5)))
     assert len({spec_hash(step(steps=number)) for number in (5, 6)}) == 2
-    with pytest.raises(InvalidSpec, match=r"config\.steps: 0 is not allowed"):
+    with pytest.raises(InvalidSpec, match=r"config\.steps cannot be 0"):
         step(steps=0)
 
 

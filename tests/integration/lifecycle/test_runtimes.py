@@ -154,7 +154,7 @@ def test_after_a_refusal_the_runtime_is_read_again(
     not_found = json.dumps({"kind": "Status", "message": "denied the request: not found"}).encode()
     proxy.responses |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
     proxy.responses[f"{CLUSTER_WIDE}/torch-distributed"] = (404, not_found)
-    with pytest.raises(InvalidSpec, match=r"runtime: 'torch-distributed' is not allowed; there is no such Cluster"):
+    with pytest.raises(InvalidSpec, match=r"runtime cannot be 'torch-distributed': there is no such Cluster"):
         submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
 
 
@@ -166,7 +166,7 @@ def test_a_missing_runtime_is_refused_with_the_names_of_the_existing_ones(cluste
         submit_step(TrainJob(trainer=CONTAINER, runtime="torch-distribted"))
     message = str(refused.value)
     assert message.startswith(
-        "runtime: 'torch-distribted' is not allowed; there is no such ClusterTrainingRuntime: did you mean "
+        "runtime cannot be 'torch-distribted': there is no such ClusterTrainingRuntime: did you mean "
         "torch-distributed? (there are torch-distributed, "
     )
     assert "torchtune-qwen2.5-1.5b" in message

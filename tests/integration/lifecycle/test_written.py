@@ -57,7 +57,7 @@ def test_an_unknown_field_is_refused_with_its_name(cluster, unique):
 def test_a_manifest_of_another_namespace_is_refused(cluster, unique):
     key = RunKey("test", "manifest", unique, "run-1")
     with pytest.raises(
-        InvalidSpec, match=r"manifest\.metadata\.namespace: 'a' is not allowed; 'b' is requested as the namespace, too"
+        InvalidSpec, match=r"manifest\.metadata\.namespace cannot be 'a': 'b' is requested as the namespace, too"
     ):
         submit(cluster, trainjob_manifest(namespace="a"), key, namespace="b")
 

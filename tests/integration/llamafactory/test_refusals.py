@@ -14,19 +14,19 @@ CASES = {
     "missing columns": (
         tiny_config(columns={}),
         {},
-        "dataset_path: a dataset with input, output is not allowed; sft needs prompt + completion or messages",
+        "dataset_path cannot be a dataset with input, output: sft needs prompt + completion or messages",
     ),
     "no dataset": (tiny_config(), {"dataset_path": "nothing"}, "it does not exist; "),
     "no model": (tiny_config(), {"model_path": "dataset"}, "it must be the folder of a model with config.json"),
     "4 bits without a GPU": (
         tiny_config(peft_config=LLaMAFactoryLoraConfig(load_in_4bit=True)),
         {},
-        "config.peft_config.load_in_4bit: True is not allowed; it requires a GPU, and this node has none",
+        "config.peft_config.load_in_4bit cannot be True: it requires a GPU, and this node has none",
     ),
     "image without LLaMA-Factory": (
         tiny_config(),
         {"image": "torchtune-trainer"},
-        "image: the image of this pod is not allowed; it must contain LLaMA-Factory 0.9.5",
+        "image cannot be the image of this pod: it must contain LLaMA-Factory 0.9.5",
     ),
 }
 

@@ -49,8 +49,8 @@ HOSTILE = [
 STEPS = [
     InitializeDataset(storage_uri="hf://a/b", workspace="w"),
     InitializeModel(storage_uri="s3://a/b", workspace="w", secret="s"),
-    FineTune(model="llama3.2-1b", workspace="w"),
-    FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://a/b"),
+    FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w"),
+    FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://a/b", model_initializer="hf://a/b"),
     ExportModel(workspace="w", destination="s3://a/b"),
 ]
 

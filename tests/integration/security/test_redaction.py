@@ -80,10 +80,14 @@ REQUESTS = {
     "a secret in the place of its name": lambda: InitializeDataset(
         storage_uri="hf://a/b", workspace="w", secret=f"{SECRET}/+="
     ),
-    "a secret as a dict": lambda: FineTune(model="llama3.2-1b", workspace="w", secret={"HF_TOKEN": SECRET}),
+    "a secret as a dict": lambda: FineTune(
+        model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", secret={"HF_TOKEN": SECRET}
+    ),
     "a secret as a key": lambda: SecretReference(name="s", keys={"HF_TOKEN": f"{SECRET}/+="}),
     "a secret as a reference's key": lambda: SecretKeyReference(name="s", key=f"{SECRET}/+="),
-    "a field that there is not": lambda: FineTune(model="llama3.2-1b", workspace="w", hf_token=SECRET),
+    "a field that there is not": lambda: FineTune(
+        model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", hf_token=SECRET
+    ),
     "a manifest that is not YAML": lambda: TrainJobManifest(manifest=f"a: {{value: {SECRET}\n  b: ["),
     "a manifest in one line": lambda: TrainJobManifest(manifest=f'{{"env": "{SECRET}", }} x'),
     "a Secret in the place of a TrainJob": lambda: TrainJobManifest(
@@ -130,7 +134,13 @@ def test_a_value_that_is_no_credential_is_accepted():
 
 
 def test_references_show_names_only():
-    job = FineTune(model="llama3.2-1b", workspace="w", secret="hf", env={"X": SecretKeyReference(name="s", key="k")})
+    job = FineTune(
+        model="llama3.2-1b",
+        config={"framework": "torchtune"},
+        workspace="w",
+        secret="hf",
+        env={"X": SecretKeyReference(name="s", key="k")},
+    )
     assert "'k'" in repr(job)
     assert str(Problem("x", URL, URL)).count("***@host.example") == 2
 

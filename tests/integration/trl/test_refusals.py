@@ -19,12 +19,12 @@ CASES = {
     "missing columns": (
         tiny_config(columns={}),
         {},
-        "dataset_path: a dataset with input, output is not allowed; sft needs prompt + completion or messages or text",
+        "dataset_path cannot be a dataset with input, output: sft needs prompt + completion or messages or text",
     ),
     "unknown column": (
         tiny_config(columns={"prompt": "question", "completion": "output"}),
         {},
-        "config.columns: 'question' is not allowed; there is no such column: ",
+        "config.columns cannot be 'question': there is no such column: ",
     ),
     "no dataset": (tiny_config(), {"dataset_path": "nothing"}, "it does not exist; "),
     "no model": (tiny_config(), {"model_path": "dataset"}, "it must be the folder of a model with config.json"),
@@ -32,7 +32,7 @@ CASES = {
     "4 bits without a GPU": (
         tiny_config(peft_config=TRLLoraConfig(load_in_4bit=True)),
         {},
-        "config.peft_config.load_in_4bit: True is not allowed; it requires a GPU, and this node has none",
+        "config.peft_config.load_in_4bit cannot be True: it requires a GPU, and this node has none",
     ),
 }
 

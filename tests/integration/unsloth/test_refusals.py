@@ -18,13 +18,13 @@ CONFIG = UnslothConfig(
 CASES = {
     "no GPU": (
         {},
-        "unsloth: failed: config.resources_per_node: a node without a GPU is not allowed; Unsloth trains on GPUs only",
+        "unsloth: failed: config.resources_per_node cannot be a node without a GPU: Unsloth trains on GPUs only",
     ),
     "no model": ({"model_path": "dataset"}, "it must be the folder of a model with config.json"),
     # The program runs in the environment of pytest, which has neither torch nor Unsloth.
     "image without Unsloth": (
         {"image": "python"},
-        "unsloth: failed: image: the image of this pod is not allowed; it must contain Unsloth 2026.10.9",
+        "unsloth: failed: image cannot be the image of this pod: it must contain Unsloth 2026.10.9",
     ),
     "Unsloth's image on the laptop cluster": (
         {"image": "docker.io/unsloth/unsloth:core"},

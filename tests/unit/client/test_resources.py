@@ -36,5 +36,5 @@ def test_an_object_has_no_path_without_a_valid_name(name):
     resource = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "")
     assert resource.object_path("ml", "tune").endswith("/namespaces/ml/trainjobs/tune")
     assert resource.collection_path("ml").endswith("/namespaces/ml/trainjobs")
-    with pytest.raises(InvalidSpec, match=r"name: .* it must be a Kubernetes name"):
+    with pytest.raises(InvalidSpec, match=r"name cannot be .* it must be a Kubernetes name"):
         resource.object_path("ml", name)

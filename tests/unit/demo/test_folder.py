@@ -44,5 +44,5 @@ def test_a_workflow_of_the_user_has_to_exist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("changed.py").touch()
     assert find_workflow(Path("changed.py")) == tmp_path / "changed.py"
-    with pytest.raises(InvalidSpec, match=r"--workflow: missing\.py is not allowed; name the Python file"):
+    with pytest.raises(InvalidSpec, match=r"--workflow cannot be missing\.py: name the Python file"):
         find_workflow(Path("missing.py"))

@@ -51,23 +51,27 @@ class SdkConfig:
 
     epochs: int = 2
     num_nodes: int | None = None
+    dataset_preprocess_config: object = None
 
 
-@pytest.mark.parametrize("config", [{"epochs": 2}, SdkConfig(), TorchTuneConfig(epochs=2)])
+@pytest.mark.parametrize("config", [{"framework": "torchtune", "epochs": 2}, SdkConfig(), TorchTuneConfig(epochs=2)])
 def test_a_configuration_of_any_form_becomes_a_torchtune_config(config):
     assert FineTune(model="llama3.2-1b", workspace="w", config=config).config == TorchTuneConfig(epochs=2)
     assert BuiltinTrainer(config=config).config == TorchTuneConfig(epochs=2)
 
 
 def test_dump_and_hash_include_the_fields_of_the_frameworks_class():
-    steps = [FineTune(model="llama3.2-1b", workspace="w", config={"epochs": epochs}) for epochs in (2, 3)]
+    steps = [
+        FineTune(model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "epochs": epochs})
+        for epochs in (2, 3)
+    ]
     assert [step.model_dump(exclude_defaults=True)["config"] for step in steps] == [{"epochs": 2}, {"epochs": 3}]
     assert len({spec_hash(step) for step in steps}) == 2
 
 
 def test_an_error_names_the_full_path_of_the_field():
     with pytest.raises(InvalidSpec) as raised:
-        FineTune(model="gpt-2", workspace="w", config={"epochs": 0, "epoch": 1})
+        FineTune(model="gpt-2", workspace="w", config={"framework": "torchtune", "epochs": 0, "epoch": 1})
     assert {problem.field for problem in raised.value.problems} == {"config.epochs", "config.epoch"}
     with pytest.raises(InvalidSpec, match=r"trainer\.config\.epochs"):
         TrainJob(trainer={"config": {"epochs": 0}}, runtime="torchtune-llama3.2-1b")

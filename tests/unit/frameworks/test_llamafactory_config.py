@@ -132,7 +132,7 @@ def test_the_framework_is_part_of_the_identity():
 
 REFUSED = {
     "unknown method": ({"method": "ppo"}, "config.method", "'pt', 'sft', 'dpo' or 'kto'"),
-    "unknown field": ({"learning_rat": 1}, "config.learning_rat", "no such field"),
+    "unknown field": ({"learning_rat": 1}, "config.learning_rat", "did you mean learning_rate?"),
     "unknown argument": (
         {"arguments": {"warmup_stps": 1}},
         "config.arguments.warmup_stps",
@@ -183,7 +183,7 @@ def test_a_wrong_value_is_refused_with_field_and_rule(case):
 
 
 def test_a_workspace_is_required():
-    with pytest.raises(InvalidSpec, match="workspace: None is not allowed; LLaMA-Factory needs a workspace"):
+    with pytest.raises(InvalidSpec, match="workspace is required: LLaMA-Factory needs a workspace"):
         FineTune(
             model="m",
             dataset=HuggingFaceDatasetInitializer(storage_uri="hf://a/b"),
@@ -193,5 +193,7 @@ def test_a_workspace_is_required():
 
 def test_no_runtime_of_the_trainer_contains_llamafactory():
     trainer = BuiltinTrainer(config=LLaMAFactoryConfig(method="sft"))
-    with pytest.raises(InvalidSpec, match=r"trainer\.config: 'a LLaMAFactoryConfig' .* use FineTune with a workspace"):
+    with pytest.raises(
+        InvalidSpec, match=r"trainer\.config cannot be 'a LLaMAFactoryConfig': .* use FineTune with a workspace"
+    ):
         TrainJob(trainer=trainer, runtime="torchtune-llama3.2-1b")

@@ -95,7 +95,7 @@ def test_the_columns_of_a_row_that_can_be_converted_are_accepted(case, tmp_path)
 
 def test_missing_columns_are_refused(tmp_path):
     path = write_rows(tmp_path, {"instruction": "q", "output": "a"})
-    rule = r"a dataset with instruction, output .* sft needs prompt \+ completion or messages or conversations"
+    rule = r"a dataset with instruction, output: sft needs prompt \+ completion or messages or conversations"
     with pytest.raises(InvalidSpec, match=rule):
         check_dataset(run_in(tmp_path, "sft"), path)
     columns = json.dumps({"prompt": "instruction", "completion": "output"})
@@ -118,7 +118,7 @@ def test_conversations_need_a_template(tmp_path):
 
 @pytest.mark.parametrize(
     ("found", "rule"),
-    [("", "image: .* it must contain LLaMA-Factory 0.9.5"), ("0.9.4", "the image has LLaMA-Factory 0.9.4")],
+    [("", "image cannot be .* it must contain LLaMA-Factory 0.9.5"), ("0.9.4", "the image has LLaMA-Factory 0.9.4")],
 )
 def test_an_image_with_another_llamafactory_is_refused(tmp_path, monkeypatch, found, rule):
     monkeypatch.setattr(checks, "get_version", lambda _: found)

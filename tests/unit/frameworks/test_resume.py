@@ -262,6 +262,6 @@ def test_an_override_of_the_checkpoint_requires_resume_false():
 
 
 def test_the_hash_of_requests_from_before_resuming_is_unchanged():
-    step = {"model": "llama3.2-1b", "workspace": "w"}
+    step = {"model": "llama3.2-1b", "workspace": "w", "config": TorchTuneConfig()}
     assert spec_hash(FineTune(**step)) == spec_hash(FineTune(**step, resume=True))
     assert spec_hash(FineTune(**step)) != spec_hash(FineTune(**step, resume=False))

@@ -121,7 +121,7 @@ def test_columns_are_renamed_before_the_check(tmp_path):
     choices = list_column_choices("sft")
     found = check_rows_of(path, "sft", {"prompt": "question", "completion": "answer"}, choices)
     assert (found.columns, found.has_conversations) == ({"prompt", "completion"}, True)
-    with pytest.raises(InvalidSpec, match=r"config\.columns: 'answers' .* has the columns question, answer"):
+    with pytest.raises(InvalidSpec, match=r"config\.columns cannot be 'answers': .* has the columns question, answer"):
         check_rows_of(path, "sft", {"prompt": "question", "completion": "answers"}, choices)
 
 
@@ -138,7 +138,7 @@ def run_in(folder, *words):
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "model-1b").mkdir()
-    with pytest.raises(InvalidSpec, match=r"model_path: .*/model is not allowed; .* contains model-1b"):
+    with pytest.raises(InvalidSpec, match=r"model_path cannot be .*/model: .* contains model-1b"):
         check_models(run_in(tmp_path, "sft"))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").touch()
@@ -150,7 +150,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 def test_a_type_of_model_that_trl_cannot_train_is_refused(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "llama4_text"}')
-    with pytest.raises(InvalidSpec, match=r"llama4_text is not allowed; TRL 1\.16\.0 cannot compute the loss of sft"):
+    with pytest.raises(InvalidSpec, match=r"llama4_text: TRL 1\.16\.0 cannot compute the loss of sft"):
         check_models(run_in(tmp_path, "sft"))
     check_models(run_in(tmp_path, "dpo"))
 

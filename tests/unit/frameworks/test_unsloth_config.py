@@ -217,8 +217,13 @@ def test_the_framework_is_part_of_the_identity():
 DDP = "with Unsloth, each process trains a copy of the model (DDP): use TRLConfig to shard the model"
 UNKNOWN = "Unsloth 2026.10.9 with TRL 1.15.0 {method} has no such argument"
 REFUSED = {
-    "unknown method": ({"method": "grpo"}, "config.method", "'grpo'", "input should be 'sft', 'dpo' or 'kto'"),
-    "unknown field": ({"learning_rat": 1}, "config.learning_rat", "1", "there is no such field"),
+    "unknown method": ({"method": "grpo"}, "config.method", "'grpo'", "it must be 'sft', 'dpo' or 'kto'"),
+    "unknown field": (
+        {"learning_rat": 1},
+        "config.learning_rat",
+        "1",
+        "there is no field 'learning_rat' in UnslothConfig; did you mean learning_rate?",
+    ),
     "unknown argument": (
         {"arguments": {"warmup_stps": 1}},
         "config.arguments.warmup_stps",
@@ -313,7 +318,7 @@ REFUSED = {
         "'2025.1.1'",
         "the arguments of these versions are known: 2026.10.9",
     ),
-    "precision of a CPU": ({"precision": "fp32"}, "config.precision", "'fp32'", "input should be 'bf16' or 'fp16'"),
+    "precision of a CPU": ({"precision": "fp32"}, "config.precision", "'fp32'", "it must be 'bf16' or 'fp16'"),
     "4 and 8 bits": (
         {"peft_config": {"load_in_4bit": True, "load_in_8bit": True}},
         "config.peft_config.load_in_8bit",
@@ -335,7 +340,7 @@ def test_a_token_is_refused_and_not_shown():
 
 
 def test_a_workspace_is_required():
-    with pytest.raises(InvalidSpec, match="workspace: None is not allowed; Unsloth needs a workspace"):
+    with pytest.raises(InvalidSpec, match="workspace is required: Unsloth needs a workspace"):
         FineTune(
             model="m",
             dataset=HuggingFaceDatasetInitializer(storage_uri="hf://a/b"),
@@ -345,5 +350,7 @@ def test_a_workspace_is_required():
 
 def test_no_runtime_of_the_trainer_contains_unsloth():
     trainer = BuiltinTrainer(config=UnslothConfig(method="sft"))
-    with pytest.raises(InvalidSpec, match=r"trainer\.config: 'a UnslothConfig' .* use FineTune with a workspace"):
+    with pytest.raises(
+        InvalidSpec, match=r"trainer\.config cannot be 'a UnslothConfig': .* use FineTune with a workspace"
+    ):
         TrainJob(trainer=trainer, runtime="torchtune-llama3.2-1b")

@@ -68,7 +68,7 @@ def test_missing_columns_are_refused_with_those_found_and_needed(tmp_path, metho
     with pytest.raises(InvalidSpec) as raised:
         check_dataset(run_in(tmp_path, method))
     rename = "rename columns with columns={'NAME': 'COLUMN'}, or convert the dataset"
-    assert str(raised.value) == f"dataset_path: a dataset with {', '.join(row)} is not allowed; {needed}{rename}"
+    assert str(raised.value) == f"dataset_path cannot be a dataset with {', '.join(row)}: {needed}{rename}"
 
 
 def test_columns_have_the_names_of_the_request(tmp_path):
@@ -100,14 +100,16 @@ def test_conversations_need_a_chat_template(tmp_path, method, row, advice):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(InvalidSpec, match=r"model_path: .* it must be the folder of a model with config\.json"):
+    with pytest.raises(
+        InvalidSpec, match=r"model_path cannot be .* it must be the folder of a model with config\.json"
+    ):
         prepare(words_in(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("found", "rule"),
     [
-        (None, "image: the image of this pod is not allowed; it must contain Unsloth 2026.10.9"),
+        (None, "image cannot be the image of this pod: it must contain Unsloth 2026.10.9"),
         ("2026.9.1", "the image has Unsloth 2026.9.1: use an image with Unsloth 2026.10.9"),
     ],
 )
@@ -159,4 +161,4 @@ def test_an_argument_that_the_images_trl_lacks_is_refused(tmp_path):
     with pytest.raises(InvalidSpec) as raised:
         build_trainer_arguments(run, Config, "0.24.0")
     rule = "TRL 0.24.0 of the image has no such argument: use an image with a newer TRL"
-    assert str(raised.value) == f"config.arguments.shuffle_dataset: True is not allowed; {rule}"
+    assert str(raised.value) == f"config.arguments.shuffle_dataset cannot be True: {rule}"

@@ -75,7 +75,7 @@ def test_a_job_that_fits_its_runtime_has_no_problems(dialect):
     for request in (
         TrainJob(workspace="w", placement=Placement(node_selector={"a": "b"})),
         TrainJob(trainer=CustomTrainerContainer(command=("true",), env={"A": "1"})),
-        FineTune(model="llama3.2-1b", workspace="w"),
+        FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w"),
     ):
         assert find_broken_rules(request, both, dialect) == ([], [])
     assert find_broken_rules(TrainJob(placement=Placement(service_account_name="a")), MPI, dialect) == ([], [])

@@ -35,7 +35,9 @@ STEPS = {
         config=TorchTuneConfig(epochs=3, peft_config=LoraConfig(lora_rank=16)),
         **COMMON,
     ),
-    "torchtune-runtime": FineTune(model="llama3.2-1b", runtime="team-torchtune", **COMMON),
+    "torchtune-runtime": FineTune(
+        model="llama3.2-1b", config={"framework": "torchtune"}, runtime="team-torchtune", **COMMON
+    ),
     "trl": FineTune(
         model="llama-1b",
         image="registry.example/trl:1",

@@ -85,7 +85,9 @@ def test_recipe_and_configuration(model, config, recipe, configuration):
 
 
 def test_the_command_does_not_make_the_plugin_choose_the_recipe():
-    trainer = manifest(FineTune(model="llama3.2-1b", workspace="w"))["spec"]["trainer"]
+    trainer = manifest(FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w"))["spec"][
+        "trainer"
+    ]
     assert trainer["command"] == ["tune"]
     assert trainer["numNodes"] == trainer["numProcPerNode"] == 1
 
@@ -125,7 +127,9 @@ def test_arguments_of_a_fine_tuning():
 
 
 def test_output_path_separates_trainings_that_share_a_workspace():
-    tune = manifest(FineTune(model="llama3.2-1b", workspace="w", output_path="tries/$(X)/"))["spec"]["trainer"]
+    tune = manifest(
+        FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", output_path="tries/$(X)/")
+    )["spec"]["trainer"]
     assert "output_dir=/workspace/output/tries/$$(X)" in tune["args"]
     export = manifest(ExportModel(workspace="w", destination="s3://b/x", output_path="tries/$(X)/"))["spec"]["trainer"]
     assert export["args"][export["args"].index("--output") + 1] == "/workspace/output/tries/$$(X)"
@@ -140,7 +144,12 @@ def test_an_override_of_the_dataset_keeps_only_its_path():
 
 
 def test_a_builtin_training_leaves_recipe_and_paths_to_the_plugin():
-    step = FineTune(model="llama3.2-1b", dataset="hf://org/name/sub/dir", model_initializer="hf://org/model")
+    step = FineTune(
+        model="llama3.2-1b",
+        config={"framework": "torchtune"},
+        dataset="hf://org/name/sub/dir",
+        model_initializer="hf://org/model",
+    )
     spec = manifest(step)["spec"]
     assert spec["runtimeRef"]["name"] == "torchtune-llama3.2-1b"
     assert spec["trainer"]["command"] == ["tune", "run"]
@@ -246,14 +255,20 @@ def test_the_hash_depends_on_the_request_only(step):
 
 
 def test_different_requests_have_different_hashes():
-    hashes = {spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": n})) for n in (1, 2, 3)}
-    hashes.add(spec_hash(FineTune(model="llama3.2-3b", workspace="w", config={"epochs": 1})))
+    hashes = {
+        spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "epochs": n}))
+        for n in (1, 2, 3)
+    }
+    hashes.add(spec_hash(FineTune(model="llama3.2-3b", workspace="w", config={"framework": "torchtune", "epochs": 1})))
     assert len(hashes) == 4
 
 
 def test_the_hash_is_the_same_in_every_release():
     """If this value changed, a retry would replace running jobs of the previous release."""
-    assert spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 1})) == "80753a7d376d0a37"
+    assert (
+        spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "epochs": 1}))
+        == "3794326e4402959d"
+    )
 
 
 # -- details -----------------------------------------------------------------------------------------------------------
@@ -277,14 +292,20 @@ def test_secrets_are_references():
         "name": "SECRET_ACCESS_KEY",
         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "SECRET_ACCESS_KEY", "optional": True}},
     }
-    inline = manifest(FineTune(model="llama3.2-1b", dataset={"storage_uri": "hf://a/b", "secret": "hf"}))
+    inline = manifest(
+        FineTune(
+            model="llama3.2-1b", config={"framework": "torchtune"}, dataset={"storage_uri": "hf://a/b", "secret": "hf"}
+        )
+    )
     assert inline["spec"]["initializer"]["dataset"]["secretRef"] == {"name": "hf"}
 
 
 def test_gpus_are_in_requests_and_limits():
-    trainer = manifest(FineTune(model="llama3.2-1b", workspace="w", config={"resources_per_node": {"gpu": 1}}))["spec"][
-        "trainer"
-    ]
+    trainer = manifest(
+        FineTune(
+            model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "resources_per_node": {"gpu": 1}}
+        )
+    )["spec"]["trainer"]
     assert trainer["resourcesPerNode"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
 
 

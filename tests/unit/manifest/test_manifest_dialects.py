@@ -119,7 +119,13 @@ def test_the_patch_for_a_workspace(dialect, field, expected):
 def test_initializer_jobs_have_their_own_entries(dialect):
     """Older webhooks require the containers of an entry in all of its jobs; 2.0 allows each job in one entry only."""
     placement = Placement(node_selector={"zone": "a"}, service_account_name="trainer")
-    step = FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://c/d", placement=placement)
+    step = FineTune(
+        model="llama3.2-1b",
+        config={"framework": "torchtune"},
+        dataset="hf://a/b",
+        model_initializer="hf://c/d",
+        placement=placement,
+    )
     placed = {"nodeSelector": {"zone": "a"}, "serviceAccountName": "trainer"}
     sent = build_spec(step, dialect)
     assert {
@@ -206,9 +212,9 @@ def test_trainer_2_0_gets_no_process_count_for_a_model_missing_in_its_list():
 def test_false_flags_choose_no_recipe(dialect):
     """Up to Trainer 2.2 any `model.quantize_base` chooses QLoRA, also `=False`."""
     lora = LoraConfig(quantize_base=False, use_dora=False)
-    arguments = build_spec(FineTune(model="llama3.2-1b", workspace="w", config={"peft_config": lora}), dialect)[
-        "trainer"
-    ]["args"]
+    arguments = build_spec(
+        FineTune(model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "peft_config": lora}), dialect
+    )["trainer"]["args"]
     assert not [word for word in arguments if "quantize_base" in word or "use_dora" in word]
     if dialect is not Dialect.V2_0:
         arguments = build_spec(builtin_job(peft_config=lora), dialect)["trainer"]["args"]

@@ -93,6 +93,7 @@ def test_a_prompt_reaches_torchtune_as_text(prompt, argument):
 def test_environment_and_secret_reach_a_builtin_training():
     step = FineTune(
         model="llama3.2-1b",
+        config={"framework": "torchtune"},
         dataset="hf://a/b",
         model_initializer={"storage_uri": "hf://a/m", "secret": "other"},
         secret="hf",

@@ -25,6 +25,7 @@ deadline: 6h
 ttl_after_success: 90
 env: {WANDB_API_KEY: {name: wandb, key: token}}
 config:
+  framework: torchtune
   epochs: 3
   peft_config: {lora_rank: 16}
 """
@@ -96,24 +97,24 @@ def test_the_example_file_in_the_docs_is_valid():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "file.yaml | nothing | write a TrainJob as for kubectl"),
-        ("# only a comment\n---\n", "file.yaml | nothing | write a TrainJob as for kubectl"),
+        ("", "file.yaml | empty | write a TrainJob as for kubectl"),
+        ("# only a comment\n---\n", "file.yaml | empty | write a TrainJob as for kubectl"),
         ("step: FineTun", "file.yaml:1: step | 'FineTun' | did you mean FineTune? allowed are InitializeDataset, "),
         ("[1]", "file.yaml:1 | 'a list' | write a TrainJob as for kubectl"),
         ("step: TrainJob\ndeadline: soon", "file.yaml:2: deadline | 'soon' | write a whole number and s, m, h or d"),
-        ("step: TrainJob\n1: 2", "file.yaml:2: 1 | 2 | there is no such field"),
+        ("step: TrainJob\n1: 2", "file.yaml:2: 1 | 2 | there is no field '1' in TrainJob"),
         ("kind: TrainJob\non: 3", "file.yaml:2: true | 3 | "),
         (MANIFEST.replace("{runtimeRef: ", "{x: "), "file.yaml:5: spec.runtimeRef.name | None | it must name"),
         ("kind: PyTorchJob\napiVersion: kubeflow.org/v1", "file.yaml:1: kind | 'PyTorchJob' | it is a job of the"),
         ("kind: Pod", "file.yaml:1: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
-        ("step: TrainJob\nkept: 2026-11-22", "file.yaml:2: kept | '2026-11-22' | there is no such field"),
+        ("step: TrainJob\nkept: 2026-11-22", "file.yaml:2: kept | '2026-11-22' | there is no field 'kept'"),
         (RUNTIME, "file.yaml | training runtimes alone | write a TrainJob as for kubectl"),
         (RUNTIME.replace("name: own", "uid: u"), "file.yaml:4: metadata.name | None | a training runtime must have a "),
         (RUNTIME.replace("{name: own}", "{name: own, uid: u}"), "file.yaml:4: metadata.uid | 'u' | a new training "),
         (RUNTIME.replace("{template: {}}", "3"), "file.yaml:5: spec | 3 | it must be a mapping"),
         ("kind: TrainingRuntime", "file.yaml:1: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
-        (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),
-        ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml:2: env | *** | there is no such field"),
+        (f"{STEP}---\nstep: [", "file.yaml:13 | 'a text of 11 characters' | it must be YAML or JSON: "),
+        ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml:2: env | *** | there is no field 'env' in T"),
     ],
 )  # fmt: skip
 def test_an_error_names_file_line_and_field(text, expected):

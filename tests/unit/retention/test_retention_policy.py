@@ -176,7 +176,7 @@ def test_lifetimes_and_kill_actions_are_annotations_and_do_not_change_the_spec_h
     for plain in (
         JOB,
         TrainJobManifest(manifest=manifest),
-        FineTune(model="llama3.2-1b", workspace="w"),
+        FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w"),
         ExportModel(workspace="w", destination="/workspace/export"),
     ):
         with_options = plain.model_copy(update=options)
@@ -193,7 +193,12 @@ def test_lifetimes_and_kill_actions_are_annotations_and_do_not_change_the_spec_h
         (lambda: TrainJob(on_failure="suspend", queue="gpu"), ["on_failure", "queue gpu"]),
         (lambda: ExportModel(workspace="w", destination="s3://b/p", on_kill="suspend", queue="gpu"), ["queue gpu"]),
         (
-            lambda: FineTune(model="llama3.2-1b", on_kill="suspend", dataset={"storage_uri": "hf://a/b"}),
+            lambda: FineTune(
+                model="llama3.2-1b",
+                config={"framework": "torchtune"},
+                on_kill="suspend",
+                dataset={"storage_uri": "hf://a/b"},
+            ),
             ["on_kill", "torchtune-llama3.2-1b"],
         ),
         (lambda: TrainJob(runtime="torchtune-llama3.2-1b", on_kill="suspend"), ["on_kill", "torchtune-llama3.2-1b"]),

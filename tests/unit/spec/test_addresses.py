@@ -56,12 +56,12 @@ def test_a_revision_in_the_address_is_the_steps_revision(uri, expected):
 @pytest.mark.parametrize("kind", [InitializeDataset, InitializeModel])
 @pytest.mark.parametrize(("uri", "text"), REFUSED.items())
 def test_another_address_is_refused_with_the_form_to_write(kind, uri, text):
-    with pytest.raises(InvalidSpec, match=f"storage_uri: .*{re.escape(text)}"):
+    with pytest.raises(InvalidSpec, match=f"storage_uri cannot be .*{re.escape(text)}"):
         kind(storage_uri=uri, workspace="w")
 
 
 def test_two_revisions_are_refused():
-    with pytest.raises(InvalidSpec, match=r"revision: .*the address has the revision v1: give one"):
+    with pytest.raises(InvalidSpec, match=r"revision cannot be .*the address has the revision v1: give one"):
         InitializeModel(storage_uri="hf://org/name@v1", revision="v2", workspace="w")
     assert InitializeModel(storage_uri="hf://org/name@v1", revision="v1", workspace="w").revision == "v1"
 

@@ -60,9 +60,18 @@ def test_the_secret_of_the_step_has_the_credentials_of_the_store(uri, key):
         ({"resume": False}, "checkpoint_uri", "it needs resume=True"),
         ({"checkpoint_uri": None, "checkpoint_endpoint": "http://s"}, "checkpoint_endpoint", "it needs checkpoint_uri"),
         ({"config": TRLConfig(method="sft", save_strategy="no")}, "checkpoint_uri", "must save checkpoints"),
-        ({"config": {}, "model": "llama3.2-1b"}, "checkpoint_uri", "TorchTune's checkpoints are not copied"),
         (
-            {"config": {}, "model": "llama3.2-1b", "workspace": None, "dataset": {"storage_uri": "hf://a/b"}},
+            {"config": {"framework": "torchtune"}, "model": "llama3.2-1b"},
+            "checkpoint_uri",
+            "TorchTune's checkpoints are not copied",
+        ),
+        (
+            {
+                "config": {"framework": "torchtune"},
+                "model": "llama3.2-1b",
+                "workspace": None,
+                "dataset": {"storage_uri": "hf://a/b"},
+            },
             "checkpoint_uri",
             "allowed only with a workspace",
         ),

@@ -334,7 +334,10 @@ def test_a_token_in_a_function_s_source_is_refused():
 def test_a_credential_in_a_recipe_s_overrides_is_refused():
     overrides = ("metric_logger.api_key=s3cret",)
     assert_refused(lambda: TorchTuneConfig(overrides=overrides), "s3cret")
-    assert_refused(lambda: FineTune(model="llama3.2-1b", workspace="w", config={"overrides": overrides}), "s3cret")
+    assert_refused(
+        lambda: FineTune(model="llama3.2-1b", workspace="w", config={"framework": "torchtune", "overrides": overrides}),
+        "s3cret",
+    )
 
 
 def test_a_credential_in_a_manifest_s_patches_is_refused():

@@ -161,10 +161,10 @@ def import_relative():
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (generate_one, "generate_one is not allowed; it is a generator, whose code does not run"),
+        (generate_one, "cannot be generate_one: it is a generator, whose code does not run"),
         (
             make_closure(2),
-            "closure is not allowed; it uses scale from its module: import such names inside it",
+            "closure: it uses scale from its module: import such names inside it",
         ),
         (import_relative, "it has a relative import: import by the full name"),
         (define_only, "it only defines train, and calls nothing"),

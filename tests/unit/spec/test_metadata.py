@@ -12,7 +12,7 @@ from trainjob.manifest.labels import MODEL
 LABELS, ANNOTATIONS = {"example.org/team": "nlp", "cost": ""}, {"example.org/ticket": "https://example.org/a b"}
 STEPS = {
     "train": TrainJob,
-    "fine-tune": lambda **more: FineTune(model="llama3.2-1b", workspace="w", **more),
+    "fine-tune": lambda **more: FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", **more),
     "dataset": lambda **more: InitializeDataset(storage_uri="hf://a/b", workspace="w", **more),
     "model": lambda **more: InitializeModel(storage_uri="hf://a/b", workspace="w", **more),
     "export": lambda **more: ExportModel(destination="s3://a/b", workspace="w", **more),
@@ -77,11 +77,11 @@ def test_the_dialects_of_older_trainers():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"labels": {"trainjob.dev/run": "x"}}, r"labels\.trainjob\.dev/run: 'x' is not allowed; this key is set by"),
+        ({"labels": {"trainjob.dev/run": "x"}}, r"labels\.trainjob\.dev/run cannot be 'x': this key is set by"),
         ({"labels": {"trainjob.dev/model": "x"}}, "this key is set by trainjob itself"),
         ({"labels": {"app.kubernetes.io/managed-by": "x"}}, "this key is set by trainjob itself"),
-        ({"annotations": {"trainjob.dev/run-key": "x"}}, r"annotations\.trainjob\.dev/run-key: 'x' is not allowed"),
-        ({"labels": {"team": "a b"}}, r"labels\.team: 'a b' is not allowed; a label's value has at most 63"),
+        ({"annotations": {"trainjob.dev/run-key": "x"}}, r"annotations\.trainjob\.dev/run-key cannot be 'x'"),
+        ({"labels": {"team": "a b"}}, r"labels\.team cannot be 'a b': a label's value has at most 63"),
         ({"labels": {"team": "x" * 64}}, "a label's value has at most 63"),
         ({"labels": {"a/b/c": "x"}}, "a key is a name with an optional prefix"),
         ({"annotations": {"a b": "x"}}, "a key is a name with an optional prefix"),

@@ -252,15 +252,24 @@ def distill(teacher, model="llama3.2-1b", **more):
             "chosen",
         ),
         (lambda: Distillation(teacher="llama3.1-8b", teacher_path="../t"), "teacher_path", "../t", "teacher/model"),
-        (lambda: FineTune(model="llama3.2-1b", workspace="w", model_path=""), "model_path", "''", "such as model"),
         (
-            lambda: FineTune(model="llama3.2-1b", workspace="w", model_path="output/epoch_1"),
+            lambda: FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", model_path=""),
+            "model_path",
+            "''",
+            "such as model",
+        ),
+        (
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", model_path="output/epoch_1"
+            ),
             "model_path",
             "output/epoch_1",
             "exported first",
         ),
         (
-            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", model_path="x"),
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://a/b", model_path="x"
+            ),
             "model_path",
             "x",
             "with a workspace",

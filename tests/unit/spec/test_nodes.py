@@ -40,13 +40,13 @@ def test_each_attempt_has_the_same_samples_in_each_step(most, accumulation, data
 
 @pytest.mark.parametrize("least", [3, 5, 6, 7])
 def test_a_minimum_that_changes_the_samples_of_a_step_is_refused(least):
-    with pytest.raises(InvalidSpec, match=r"num_nodes: .* with these minimums: 1, 2, 4$"):
+    with pytest.raises(InvalidSpec, match=r"num_nodes cannot be .* with these minimums: 1, 2, 4$"):
         TRLConfig(method="sft", num_nodes=(least, 8))
 
 
 @pytest.mark.parametrize("value", [(8, 2), (2, 2), (0, 2), (1, 2, 3), [4], [], "two", 2.5, (1, 2**31), {"least": 1}])
 def test_what_is_no_range_is_refused(value):
-    with pytest.raises(InvalidSpec, match=r"num_nodes: .* or a range \(minimum, maximum\) such as \(2, 8\)"):
+    with pytest.raises(InvalidSpec, match=r"num_nodes cannot be .* or a range \(minimum, maximum\) such as \(2, 8\)"):
         CustomTrainer(func=train, num_nodes=value)
 
 
@@ -56,7 +56,7 @@ def test_a_range_is_refused_where_the_number_of_processes_decides_the_weights():
         TRLConfig(method="grpo", num_nodes=(2, 8))
     with pytest.raises(InvalidSpec, match=rule):
         TorchTuneConfig(num_nodes=(2, 8))
-    with pytest.raises(InvalidSpec, match=r"shrink_after: .* it needs a range of nodes"):
+    with pytest.raises(InvalidSpec, match=r"shrink_after cannot be .* it needs a range of nodes"):
         CustomTrainer(func=train, num_nodes=4, shrink_after=timedelta(minutes=5))
 
 

@@ -21,7 +21,7 @@ UNSLOTH = {"framework": "unsloth", "method": "sft", "resources_per_node": {"gpu"
 STEPS = {
     "dataset": (InitializeDataset, {"storage_uri": "hf://a/b"}),
     "model": (InitializeModel, {"storage_uri": "hf://a/b"}),
-    "torchtune": (FineTune, {"model": "llama3.2-1b"}),
+    "torchtune": (FineTune, {"model": "llama3.2-1b", "config": {"framework": "torchtune"}}),
     "trl": (FineTune, {"model": "m", "config": {"framework": "trl", "method": "sft"}}),
     "llamafactory": (FineTune, {"model": "m", "config": {"framework": "llamafactory", "method": "sft"}}),
     "unsloth": (FineTune, {"model": "m", "config": UNSLOTH}),
@@ -41,15 +41,22 @@ def test_a_program_in_the_image_needs_an_image(name):
 
 
 def test_a_fine_tuning_may_use_the_image_of_a_runtime():
-    step = FineTune(model="llama3.2-1b", workspace="w", program="image", runtime="team-torchtune")
+    step = FineTune(
+        model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", program="image", runtime="team-torchtune"
+    )
     job = to_trainjob(step, run="run-1")
     assert job.trainer.image is None
     assert job.trainer.command[:3] == ("python", "-m", "trainjob.frameworks.torchtune.pod")
 
 
 def test_a_fine_tuning_without_a_workspace_has_no_program():
-    with pytest.raises(InvalidSpec, match="program: 'image' is not allowed; it is allowed only with a workspace"):
-        FineTune(model="llama3.2-1b", dataset=HuggingFaceDatasetInitializer(storage_uri="hf://a/b"), program="image")
+    with pytest.raises(InvalidSpec, match="program cannot be 'image': it is allowed only with a workspace"):
+        FineTune(
+            model="llama3.2-1b",
+            config={"framework": "torchtune"},
+            dataset=HuggingFaceDatasetInitializer(storage_uri="hf://a/b"),
+            program="image",
+        )
 
 
 @pytest.mark.parametrize("name", STEPS)

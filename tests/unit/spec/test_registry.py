@@ -46,25 +46,25 @@ def test_a_dict_without_a_backend_is_a_kubeflow_registry():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"backend": "kubeflow"}, "backend: 'kubeflow' is not allowed; it must be mlflow; omit it for a Kubeflow"),
-        ({"backend": None}, "backend: None is not allowed; it must be mlflow"),
-        ({"tracking_uri": "mlflow.example.org"}, "tracking_uri: 'mlflow.example.org' is not allowed; it must be a URI"),
-        ({"tracking_uri": "databricks://p"}, "tracking_uri: 'databricks://p' is not allowed; allowed are https://…"),
-        ({"tracking_uri": "https://me:word@mlflow"}, "tracking_uri: *** is not allowed"),
-        ({"tracking_uri": f"{URI}?a=b"}, f"tracking_uri: '{URI}?a=b' is not allowed; it must be only the server's"),
-        ({"model": " "}, f"model: ' ' is not allowed; {NAME_RULE}"),
-        ({"model": "a/b"}, f"model: 'a/b' is not allowed; {NAME_RULE}"),
-        ({"model": "a:b"}, f"model: 'a:b' is not allowed; {NAME_RULE}"),
-        ({"model": "..a"}, f"model: '..a' is not allowed; {NAME_RULE}"),
-        ({"model": "a" * 257}, "string should have at most 256 characters"),
-        ({"alias": ""}, f"alias: '' is not allowed; {ALIAS_RULE}"),
-        ({"alias": "a b"}, f"alias: 'a b' is not allowed; {ALIAS_RULE}"),
-        ({"alias": "Latest"}, f"alias: 'Latest' is not allowed; {ALIAS_RULE}"),
-        ({"alias": "V12"}, f"alias: 'V12' is not allowed; {ALIAS_RULE}"),
-        ({"alias": "a" * 256}, "string should have at most 255 characters"),
-        ({"version": "v1"}, "version: 'v1' is not allowed; there is no such field"),
-        ({"secret": "My Secret"}, "secret: *** is not allowed; it must be the name of a Secret"),
-        ({"access_token": "abc"}, "access_token: *** is not allowed; give a credential as a reference"),
+        ({"backend": "kubeflow"}, "backend cannot be 'kubeflow': it must be mlflow; omit it for a Kubeflow"),
+        ({"backend": None}, "backend is required: it must be mlflow"),
+        ({"tracking_uri": "mlflow.example.org"}, "tracking_uri cannot be 'mlflow.example.org': it must be a URI"),
+        ({"tracking_uri": "databricks://p"}, "tracking_uri cannot be 'databricks://p': allowed are https://…"),
+        ({"tracking_uri": "https://me:word@mlflow"}, "tracking_uri cannot be ***"),
+        ({"tracking_uri": f"{URI}?a=b"}, f"tracking_uri cannot be '{URI}?a=b': it must be only the server's"),
+        ({"model": " "}, f"model cannot be ' ': {NAME_RULE}"),
+        ({"model": "a/b"}, f"model cannot be 'a/b': {NAME_RULE}"),
+        ({"model": "a:b"}, f"model cannot be 'a:b': {NAME_RULE}"),
+        ({"model": "..a"}, f"model cannot be '..a': {NAME_RULE}"),
+        ({"model": "a" * 257}, "it must have at most 256 characters"),
+        ({"alias": ""}, f"alias cannot be '': {ALIAS_RULE}"),
+        ({"alias": "a b"}, f"alias cannot be 'a b': {ALIAS_RULE}"),
+        ({"alias": "Latest"}, f"alias cannot be 'Latest': {ALIAS_RULE}"),
+        ({"alias": "V12"}, f"alias cannot be 'V12': {ALIAS_RULE}"),
+        ({"alias": "a" * 256}, "it must have at most 255 characters"),
+        ({"version": "v1"}, "version: there is no field"),
+        ({"secret": "My Secret"}, "secret cannot be ***: it must be the name of a Secret"),
+        ({"access_token": "abc"}, "access_token cannot be ***: give a credential as a reference"),
     ],
 )
 def test_an_invalid_field(fields, message):
@@ -75,8 +75,8 @@ def test_an_invalid_field(fields, message):
 
 
 def test_a_missing_field_and_a_value_of_another_type():
-    assert "registry.model: nothing is not allowed" in refusal({"backend": "mlflow", "tracking_uri": URI})
-    assert "registry.tracking_uri: nothing is not allowed" in refusal({"backend": "mlflow", "model": "m"})
+    assert "registry.model is required" in refusal({"backend": "mlflow", "tracking_uri": URI})
+    assert "registry.tracking_uri is required" in refusal({"backend": "mlflow", "model": "m"})
     assert refusal(URI).startswith("registry")
 
 

@@ -83,10 +83,10 @@ def container(**fields):
         (lambda: fine_tune(overrides=["output_dir=/x"]), "overrides", "output_dir=/x", "output_dir"),
         (lambda: TrainJob(name="a" * 40), "name", "a" * 40, "at most 24 characters"),
         (lambda: InitializeModel(name="B_ad", workspace="w", storage_uri="hf://a/b"), "name", "B_ad", "lower case"),
-        (lambda: fine_tune(epochs=-1), "epochs", "-1", "greater than or equal to 1"),
-        (lambda: fine_tune(batch_size=0), "batch_size", "0", "greater than or equal to 1"),
+        (lambda: fine_tune(epochs=-1), "epochs", "-1", "at least 1"),
+        (lambda: fine_tune(batch_size=0), "batch_size", "0", "at least 1"),
         (lambda: fine_tune(learning_rate=0), "learning_rate", "0", "greater than 0"),
-        (lambda: LoraConfig(lora_rank=0), "lora_rank", "0", "greater than or equal to 1"),
+        (lambda: LoraConfig(lora_rank=0), "lora_rank", "0", "at least 1"),
         (lambda: LoraConfig(lora_attn_modules=["w_proj"]), "lora_attn_modules", "w_proj", "q_proj"),
         (lambda: container(num_nodes=0), "num_nodes", "0", "a number of nodes from 1, or a range"),
         (lambda: container(env={f"V{i}": "" for i in range(129)}), "env", "129 variables", "at most 128"),
@@ -94,29 +94,48 @@ def container(**fields):
         (lambda: TrainJob(deadline=timedelta(milliseconds=10)), "deadline", "0.01 s", "at least one second"),
         (lambda: CustomTrainerContainer(image="x", command=[]), "command", "()", "name a program"),
         (lambda: Workspace(claim="Not A Name"), "claim", "Not A Name", "PersistentVolumeClaim"),
-        (lambda: TrainJob(trainer=BuiltinTrainer()), "runtime", "torch-distributed", "torchtune-llama3.2-1b"),
+        (
+            lambda: TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig())),
+            "runtime",
+            "torch-distributed",
+            "torchtune-llama3.2-1b",
+        ),
         (
             lambda: TrainJob(initializer=Initializer(dataset="hf://a/b")),
             "initializer",
             "Initializer",
             "no initializer Jobs",
         ),
-        (lambda: FineTune(model="llama3.2-1b"), "workspace", "None", "dataset and model_initializer"),
         (
-            lambda: FineTune(model="llama3.2-1b", workspace="w", dataset="hf://a/b"),
+            lambda: FineTune(model="llama3.2-1b", config={"framework": "torchtune"}),
+            "workspace",
+            "is required",
+            "dataset and model_initializer",
+        ),
+        (
+            lambda: FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", dataset="hf://a/b"),
             "workspace",
             "w",
             "not both",
         ),
-        (lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b"), "runtime", "None", "ships no runtime"),
         (
-            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", queue="gpu-team"),
+            lambda: FineTune(model="llama3.3-70b", config={"framework": "torchtune"}, dataset="hf://a/b"),
+            "runtime",
+            "is required",
+            "ships no runtime",
+        ),
+        (
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://a/b", queue="gpu-team"
+            ),
             "queue",
             "gpu-team",
             "use a workspace",
         ),
         (
-            lambda: TrainJob(trainer=BuiltinTrainer(), runtime="torchtune-qwen2.5-1.5b", queue="gpu-team"),
+            lambda: TrainJob(
+                trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-qwen2.5-1.5b", queue="gpu-team"
+            ),
             "queue",
             "gpu-team",
             "it would wait forever",
@@ -129,13 +148,15 @@ def container(**fields):
             "'trainer.kubeflow.org/trainjob-controller' or 'kueue.x-k8s.io/multikueue'",
         ),
         (
-            lambda: FineTune(model="llama3.2-1b", workspace="w", output_path="/etc"),
+            lambda: FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", output_path="/etc"),
             "output_path",
             "/etc",
             "it must be a path below /workspace/output",
         ),
         (
-            lambda: FineTune(model="llama3.2-1b", workspace="w", dataset_path="../etc"),
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w", dataset_path="../etc"
+            ),
             "dataset_path",
             "../etc",
             "below /workspace/dataset",
@@ -153,8 +174,8 @@ def container(**fields):
             "/workspace/model",
             "another step",
         ),
-        (lambda: TorchTuneConfig(epoch=3), "epoch", "3", "no such field"),
-        (lambda: InitializeModel(workspace="w"), "storage_uri", "nothing", "required"),
+        (lambda: TorchTuneConfig(epoch=3), "epoch", "'epoch'", "did you mean epochs?"),
+        (lambda: InitializeModel(workspace="w"), "storage_uri", "", "required"),
         (
             lambda: TorchTuneInstructDataset(column_map={"prompt": "q"}),
             "column_map.prompt",
@@ -201,7 +222,11 @@ def test_a_secret_value_is_refused_and_never_shown(make):
 
 def test_an_error_lists_every_broken_rule():
     with pytest.raises(InvalidSpec) as raised:
-        FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 0, "batch_size": -2, "bogus": 1})
+        FineTune(
+            model="llama3.2-1b",
+            workspace="w",
+            config={"framework": "torchtune", "epochs": 0, "batch_size": -2, "bogus": 1},
+        )
     assert {problem.field for problem in raised.value.problems} == {
         "config.epochs",
         "config.batch_size",
@@ -212,7 +237,7 @@ def test_an_error_lists_every_broken_rule():
 def test_plain_strings_stand_for_names():
     step = InitializeModel(storage_uri="hf://a/b", workspace="claim", queue="gpu-team", secret="hf")
     assert (step.workspace.claim, step.queue.name, step.secret.name) == ("claim", "gpu-team", "hf")
-    assert FineTune(model="llama3_2/1B", workspace="w").model == "llama3.2-1b"
+    assert FineTune(model="llama3_2/1B", config={"framework": "torchtune"}, workspace="w").model == "llama3.2-1b"
 
 
 # -- look-alikes of the Kubeflow SDK's dataclasses ------------------------------------------------------------------

@@ -25,6 +25,7 @@ from trainjob import (
     TorchTuneConfig,
     TrainJob,
 )
+from trainjob.errors import ProblemKind
 from trainjob.spec.resources import count_gpus
 
 QLORA = LoraConfig(quantize_base=True)
@@ -44,7 +45,7 @@ def builtin_fine_tune(model="llama3.2-1b", **config):
 
 
 def fine_tune_on(runtime, **fields):
-    return FineTune(model="llama3.2-1b", runtime=runtime, **fields)
+    return FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, runtime=runtime, **fields)
 
 
 def builtin_job(**config):
@@ -97,19 +98,25 @@ def builtin_job(**config):
             "omit it",
         ),
         (
-            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", dataset_path="x"),
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://a/b", dataset_path="x"
+            ),
             "dataset_path",
             "x",
             "with a workspace",
         ),
         (
-            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", output_path="x"),
+            lambda: FineTune(
+                model="llama3.2-1b", config={"framework": "torchtune"}, dataset="hf://a/b", output_path="x"
+            ),
             "output_path",
             "x",
             "with a workspace",
         ),
         (
-            lambda: TrainJob(trainer=BuiltinTrainer(), runtime="torchtune-llama3.2-1b", workspace="w"),
+            lambda: TrainJob(
+                trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-llama3.2-1b", workspace="w"
+            ),
             "workspace",
             "w",
             "FineTune(workspace=...)",
@@ -183,7 +190,9 @@ def test_a_secret_value_is_refused_and_never_shown(make):
         lambda: builtin_fine_tune(peft_config=QLORA, num_proc_per_node=1),
         lambda: fine_tune(peft_config=QLORA),
         lambda: fine_tune("llama3.3-70b", peft_config=QLORA, resources_per_node={"gpu": 8}),
-        lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b", runtime="mine-llama3.3-70b"),
+        lambda: FineTune(
+            model="llama3.3-70b", config={"framework": "torchtune"}, dataset="hf://a/b", runtime="mine-llama3.3-70b"
+        ),
         lambda: InitializeModel(workspace="w", storage_uri="hf://gpt2"),
         lambda: InitializeDataset(workspace="w", storage_uri="hf://a/b/c/d"),
         lambda: container(resources_per_node={"CPU": 2, "storage": "1Gi", "gpu": "1.0", "hugepages-2Mi": "4Mi"}),
@@ -243,4 +252,4 @@ def test_invalid_fields_always_raise_invalid_spec(kind, data):
         kind(**given_fields)
     except InvalidSpec as error:
         assert error.problems
-        assert all(problem.allowed for problem in error.problems)
+        assert all(problem.allowed or problem.kind is ProblemKind.MISSING for problem in error.problems)

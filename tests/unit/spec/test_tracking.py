@@ -15,6 +15,7 @@ from trainjob import (
     MLflow,
     SecretReference,
     TensorBoard,
+    TorchTuneConfig,
     TrainJob,
     WandB,
 )
@@ -64,59 +65,63 @@ def test_values_keep_their_types():
     assert TensorBoard(log_path="a//b/./c/").log_path == "a/b/c"
 
 
-ADDRESS_RULE = "is not allowed; it must be only the server's address, such as https://mlflow.example.org"
-PROJECT_RULE = "is not allowed; it must not contain spaces or any of / \\ # ? % :"
-FOLDER_RULE = (
-    "is not allowed; it must be a folder below /workspace, such as tensorboard, and outside of dataset and model"
-)
+ADDRESS_RULE = "it must be only the server's address, such as https://mlflow.example.org"
+PROJECT_RULE = "it must not contain spaces or any of / \\ # ? % :"
+FOLDER_RULE = "it must be a folder below /workspace, such as tensorboard, and outside of dataset and model"
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        (MLflow, {}, "tracking_uri: nothing is not allowed; it is required"),
+        (MLflow, {}, "tracking_uri is required"),
         (
             MLflow,
             {"tracking_uri": "mlflow.example.org"},
-            "tracking_uri: 'mlflow.example.org' is not allowed; it must be a URI: https://… or http://…",
+            "tracking_uri cannot be 'mlflow.example.org': it must be a URI: https://… or http://…",
         ),
         (
             MLflow,
             {"tracking_uri": "databricks://profile"},
-            "tracking_uri: 'databricks://profile' is not allowed; allowed are https://… or http://…",
+            "tracking_uri cannot be 'databricks://profile': allowed are https://… or http://…",
         ),
         (
             MLflow,
             {"tracking_uri": "https://user:pass@mlflow"},
-            f"tracking_uri: *** is not allowed; it must not contain a user name or password; {REFERENCE_ADVICE}",
+            f"tracking_uri cannot be ***: it must not contain a user name or password; {REFERENCE_ADVICE}",
         ),
-        (MLflow, {"tracking_uri": f"{URI}?a=b"}, f"tracking_uri: '{URI}?a=b' {ADDRESS_RULE}"),
-        (MLflow, {"tracking_uri": f"{URI}#a"}, f"tracking_uri: '{URI}#a' {ADDRESS_RULE}"),
+        (MLflow, {"tracking_uri": f"{URI}?a=b"}, f"tracking_uri cannot be '{URI}?a=b': {ADDRESS_RULE}"),
+        (MLflow, {"tracking_uri": f"{URI}#a"}, f"tracking_uri cannot be '{URI}#a': {ADDRESS_RULE}"),
         (
             MLflow,
             {"tracking_uri": URI, "experiment": ""},
-            "experiment: '' is not allowed; string should have at least 1 character",
+            "experiment cannot be '': it must have at least 1 characters",
         ),
         (
             MLflow,
             {"tracking_uri": URI, "system_metrics": "often"},
-            "system_metrics: 'often' is not allowed; input should be a valid boolean, unable to interpret input",
+            "system_metrics cannot be 'often': it must be true or false",
         ),
-        (MLflow, {"tracking_uri": URI, "project": "p"}, "project: 'p' is not allowed; there is no such field"),
-        (WandB, {"project": "a b"}, f"project: 'a b' {PROJECT_RULE}"),
-        (WandB, {"project": "team/a"}, f"project: 'team/a' {PROJECT_RULE}"),
-        (WandB, {"entity": "a:b"}, f"entity: 'a:b' {PROJECT_RULE}"),
-        (WandB, {"mode": "disabled"}, "mode: 'disabled' is not allowed; input should be 'online' or 'offline'"),
+        (
+            MLflow,
+            {"tracking_uri": URI, "project": "p"},
+            (
+                "project: there is no field 'project' in MLflow; its fields are parameters, backend, tracking_uri, "
+                "experiment, secret, system_metrics"
+            ),
+        ),
+        (WandB, {"project": "team/a"}, f"project cannot be 'team/a': {PROJECT_RULE}"),
+        (WandB, {"entity": "a:b"}, f"entity cannot be 'a:b': {PROJECT_RULE}"),
+        (WandB, {"mode": "disabled"}, "mode cannot be 'disabled': it must be 'online' or 'offline'"),
         (
             WandB,
             {"base_url": "https://wandb.example.org?a"},
             (
-                "base_url: 'https://wandb.example.org?a' is not allowed; it must be only the server's address, such as "
+                "base_url cannot be 'https://wandb.example.org?a': it must be only the server's address, such as "
                 "https://wandb.example.org"
             ),
         ),
         *(
-            (TensorBoard, {"log_path": path}, f"log_path: {path!r} {FOLDER_RULE}")
+            (TensorBoard, {"log_path": path}, f"log_path cannot be {path!r}: {FOLDER_RULE}")
             for path in ("", ".", "/", "/tensorboard", "..", "a/../..", "a/..", "model", "model/a", "./dataset//a/")
         ),
     ],
@@ -128,15 +133,15 @@ def test_a_field_that_is_not_allowed(kind, fields, message):
 @pytest.mark.parametrize(
     ("tracking", "message"),
     [
-        ("mlflow", "tracking: 'mlflow' is not allowed; give MLflow(...), WandB(...) or TensorBoard(...)"),
-        ({}, "tracking.backend: None is not allowed; it must be one of mlflow, wandb, tensorboard"),
+        ("mlflow", "tracking cannot be 'mlflow': give MLflow(...), WandB(...) or TensorBoard(...)"),
+        ({}, "tracking.backend is required: it must be one of mlflow, wandb, tensorboard"),
         (
             {"backend": "neptune"},
-            "tracking.backend: 'neptune' is not allowed; it must be one of mlflow, wandb, tensorboard",
+            "tracking.backend cannot be 'neptune': it must be one of mlflow, wandb, tensorboard",
         ),
-        ({"backend": ["mlflow"]}, "tracking.backend: ['mlflow'] is not allowed; it must be one of mlflow, wandb, "),
-        ({"backend": "mlflow"}, "tracking.tracking_uri: nothing is not allowed; it is required"),
-        ({"backend": "tensorboard", "log_path": "model"}, f"tracking.log_path: 'model' {FOLDER_RULE}"),
+        ({"backend": ["mlflow"]}, "tracking.backend cannot be ['mlflow']: it must be one of mlflow, wandb, "),
+        ({"backend": "mlflow"}, "tracking.tracking_uri is required"),
+        ({"backend": "tensorboard", "log_path": "model"}, f"tracking.log_path cannot be 'model': {FOLDER_RULE}"),
     ],
 )
 def test_a_value_that_is_no_tracker(tracking, message):
@@ -146,29 +151,37 @@ def test_a_value_that_is_no_tracker(tracking, message):
 
 def test_a_built_in_trainer_cannot_be_tracked():
     message = refusal(
-        TrainJob, trainer=BuiltinTrainer(), runtime="torchtune-llama3.2-1b", tracking=MLflow(tracking_uri=URI)
+        TrainJob,
+        trainer=BuiltinTrainer(config=TorchTuneConfig()),
+        runtime="torchtune-llama3.2-1b",
+        tracking=MLflow(tracking_uri=URI),
     )
     assert message == (
-        "tracking: a MLflow is not allowed; a BuiltinTrainer can't be tracked, because the runtime's own program runs: "
+        "tracking cannot be a MLflow: a BuiltinTrainer can't be tracked, because the runtime's own program runs: "
         "use FineTune(workspace=...)"
     )
-    message = refusal(FineTune, model="llama3.2-1b", dataset="hf://a/b", tracking=MLflow(tracking_uri=URI))
+    message = refusal(
+        FineTune,
+        model="llama3.2-1b",
+        config=TorchTuneConfig(),
+        dataset="hf://a/b",
+        tracking=MLflow(tracking_uri=URI),
+    )
     assert message == (
-        "tracking: a MLflow is not allowed; it is allowed only with a workspace; without one, the runtime's own "
-        "program runs"
+        "tracking cannot be a MLflow: it is allowed only with a workspace; without one, the runtime's own program runs"
     )
 
 
 def test_a_container_needs_a_command():
     message = refusal(TrainJob, trainer=CustomTrainerContainer(image="i:1"), tracking=MLflow(tracking_uri=URI))
-    assert message == "trainer.command: None is not allowed; give the command to start, because tracking needs it"
+    assert message == "trainer.command is required: give the command to start, because tracking needs it"
 
 
 @pytest.mark.parametrize("tracking", [TensorBoard(), WandB(mode="offline")])
 def test_files_need_a_workspace(tracking):
     trainer = CustomTrainer(func=test_values_keep_their_types)
     message = refusal(TrainJob, trainer=trainer, tracking=tracking)
-    assert message == "workspace: None is not allowed; give a workspace, because the tracker writes its files there"
+    assert message == "workspace is required: give a workspace, because the tracker writes its files there"
     assert TrainJob(trainer=trainer, tracking=tracking, workspace="w").tracking == tracking
 
 

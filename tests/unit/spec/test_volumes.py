@@ -56,7 +56,7 @@ def dataset(*volumes, **fields):
         (lambda: volume(source={"emptyDir": None}), "source.emptyDir", "None", "a mapping"),
         (lambda: volume(source={"secret": "s"}), "source.secret", "***", "a mapping"),
         (lambda: volume(source={"emptyDir": {"sizeLimit": {1}}}), "source", "a dict", "JSON"),
-        (lambda: volume(source="c"), "source", "'c'", "dictionary"),
+        (lambda: volume(source="c"), "source", "'c'", "it must be a dict"),
         (lambda: volume(mount_path="data"), "mount_path", "'data'", "absolute"),
         (lambda: volume(mount_path="/"), "mount_path", "'/'", "other than /"),
         (lambda: volume(mount_path="//."), "mount_path", "'//.'", "other than /"),
@@ -72,7 +72,7 @@ def dataset(*volumes, **fields):
         (lambda: Workspace(node_path="/d/.."), "node_path", "'/d/..'", "'..'"),
         (lambda: Workspace(claim="c", sub_path="../a"), "sub_path", "'../a'", "'..'"),
         (lambda: dataset(workspace=""), "workspace.claim", "''", "node_path"),
-        (lambda: job({"name": "a", "source": EMPTY}), "volumes[0].mount_path", "nothing", "required"),
+        (lambda: job({"name": "a", "source": EMPTY}), "volumes[0].mount_path", "nothing", ""),
         (
             lambda: job(volume(), volume("b", mount_path="/data/")),
             "volumes[1].mount_path",
@@ -111,7 +111,12 @@ def dataset(*volumes, **fields):
         ),
         # Accepted by the server; then JobSet can't create the Jobs and the TrainJob stays without a status.
         (
-            lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/.")], **INITIALIZER_SOURCES),
+            lambda: FineTune(
+                model="llama3.2-1b",
+                config={"framework": "torchtune"},
+                volumes=[volume(mount_path="/workspace/.")],
+                **INITIALIZER_SOURCES,
+            ),
             "volumes[0].mount_path",
             "'/workspace'",
             "the step's workspace",
@@ -151,7 +156,12 @@ def test_an_error_lists_all_conflicts_of_the_volumes():
     [
         lambda: job(volume(mount_path="/workspace")),
         lambda: job(volume(mount_path="/workspace/cache"), workspace="w"),
-        lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/output")], **INITIALIZER_SOURCES),
+        lambda: FineTune(
+            model="llama3.2-1b",
+            config={"framework": "torchtune"},
+            volumes=[volume(mount_path="/workspace/output")],
+            **INITIALIZER_SOURCES,
+        ),
         lambda: job(volume(), volume(mount_path="/b", read_only=True), volume("b", mount_path="/data/c")),
         lambda: volume(name="a" * 63),
         lambda: Workspace(node_path="/srv/data", sub_path="team"),
@@ -255,7 +265,12 @@ def test_a_folder_of_the_node_must_exist(dialect):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_initializers_have_the_volumes_too(dialect):
-    step = FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/cache")], **INITIALIZER_SOURCES)
+    step = FineTune(
+        model="llama3.2-1b",
+        config={"framework": "torchtune"},
+        volumes=[volume(mount_path="/cache")],
+        **INITIALIZER_SOURCES,
+    )
     found = patch_entries(step, dialect)
     assert [name for name, _ in found] == ["node", "dataset-initializer", "model-initializer"]
     for name, pod in found:
@@ -315,7 +330,7 @@ def test_no_mount_is_lost_or_duplicated(volumes, dialect):
     [
         (dataset(), "cfe02529a3348f47"),
         (InitializeModel(storage_uri="s3://b/m", workspace="w", secret="s"), "64e6655e10d2fc72"),
-        (FineTune(model="llama3.2-1b", **INITIALIZER_SOURCES), "41d6b6239845c32f"),
+        (FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, **INITIALIZER_SOURCES), "4680221ed3c6b7b3"),
         (
             ExportModel(workspace="w", destination="s3://b/p", placement={"node_selector": {"a": "b"}}),
             "34355c8bcdc1c49e",

@@ -146,7 +146,7 @@ def test_a_sidecar_neither_fails_nor_restarts():
     [
         "python: Error while finding module specification for 'trainjob.programs.fetch' (ModuleNotFoundError)",
         "/usr/bin/python3.12: No module named trainjob.frameworks.trl.pod",
-        "fetch: failed: image: trainjob 0.1.0 is not allowed; trainjob 0.2.0 created this TrainJob: use another image",
+        "fetch: failed: image cannot be trainjob 0.1.0: trainjob 0.2.0 created this TrainJob: use another image",
     ],
 )
 def test_an_image_without_the_program_is_named_in_the_hint(line):
@@ -197,8 +197,8 @@ RESTART_LIMIT = Verdict(Phase.FAILED, "RestartLimitExceeded", "container node fa
     ("log_tail", "cause"),
     [
         (
-            ["trl: failed: a dataset with instruction is not allowed; sft needs prompt", "bye"],
-            "a dataset with instruction is not allowed; sft needs prompt",
+            ["trl: failed: dataset_path cannot be a dataset with instruction: sft needs prompt", "bye"],
+            "dataset_path cannot be a dataset with instruction: sft needs prompt",
         ),
         (["[node-1] fetch: failed: no space", "ValueError: row 7"], "no space"),
         (["Traceback (most recent call last):", "KeyError: 1", "ValueError: row 7"], "ValueError: row 7"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kfp import dsl
@@ -145,7 +146,7 @@ def _name_input(problem: Problem) -> Problem:
     """Return a problem with the component's name of the input, if the step has another one."""
     field = problem.field.removeprefix("trainer.")
     first = re.split(r"[.\[]", field)[0]
-    return Problem(_INPUT_NAMES.get(first, first) + field.removeprefix(first), problem.value, problem.allowed)
+    return replace(problem, field=_INPUT_NAMES.get(first, first) + field.removeprefix(first))
 
 
 def _is_about(field: str, paths: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ A framework is given by its name. An import of its configuration class would emb
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -151,7 +151,7 @@ def _rename_field(problem: Problem, names: Mapping[str, str]) -> Problem:
     for path, name in names.items():
         below = problem.field.removeprefix(path)
         if problem.field.startswith(path) and below[:1] in ("", ".", "["):
-            return Problem(f"{name}{below}", problem.value, problem.allowed)
+            return replace(problem, field=f"{name}{below}")
     return problem
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -49,7 +50,7 @@ def parse_reward_functions(given: Sequence[str]) -> list[Callable[..., Any] | st
             functions.append(function_from_source(text) if _is_source(text) else text)
         except InvalidSpec as error:
             field = f"reward_functions[{number}]"
-            problems += [Problem(field, problem.value, problem.allowed) for problem in error.problems]
+            problems += [replace(problem, field=field) for problem in error.problems]
     if problems:
         raise InvalidSpec(problems)
     return functions

@@ -113,14 +113,10 @@ def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> d
     found = find_workflow(pod)
     if found is None:
         where = f"pod {meta['name']}" if meta else "a process that is not a pod of a pipeline's run"
-        raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out"))
+        raise InvalidSpec(Problem("delete_with_run", "True", f"leave it out: {where} has no Workflow as its owner"))
     if meta["namespace"] != namespace:
-        given = f"the TrainJob in namespace {namespace}, the run in {meta['namespace']}"
-        raise InvalidSpec(
-            Problem(
-                "delete_with_run", given, "both must be in the same namespace: leave out delete_with_run or namespace"
-            )
-        )
+        rule = f"the TrainJob is in namespace {namespace}, the run in {meta['namespace']}: leave it out, or namespace"
+        raise InvalidSpec(Problem("delete_with_run", "True", rule))
     kept = {name: found[name] for name in ("apiVersion", "kind", "name", "uid")}
     return {**kept, "controller": False, "blockOwnerDeletion": False}
 

@@ -47,8 +47,8 @@ def choose_owner(
         InvalidSpec: `delete_with_run` is true, and the Workflow cannot be an owner.
     """
     if delete_with_run and not same_cluster:
-        given = "the TrainJob in another cluster than the run"
-        raise InvalidSpec(Problem("delete_with_run", given, "leave it out, or run both in one cluster"))
+        rule = "the TrainJob is in another cluster than the run: leave it out, or run both in one cluster"
+        raise InvalidSpec(Problem("delete_with_run", "True", rule))
     if delete_with_run:
         return workflow_owner_reference(pod, namespace)
     if may_outlive_run or not same_cluster or pod is None or find_workflow(pod) is None:

@@ -101,7 +101,7 @@ def _merge_metadata(existing: Mapping[str, Any], runtime: Mapping[str, Any]) -> 
 
 
 def _to_problem(runtime: Mapping[str, Any], lines: list[str]) -> Problem:
-    return Problem(_name(runtime), "a change", "the cluster has it with other values:\n" + "\n".join(lines))
+    return Problem(_name(runtime), "changed", "the cluster has it with other values:\n" + "\n".join(lines))
 
 
 def _name(runtime: Mapping[str, Any]) -> str:

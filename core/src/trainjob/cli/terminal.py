@@ -249,7 +249,8 @@ def print_error(error: TrainJobError, *, as_json: bool) -> None:
     }
     if isinstance(error, InvalidSpec):
         report["problems"] = [
-            {"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems
+            {"kind": one.kind.value, "field": one.field, "value": one.value, "allowed": one.allowed}
+            for one in error.problems
         ]
     print(_to_json(report), file=sys.stderr, flush=True)
 

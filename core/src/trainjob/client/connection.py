@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from trainjob.client.kubeconfig_fields import KubeconfigRefused
-from trainjob.errors import CredentialPluginFailed, InvalidSpec, NoClusterConfigured, Problem
+from trainjob.errors import CredentialPluginFailed, InvalidSpec, NoClusterConfigured, Problem, ProblemKind
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -70,7 +70,11 @@ class Connection:
             rule = "it must not contain a user name or password; name a file with the bearer token in token_file"
             raise InvalidSpec(Problem("connection.server", "***", rule))
         if (self.token_file or self.ca_file) and not self.server:
-            raise InvalidSpec(Problem("connection.server", "nothing", "token_file and ca_file need the server's URL"))
+            raise InvalidSpec(
+                Problem(
+                    "connection.server", "nothing", "token_file and ca_file need the server's URL", ProblemKind.MISSING
+                )
+            )
 
     def __repr__(self) -> str:
         hidden = ("verify_tls", "run_plugins")

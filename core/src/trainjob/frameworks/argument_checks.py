@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from trainjob.errors import Problem
+from trainjob.errors import Problem, ProblemKind
 from trainjob.spec.base import invalid_field
 
 _MAX_SUGGESTIONS = 3
@@ -25,7 +26,8 @@ def find_problems(field: str, values: Mapping[str, Any], known: Mapping[str, str
     """
     for name, value in values.items():
         if rule := _find_broken_rule(name, value, known, program):
-            yield invalid_field(f"{field}.{name}", value, rule).problems[0]
+            [problem] = invalid_field(f"{field}.{name}", value, rule).problems
+            yield problem if name in known else replace(problem, kind=ProblemKind.UNKNOWN)
 
 
 def describe_unknown(name: str, known: Iterable[str], rule: str) -> str:

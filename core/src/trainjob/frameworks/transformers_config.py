@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -57,6 +57,14 @@ class PeftLoraConfig(Spec):
         merge: whether to save the merged model beside the adapter.
     """
 
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("lora_rank", "rank", "lora_r"), "r"),
+        "alpha": "lora_alpha",
+        "dropout": "lora_dropout",
+        **dict.fromkeys(("lora_target", "lora_target_modules"), "target_modules"),
+        "quantize_base": "load_in_4bit",
+    }
+
     r: int | None = Field(default=None, ge=1)
     lora_alpha: int | None = Field(default=None, ge=1)
     lora_dropout: float | None = Field(default=None, ge=0, lt=1)
@@ -101,6 +109,17 @@ class TransformersConfig(FrameworkConfig):
         arguments: any other argument of the framework by its name.
     """
 
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("num_train_epochs", "num_epochs"), "epochs"),
+        **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "batch_size"),
+        "lr": "learning_rate",
+        **dict.fromkeys(("max_seq_length", "cutoff_len"), "max_length"),
+        **dict.fromkeys(("lora_rank", "lora_r"), "peft_config.r"),
+        **dict.fromkeys(("lora", "lora_config", "use_peft"), "peft_config"),
+        **dict.fromkeys(("bf16", "fp16", "dtype"), "precision"),
+        **dict.fromkeys(("gpus", "num_gpus", "resources"), "resources_per_node"),
+        "stage": "method",
+    }
     lora_learning_rates: ClassVar[Mapping[str, float]] = {}
     operational_fields: ClassVar[tuple[str, ...]] = (
         *FrameworkConfig.operational_fields,
@@ -133,6 +152,16 @@ class TransformersConfig(FrameworkConfig):
     deepspeed: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] | None = None
     columns: Mapping[str, str] = Field(default_factory=dict)
     arguments: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+
+    @classmethod
+    def list_arguments(cls) -> Collection[str]:
+        """Return the names of the framework's own arguments, for suggestions in errors."""
+        return ()
+
+    @classmethod
+    def find_field(cls, name: str) -> str:
+        """Return the path of the field that another name means; empty if there is none."""
+        return super().find_field(name) or (f"arguments.{name}" if name in cls.list_arguments() else "")
 
     @property
     def default_learning_rate(self) -> float | None:

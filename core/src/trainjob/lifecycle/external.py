@@ -56,7 +56,7 @@ class JobSelector:
 
     def __post_init__(self) -> None:
         if bool(self.name) == (self.run_key is not None):
-            given = "neither is given" if self.run_key is None else "both are given"
+            given = "both omitted" if self.run_key is None else "both given"
             raise InvalidSpec(Problem("name, run_key", given, "give exactly one of them; it must not be empty"))
         for field, value in (("name", self.name or "unnamed"), ("namespace", self.namespace)):
             if not _VALID_NAME.fullmatch(value):

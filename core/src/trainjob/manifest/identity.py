@@ -10,7 +10,6 @@ from typing import Any
 
 from trainjob.function_source import read_source
 from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, FrameworkConfig, Step, TrainJob
-from trainjob.spec.framework import DEFAULT_FRAMEWORK
 from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 
 _MAX_ATTEMPTS = 100
@@ -25,8 +24,7 @@ def spec_hash(step: Step) -> str:
     from the manifest. A new release that builds another manifest for the same request must not take a running job for a
     different one. Fields at their defaults do not count, so a new field changes no hash. The name does not count, nor
     where the program's code comes from, nor the experiment tracker, nor the fields that say what happens to the
-    TrainJob after its end. A framework counts unless it is TorchTune, the only one when the first hashes were
-    written.
+    TrainJob after its end.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
@@ -41,11 +39,7 @@ def dump_request(step: Step) -> dict[str, Any]:
         InvalidSpec: the source of a function cannot be read.
     """
     unhashed: dict[str, Any] = {**dict.fromkeys(UNHASHED_FIELDS, True), "trainer": {"func"}}
-    if get_framework_name(step) != DEFAULT_FRAMEWORK:
-        unhashed["config"] = True  # a comparison to its default would load TorchTune
     content = step.model_dump(mode="json", exclude_defaults=True, exclude=unhashed)
-    if isinstance(step, FineTune) and get_framework_name(step) != DEFAULT_FRAMEWORK:
-        content["config"] = step.config.model_dump(mode="json", exclude_defaults=True)
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = read_source(step.trainer.func)
     return content
@@ -54,8 +48,8 @@ def dump_request(step: Step) -> dict[str, Any]:
 def hash_content(step: Step, content: Mapping[str, Any]) -> str:
     """Return 16 hex digits for a part of a step's request."""
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
-    if (framework := get_framework_name(step)) != DEFAULT_FRAMEWORK:
-        canonical["framework"] = framework
+    if config := get_config(step):
+        canonical["framework"] = config.framework
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -66,12 +60,6 @@ def get_config(step: Step) -> FrameworkConfig | None:
         return step.config
     trainer = step.trainer if isinstance(step, TrainJob) else None
     return trainer.config if isinstance(trainer, BuiltinTrainer) else None
-
-
-def get_framework_name(step: Step) -> str:
-    """Return the framework of a training; the default framework for other requests."""
-    config = get_config(step)
-    return config.framework if config else DEFAULT_FRAMEWORK
 
 
 def job_name(prefix: str, key_digest: str, attempt: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from trainjob.errors import InvalidSpec, Problem
@@ -63,7 +63,7 @@ def parse_documents(text: str, origin: str, *, name: str = "") -> Documents:
     """
     found = list(split_documents(text))
     if not found:
-        raise InvalidSpec(Problem(origin, "nothing", f"write {_EXPECTED_CONTENT}"))
+        raise InvalidSpec(Problem(origin, "empty", f"write {_EXPECTED_CONTENT}"))
     read = Documents([], [], [])
     problems: list[Problem] = []
     for line, document in found:
@@ -93,7 +93,7 @@ def _add_origin(error: InvalidSpec, source: SourceDocument) -> Iterator[Problem]
     for problem in error.problems:
         field = problem.field.removeprefix("manifest.")
         where = source.locate(problem.field, field)
-        yield Problem(f"{where}: {field}" if field else where, problem.value, problem.allowed)
+        yield replace(problem, field=f"{where}: {field}" if field else where)
 
 
 def _parse_request(content: Any, name: str) -> Step:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainjob.manifest.identity import dump_request, get_config, get_framework_name, hash_content
+from trainjob.manifest.identity import dump_request, get_config, hash_content
 from trainjob.manifest.node_counts import get_nodes
 from trainjob.spec import FineTune, Step, TrainJob, TrainJobManifest
 from trainjob.spec.resources import count_gpus
@@ -96,7 +96,8 @@ def weight_fields(step: FineTune | TrainJob) -> dict[str, Any]:
     for name in ("num_nodes", *(("batch_size", "gradient_accumulation_steps") if samples else ())):
         _remove_field(content, ("config", name))
     size = {"samples_per_step": samples} if samples else {"processes": int(_count_processes(step)) * _count_nodes(step)}
-    return {"framework": get_framework_name(step), **size, **dict(_flatten(content, ""))}
+    framework = {"framework": config.framework} if config else {}
+    return {**framework, **size, **dict(_flatten(content, ""))}
 
 
 def _dump_result(step: Step) -> dict[str, Any]:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self
 
-from trainjob.credentials import redact_credentials
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
+from trainjob.spec.problems import REDACTED, format_value, to_invalid_spec
 
-_MAX_SHOWN_LENGTH = 80
 _MAX_DEPTH = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
-# Values under these names may be credentials: they are never shown.
-_SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
 MAX_NODES = 2**31 - 1  # of the Trainer, whose numNodes is an int32
-REDACTED = "***"
 
 
 class Spec(BaseModel):
@@ -27,7 +22,12 @@ class Spec(BaseModel):
 
     It also accepts objects of other classes that have the same attributes. Code that creates its requests with the
     Kubeflow SDK's dataclasses of the same names therefore works unchanged.
+
+    Attributes:
+        field_aliases: paths of fields by other names that users try, for suggestions in errors.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {}
 
     # `defer_build` builds each validator when it is first needed. Building all of them would take half of the time in
     # which a DAG file is parsed.
@@ -44,7 +44,20 @@ class Spec(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise to_invalid_spec(error) from None
+            raise to_invalid_spec(error, type(self)) from None
+
+    @classmethod
+    def find_field(cls, name: str) -> str:
+        """Return the path of the field that another name means; empty if there is none."""
+        return cls.field_aliases.get(name, "")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_other_class(cls, value: Any) -> Any:
+        """Refuse an object of another class of ours, whose fields have other meanings."""
+        if isinstance(value, Spec) and not isinstance(value, cls):
+            raise invalid_field("", value, f"give a {cls.__name__} or a dict of its fields")
+        return value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the names and values for `repr` and `str`; functions are shown by name.
@@ -65,7 +78,7 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise to_invalid_spec(error) from None
+            raise to_invalid_spec(error, cls) from None
 
 
 def _name_functions(value: Any) -> Any:
@@ -75,83 +88,17 @@ def _name_functions(value: Any) -> Any:
     return tuple(map(_name_functions, value)) if isinstance(value, tuple) else value
 
 
-def to_invalid_spec(error: ValidationError) -> InvalidSpec:
-    """Return the `InvalidSpec` for a pydantic error.
-
-    It has one problem for each broken rule: the field's path, its value unless it may be a credential, and the rule.
-    """
-    problems: dict[str, Problem] = {}
-    for detail in error.errors(include_url=False):
-        cause = (detail.get("ctx") or {}).get("error")
-        location = tuple(
-            f"[{part}]" if isinstance(part, int) else part for part in detail["loc"] if not _is_union_branch(part)
-        )
-        found = _prefix_problems(cause, location) if isinstance(cause, InvalidSpec) else [_to_problem(detail, location)]
-        for problem in found:
-            problems.setdefault(f"{problem.field}{problem.allowed}", problem)
-    return InvalidSpec(list(problems.values()))
-
-
-def _prefix_problems(cause: InvalidSpec, location: tuple[str, ...]) -> list[Problem]:
-    """Return the problems of an `InvalidSpec` that a validator raised, with full field paths.
-
-    The validator's paths are relative to `location`, the path of its own field.
-    """
-    return [Problem(_path((*location, problem.field)), problem.value, problem.allowed) for problem in cause.problems]
-
-
-def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...]) -> Problem:
-    field = _path(location) or "request"
-    if detail["type"] == "extra_forbidden":
-        return Problem(field, _format_value(field, detail["input"]), "there is no such field")
-    if detail["type"] == "missing":
-        return Problem(field, "nothing", "it is required")
-    if detail["type"].startswith("time_delta"):
-        allowed = "write a timedelta or a number of seconds, such as timedelta(hours=6) or 21600"
-        return Problem(field, _format_value(field, detail["input"]), allowed)
-    return Problem(field, _format_value(field, detail["input"]), f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
-
-
-def _path(location: tuple[str, ...]) -> str:
-    """Return the path of a field, such as `volumes[1].mount_path`."""
-    return ".".join(part for part in location if part).replace(".[", "[")
-
-
-def _is_union_branch(part: Any) -> bool:
-    """Return whether a part of a field's path is a type of a union and not a field.
-
-    Pydantic inserts the type that it tried, such as `function-before[...]` or `HuggingFace…`.
-    """
-    is_class = isinstance(part, str) and part[:1].isupper() and not part.isupper()  # not a variable, such as HF_TOKEN
-    return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance", "callable")))
-
-
-def _format_value(field: str, value: Any) -> str:
-    *around, last = field.split(".")
-    if "env" in (*around, last) or _SECRET_NAME.search(last):
-        return REDACTED
-    if isinstance(value, BaseModel | Mapping):
-        return f"a {type(value).__name__}"
-    try:
-        text = redact_credentials(repr(value))
-    except (RecursionError, ValueError):  # too deep, or a number with thousands of digits
-        return f"a {type(value).__name__}"
-    return text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 1] + "…"
-
-
 def invalid_field(field: str, value: object, allowed: str) -> InvalidSpec:
-    """Return the error for one broken rule.
+    """Return the error for one broken rule; the value None means that the field is missing.
 
     Args:
         field: path of the field.
         value: its value, which the error shows as its Python `repr`; `***` is shown unchanged.
         allowed: the rule.
     """
-    return InvalidSpec(
-        Problem(
-            field, REDACTED if isinstance(value, str) and value == REDACTED else _format_value(field, value), allowed
-        )
-    )
+    shown = REDACTED if isinstance(value, str) and value == REDACTED else format_value(field, value)
+    kind = ProblemKind.MISSING if value is None else ProblemKind.INVALID
+    return InvalidSpec(Problem(field, shown, allowed, kind))
 
 
 def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field
-from trainjob.spec.job import Deadline, EndAction, JobName, Program, TimeToLive, check_end_actions
+from trainjob.spec.job import STEP_ALIASES, Deadline, EndAction, JobName, Program, TimeToLive, check_end_actions
 from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, QueueField
 from trainjob.spec.secrets import CredentialFreeSpec, Env, Secret
@@ -34,6 +37,8 @@ class BaseStep(CredentialFreeSpec):
         program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
             any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = STEP_ALIASES
 
     name: JobName | None = None
     placement: Placement | None = None

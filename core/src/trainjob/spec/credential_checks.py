@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import REDACTED, invalid_field, iterate_texts
+from trainjob.spec.base import invalid_field, iterate_texts
 from trainjob.spec.credential_rules import (
     contains_credentials,
     denotes_secret,
@@ -24,6 +24,7 @@ from trainjob.spec.credential_rules import (
     may_denote_secret,
 )
 from trainjob.spec.literal_credentials import SEPARATOR, find_literal
+from trainjob.spec.problems import REDACTED
 
 SECRETS_PAGE = "https://github.com/trainjob/trainjob/blob/main/docs/explanation/security.md#secrets-passed-as-values"
 _ADVICE = (

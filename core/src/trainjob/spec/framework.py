@@ -7,7 +7,7 @@ packages add frameworks by entry points.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
@@ -28,8 +28,6 @@ _MODULES = {
     "llamafactory": "trainjob.frameworks.llamafactory.framework",
     "unsloth": "trainjob.frameworks.unsloth.framework",
 }
-DEFAULT_FRAMEWORK = "torchtune"
-"""Framework of a configuration that names none."""
 
 
 class FrameworkConfig(TrainingNodes):
@@ -88,6 +86,14 @@ class Framework(Protocol):
     @property
     def config_class(self) -> type[FrameworkConfig]:
         """Class of the framework's configuration."""
+
+    @property
+    def usage(self) -> str:
+        """Line of an error: the text to write, and the models that it trains; may be empty."""
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is the built-in trainer of runtimes of the Trainer."""
 
     def canonical_model_name(self, name: str) -> str:
         """Return the usual name of a model.
@@ -174,35 +180,61 @@ def names_missing_package(config: Any) -> bool:
     return isinstance(name, str) and name not in _MODULES and not framework_packages.is_installed(name)
 
 
-def default_config() -> FrameworkConfig:
-    """Return the configuration of a request that sets none."""
-    return _load_framework(DEFAULT_FRAMEWORK).config_class()
-
-
 def _validate_config(value: Any) -> FrameworkConfig:
     """Return the configuration from an instance, a dict, or an object with its attributes.
 
-    A dict names its framework under `framework`.
+    A dict names its framework under `framework`, unless only one framework has its fields.
 
     Raises:
-        InvalidSpec: a field is invalid, the framework is not known, or the value is the base class itself.
+        InvalidSpec: a field is invalid, the framework is missing or not known, or the value is the base class itself.
     """
-    if type(value) is FrameworkConfig:
-        raise invalid_field("", value, "give the configuration class of a framework, such as TorchTuneConfig")
+    return _to_config(value, _find_frameworks_with)
+
+
+def _validate_builtin_config(value: Any) -> FrameworkConfig:
+    """Return the configuration of a built-in trainer; see [_validate_config][].
+
+    The framework is that of the built-in trainers, if there is only one.
+    """
+    return _to_config(value, lambda _: [name for name in _MODULES if _load_framework(name).is_builtin])
+
+
+def _to_config(value: Any, find_frameworks: Callable[[Any], Sequence[str]]) -> FrameworkConfig:
+    if value is None or type(value) is FrameworkConfig:
+        raise invalid_field("", None, _describe_choice())
     if isinstance(value, FrameworkConfig):
         _load_framework(value.framework)  # so that an error names this field
         return value
-    name = DEFAULT_FRAMEWORK
+    name = None
     if isinstance(value, Mapping) and "framework" in value:
         name = value["framework"]
         value = {field: given for field, given in value.items() if field != "framework"}
-        if not isinstance(name, str):
-            raise invalid_field("framework", name, "it must be the name of a framework, such as trl")
+    if name is None:
+        found = find_frameworks(value)
+        if len(found) != 1:
+            raise invalid_field("framework", None, _describe_choice())
+        name = found[0]
+    if not isinstance(name, str):
+        raise invalid_field("framework", name, "it must be the name of a framework, such as trl")
     return _load_framework(name).config_class.from_object(value)
 
 
-FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_config)]
-"""A configuration of any framework.
+def _find_frameworks_with(value: Any) -> list[str]:
+    """Return the frameworks that have all fields of a dict or of an object of the SDK."""
+    if not isinstance(value, Mapping) and not hasattr(value, "__dict__"):
+        return []
+    fields = value if isinstance(value, Mapping) else vars(value)
+    classes = {name: _load_framework(name).config_class for name in _MODULES}
+    return [name for name, config_class in classes.items() if fields.keys() <= config_class.model_fields.keys()]
 
-A dict names its framework under `framework`; without it, a dict or an object of the Kubeflow SDK means TorchTune.
-"""
+
+def _describe_choice() -> str:
+    """Return the rule of a missing framework, with the line to write for each kind of model."""
+    usages = [_load_framework(name).usage for name in _MODULES]
+    return "\n  ".join(["choose the framework:", *filter(None, usages)])
+
+
+FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_config)]
+"""A configuration of any framework; a dict names its framework under `framework`."""
+BuiltinConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_builtin_config)]
+"""A configuration of a runtime's built-in trainer."""

@@ -163,7 +163,7 @@ def _initializer_converter(hugging_face: type[Any], s3: type[Any], cache: type[A
         if isinstance(value, str):
             uri, value = value, {"storage_uri": value}
         if not isinstance(uri, str):
-            raise invalid_field("storage_uri", uri, "it is required")
+            raise invalid_field("storage_uri", uri, "give an address, such as hf://ORGANIZATION/NAME")
         check_uri(uri, "storage_uri", tuple(kinds))
         return kinds[uri.partition("://")[0]].from_object(value)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
@@ -106,6 +107,18 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
         raise invalid_field("queue", queue.name, why)
 
 
+STEP_ALIASES = {
+    **dict.fromkeys(("deadline_seconds", "timeout", "active_deadline_seconds", "execution_timeout"), "deadline"),
+    **dict.fromkeys(("queue_name", "local_queue"), "queue"),
+    "on_kill_action": "on_kill",
+    "on_failure_action": "on_failure",
+    **dict.fromkeys(("ttl", "ttl_seconds_after_finished"), "ttl_after_success"),
+    **dict.fromkeys(("service_account", "serviceAccountName"), "placement.service_account_name"),
+    **dict.fromkeys(("hf_token", "token", "secret_name"), "secret"),
+}
+"""Fields of every step by other names: those of other surfaces, of Kubernetes and of Airflow."""
+
+
 class TrainJob(Spec):
     """One TrainJob as a workflow step requests it.
 
@@ -140,6 +153,8 @@ class TrainJob(Spec):
         labels: labels of the TrainJob and of its pods. Kueue's own labels are not added to the pods.
         annotations: annotations of the TrainJob and of its pods.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = STEP_ALIASES
 
     name: JobName | None = None
     trainer: Trainer = Field(default_factory=CustomTrainerContainer)

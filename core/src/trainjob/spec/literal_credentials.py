@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import re
 
-from trainjob.spec.base import REDACTED
 from trainjob.spec.credential_rules import denotes_secret, is_literal, is_variable_name
+from trainjob.spec.problems import REDACTED
 
 SEPARATOR = "\x1f"
 """Character between words: white space in a pattern, and in no word of a command."""

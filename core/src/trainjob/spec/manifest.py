@@ -10,9 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import REDACTED, Spec, invalid_field, iterate_texts, to_json_value
+from trainjob.spec.base import Spec, invalid_field, iterate_texts, to_json_value
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.job import EndAction, TimeToLive, check_end_actions, check_queue
+from trainjob.spec.problems import REDACTED
 from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"

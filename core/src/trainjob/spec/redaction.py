@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.credentials import redact_credentials
-from trainjob.spec.base import REDACTED
 from trainjob.spec.credential_checks import is_credential as is_refused
 from trainjob.spec.credential_rules import denotes_within, redact_tokens
 from trainjob.spec.literal_credentials import SEPARATOR, redact_literals
+from trainjob.spec.problems import REDACTED
 
 _MAX_EXCERPT_LENGTH = 80
 _SECRET_NAME = re.compile(

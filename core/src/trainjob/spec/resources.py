@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
@@ -122,6 +122,11 @@ class Placement(Spec):
         container_security_context: security context of the container that runs the step. It does not apply to
             sidecars and init containers of the runtime. Trainer 2.2 and later.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        "service_account": "service_account_name",
+        "pull_secrets": "image_pull_secrets",
+    }
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
     tolerations: Annotated[Sequence[Mapping[str, Any]], AfterValidator(to_json_value)] = ()

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from trainjob.addresses import REFERENCE_ADVICE, check_uri
-from trainjob.spec.base import REDACTED, Spec, invalid_field
+from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.credential_checks import check_text, check_variable
+from trainjob.spec.problems import REDACTED
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

@@ -15,9 +15,9 @@ from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
-from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
+from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
-from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
+from trainjob.spec.job import STEP_ALIASES, STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
@@ -46,6 +46,11 @@ class _InitializeStep(BaseStep):
         image: image with Python, huggingface_hub and opendal; None means the Trainer's own initializer.
         resources: resources of the step, such as `{"memory": "4Gi"}`.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **STEP_ALIASES,
+        **dict.fromkeys(("source", "uri", "url", "repo_id", "dataset", "model"), "storage_uri"),
+    }
 
     _kind: ClassVar[Kind]
 
@@ -126,7 +131,8 @@ class FineTune(BaseStep):
     those of the two that name no Secret use `secret`.
 
     Attributes:
-        config: configuration of the training, a `TorchTuneConfig`; its class determines the framework.
+        config: configuration of the training, such as a `TRLConfig`; its class determines the framework. A dict has
+            the framework's name as `framework`.
         model: the model to train. TorchTune has recipes for `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` and
             `qwen2.5-1.5b`.
         workspace: claim with dataset and model.
@@ -154,7 +160,22 @@ class FineTune(BaseStep):
             workspace. A retry continues the same tracked run.
     """
 
-    config: FrameworkConfigField = Field(default_factory=default_config)
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **STEP_ALIASES,
+        **{
+            name: f"config.{name}"
+            for name in ("framework", "method", "peft_config", "arguments", "columns", "max_length")
+        },
+        **{name: f"config.{name}" for name in ("batch_size", "learning_rate", "epochs", "max_steps", "seed")},
+        **dict.fromkeys(("num_train_epochs", "num_epochs"), "config.epochs"),
+        **dict.fromkeys(("lora", "lora_rank", "lora_config"), "config.peft_config"),
+        **dict.fromkeys(("resources", "gpus", "num_gpus"), "config.resources_per_node"),
+        **dict.fromkeys(("base_model", "model_name", "model_id"), "model"),
+        **dict.fromkeys(("output", "output_dir"), "output_path"),
+        "model_name_or_path": "model_path",
+    }
+
+    config: FrameworkConfigField = Field(default=None, validate_default=True)
     model: str
     workspace: WorkspaceField | None = None
     dataset: DatasetInitializer | None = None
@@ -303,6 +324,11 @@ class ExportModel(BaseStep):
         registry: Kubeflow Model Registry, or registry of an MLflow server, in which the model is registered after the
             upload is complete.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **STEP_ALIASES,
+        **dict.fromkeys(("storage_uri", "target", "uri", "url", "output", "repo_id"), "destination"),
+    }
 
     workspace: WorkspaceField
     destination: str

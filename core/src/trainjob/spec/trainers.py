@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
+from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
-from trainjob.spec.framework import FrameworkConfigField, default_config
+from trainjob.spec.framework import BuiltinConfigField
 from trainjob.spec.nodes import TrainingNodes
+from trainjob.spec.problems import REDACTED
 from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Env
 
@@ -30,7 +31,7 @@ class BuiltinTrainer(Spec):
         env: environment variables; secrets as `SecretKeyReference`.
     """
 
-    config: FrameworkConfigField = Field(default_factory=default_config)
+    config: BuiltinConfigField = Field(default=None, validate_default=True)
     env: Env | None = None
 
 

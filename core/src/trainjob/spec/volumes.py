@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 from typing_extensions import Self
@@ -56,6 +56,11 @@ class Workspace(Spec):
         node_path: existing folder of the node, instead of a claim. It is for clusters of one machine, such as the
             laptop cluster, because every pod uses the folder of the node on which it runs.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("name", "pvc", "claim_name", "persistent_volume_claim"), "claim"),
+        "path": "sub_path",
+    }
 
     claim: str = ""
     sub_path: _RelativePath = ""
@@ -108,6 +113,8 @@ class Volume(Spec):
         sub_path: folder or file in the volume that is mounted; empty means the whole volume.
         read_only: whether the mount is read-only.
     """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {"path": "mount_path", "claim": "source", "mount": "mount_path"}
 
     name: str
     source: Mapping[str, Any]

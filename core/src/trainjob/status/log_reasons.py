@@ -19,7 +19,8 @@ _PROGRAM_FAILURES = {
 }
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
 _NO_PROGRAM = re.compile(
-    r"Error while finding module specification for 'trainjob\.|: No module named trainjob\.|: failed: image: trainjob "
+    r"Error while finding module specification for 'trainjob\.|: No module named trainjob\."
+    r"|: failed: image cannot be trainjob "
 )
 # A line may begin with its source in brackets: `[node-1] ` of a tail with lines of another rank, `[rank0]: ` of torch
 # (2.3 and later), `[default0]:` of torchrun.

@@ -73,7 +73,7 @@ def _find_v1_job(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapp
     if len(found) > 1:
         raise InvalidSpec(
             Problem(
-                "--kind", "none", f"several kinds have a job of this name: {', '.join(job['kind'] for job in found)}"
+                "--kind", "omitted", f"several kinds have a job of this name: {', '.join(job['kind'] for job in found)}"
             )
         )
     return found[0]

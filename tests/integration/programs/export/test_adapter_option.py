@@ -41,7 +41,7 @@ def test_keep_is_an_argument_of_the_program_and_part_of_the_fingerprint() -> Non
 
 @pytest.mark.parametrize("value", ["none", "", None, True])
 def test_another_value_is_refused_with_the_field_and_the_rule(value: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"adapter: .* is not allowed; input should be 'merge' or 'keep'"):
+    with pytest.raises(InvalidSpec, match=r"adapter cannot be .*: it must be 'merge' or 'keep'"):
         ExportModel(workspace="w", destination="s3://b/x", adapter=value)
 
 

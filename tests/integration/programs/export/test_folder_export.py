@@ -130,7 +130,7 @@ def test_a_destination_that_overlaps_the_sources_is_refused(
 def test_an_unknown_address_is_refused(run_export: RunExport, address: str, message: str) -> None:
     failed = run_export(address)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert f"destination: '{address}' is not allowed; {message}" in failed.stderr
+    assert f"destination cannot be '{address}': {message}" in failed.stderr
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_rejected_access_token_is_reported_in_one_sentence(run_export: RunExpo
 def test_an_invalid_key_file_is_refused_and_not_shown(run_export: RunExport, store: GcsServer, content: str) -> None:
     failed = run_export(DESTINATION, "--endpoint", store.url, GOOGLE_CREDENTIALS=content)
     assert failed.returncode == 2
-    assert "GOOGLE_CREDENTIALS: *** is not allowed; it must be the content of a key file" in failed.stderr
+    assert "GOOGLE_CREDENTIALS cannot be ***: it must be the content of a key file" in failed.stderr
     assert content not in failed.stderr
     assert "the-private-key" not in failed.stderr
     assert store.requests == []

@@ -118,7 +118,7 @@ def build(step: Any) -> dict[str, Any]:
 
 def test_the_containers_on_a_workspace_know_their_trainjob_and_run():
     """The names are arguments of TorchTune, which writes all of its arguments beside the checkpoint."""
-    trained = build(FineTune(model="llama3.2-1b", workspace="w"))
+    trained = build(FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="w"))
     variables = {"TRAINJOB_NAME": "a-1", "TRAINJOB_WORKFLOW_RUN": "airflow/tickets/r%3A1"}
     assert {each["name"]: each.get("value") for each in trained["env"]}.items() >= variables.items()
     expected = ["trainjob_trained_by=$(TRAINJOB_NAME)", "trainjob_workflow_run=$(TRAINJOB_WORKFLOW_RUN)"]

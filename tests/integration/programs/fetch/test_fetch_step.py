@@ -19,7 +19,7 @@ def build_trainer(step):
 @pytest.mark.parametrize(
     ("uri", "revision", "message"),
     [
-        ("s3://b/x", "v1", "revision: 'v1' is not allowed; only a repository on the Hub has revisions"),
+        ("s3://b/x", "v1", "revision cannot be 'v1': only a repository on the Hub has revisions"),
         ("hf://o/n", "", "it must be a branch, a tag or a commit"),
         ("hf://o/n", "--upload-pack=x", "it must be a branch, a tag or a commit"),
         ("hf://o/n", "a b", "it must be a branch, a tag or a commit"),
@@ -69,7 +69,7 @@ def test_the_program_checks_no_secret_that_the_kubelet_checks(secret):
 
 
 def test_the_content_of_a_key_file_is_refused_as_a_plain_value_and_its_path_is_accepted():
-    with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS: \*\*\* is not allowed; a credential must be a ref"):
+    with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS cannot be \*\*\*: a credential must be a ref"):
         InitializeDataset(storage_uri="gs://b/x", workspace="w", env={"GOOGLE_CREDENTIALS": "{}"})
     mounted = {"GOOGLE_APPLICATION_CREDENTIALS": "/var/run/google/key.json"}
     trainer = build_trainer(InitializeDataset(storage_uri="gs://b/x", workspace="w", env=mounted))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -122,6 +123,11 @@ class LLaMAFactoryConfig(TransformersConfig):
     peft_config: LLaMAFactoryLoraConfig | None = None
     llamafactory_version: str = LLAMAFACTORY_VERSIONS[-1]
 
+    @classmethod
+    def list_arguments(cls) -> Collection[str]:
+        """Return the names of the framework's own arguments, for suggestions in errors."""
+        return get_arguments(LLAMAFACTORY_VERSIONS[-1])
+
     def to_arguments(self) -> dict[str, Any]:
         """Return LLaMA-Factory's arguments by name, without those that depend on the step."""
         given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
@@ -175,7 +181,7 @@ class LLaMAFactoryConfig(TransformersConfig):
         types = {field: known[name] for field, name in FIELD_ARGUMENTS.items()}
         given = {field: value for field in types if (value := getattr(self, field)) is not None}
         for problem in find_problems("", given, types, program):
-            yield Problem(problem.field.removeprefix("."), problem.value, problem.allowed)
+            yield replace(problem, field=problem.field.removeprefix("."))
         templates = get_templates(self.llamafactory_version)
         if self.template is not None and self.template not in templates:
             rule = describe_unknown(self.template, templates, f"{program} has no such template")

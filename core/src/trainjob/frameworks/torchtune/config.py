@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, ClassVar
 
@@ -59,6 +60,13 @@ class LoraConfig(Spec):
         use_dora: whether to learn the magnitudes of the weights, too.
     """
 
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("r", "rank"), "lora_rank"),
+        "alpha": "lora_alpha",
+        "target_modules": "lora_attn_modules",
+        "load_in_4bit": "quantize_base",
+    }
+
     apply_lora_to_mlp: bool | None = None
     apply_lora_to_output: bool | None = None
     lora_attn_modules: tuple[str, ...] = ("q_proj", "v_proj", "output_proj")
@@ -109,6 +117,13 @@ class TorchTuneConfig(FrameworkConfig):
     """
 
     framework: ClassVar[str] = "torchtune"
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("num_train_epochs", "num_epochs"), "epochs"),
+        "per_device_train_batch_size": "batch_size",
+        "lr": "learning_rate",
+        "precision": "dtype",
+        **dict.fromkeys(("gpus", "num_gpus", "resources"), "resources_per_node"),
+    }
     operational_fields: ClassVar[tuple[str, ...]] = (
         *FrameworkConfig.operational_fields,
         *(f"overrides.{key}" for key in OPERATIONAL_KEYS),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, field_serializer, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.frameworks.step_arguments import find_managed_arguments
 from trainjob.frameworks.transformers_config import (
     PeftLoraConfig,
@@ -26,7 +27,7 @@ from trainjob.frameworks.trl.argument_names import (
     LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
 )
-from trainjob.frameworks.trl.argument_table import TRL_VERSIONS, find_problems
+from trainjob.frameworks.trl.argument_table import METHODS, TRL_VERSIONS, find_problems, get_arguments
 from trainjob.function_source import extract_source, read_source
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_source, check_values
@@ -147,6 +148,11 @@ class TRLConfig(TransformersConfig):
     pip_index_url: str | None = None
     wheels_path: str | None = None
 
+    @classmethod
+    def list_arguments(cls) -> Collection[str]:
+        """Return the names of the framework's own arguments, for suggestions in errors."""
+        return {name for method in METHODS for name in get_arguments(TRL_VERSIONS[-1], method)}
+
     @property
     def samples_per_step(self) -> int | None:
         """Samples of each optimizer step; None if the method groups them by process."""
@@ -228,7 +234,7 @@ class TRLConfig(TransformersConfig):
         names = {ours: field for field, ours in FIELD_ARGUMENTS.items()}
         given = {name: value for name, value in self.to_arguments().items() if name in names}
         for problem in find_problems("", given, self.trl_version, self.method):
-            yield Problem(names[problem.field.removeprefix(".")], problem.value, problem.allowed)
+            yield replace(problem, field=names[problem.field.removeprefix(".")])
 
     def _find_method_problems(self) -> Iterator[Problem]:
         """Yield the fields that the method does not have, and those that it lacks."""
@@ -236,11 +242,15 @@ class TRLConfig(TransformersConfig):
         if self.reward_functions and not online:
             yield Problem("reward_functions", f"{len(self.reward_functions)} functions", "only grpo and rloo use them")
         if online and not self.reward_functions and "reward_model_name_or_path" not in self.arguments:
-            yield Problem("reward_functions", "nothing", f"{self.method} needs functions that score answers")
+            yield Problem(
+                "reward_functions", "nothing", f"{self.method} needs functions that score answers", ProblemKind.MISSING
+            )
         if self.teacher_path and not distills:
             yield Problem("teacher_path", repr(self.teacher_path), "only distillation has a teacher")
         if distills and not self.teacher_path:
-            yield Problem("teacher_path", "nothing", "distillation needs the folder of the larger model")
+            yield Problem(
+                "teacher_path", "nothing", "distillation needs the folder of the larger model", ProblemKind.MISSING
+            )
 
     def _find_conflicts(self) -> Iterator[Problem]:
         """Yield the fields that are not allowed together."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -113,6 +114,11 @@ class UnslothConfig(TransformersConfig):
     peft_config: UnslothLoraConfig | None = None
     unsloth_version: str = UNSLOTH_VERSIONS[-1]
 
+    @classmethod
+    def list_arguments(cls) -> Collection[str]:
+        """Return the names of the framework's own arguments, for suggestions in errors."""
+        return {name for method in ("sft", "dpo", "kto") for name in get_arguments(UNSLOTH_VERSIONS[-1], method)}
+
     def to_arguments(self) -> dict[str, Any]:
         """Return the arguments of TRL's trainer by name, without those that depend on the step."""
         given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
@@ -186,7 +192,7 @@ class UnslothConfig(TransformersConfig):
         if problems := [
             *find_problems("arguments", self.arguments, known, program),
             *(
-                Problem(problem.field.removeprefix("."), problem.value, problem.allowed)
+                replace(problem, field=problem.field.removeprefix("."))
                 for problem in find_problems("", given, types, program)
             ),
         ]:

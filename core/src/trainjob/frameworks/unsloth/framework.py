@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.errors import Problem
+from trainjob.errors import Problem, ProblemKind
 from trainjob.frameworks.unsloth.arguments import build_program_arguments
 from trainjob.frameworks.unsloth.config import GPU_ADVICE, UnslothConfig
 from trainjob.frameworks.workspace_framework import WorkspaceFramework
@@ -24,9 +24,11 @@ def find_missing(step: FineTune, config: Any) -> Iterator[Problem]:
         return
     if not step.image:
         rule = f"give an image with Unsloth {config.unsloth_version}, or a runtime with such an image"
-        yield Problem("image", "None", rule)
+        yield Problem("image", "None", rule, ProblemKind.MISSING)
     if config.resources_per_node is None:
-        yield Problem("config.resources_per_node", "None", f"{GPU_ADVICE}, or a runtime that requests one")
+        yield Problem(
+            "config.resources_per_node", "None", f"{GPU_ADVICE}, or a runtime that requests one", ProblemKind.MISSING
+        )
 
 
 FRAMEWORK: Framework = WorkspaceFramework(

@@ -53,7 +53,7 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
                 `trainer`.
 
         Raises:
-            InvalidSpec: an argument is not allowed, or the function cannot be sent.
+            InvalidSpec: an argument has a wrong value, or the function cannot be sent.
         """
         for name in ("trainer", "manifest"):
             if name in arguments:

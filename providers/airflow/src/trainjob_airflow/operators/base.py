@@ -27,6 +27,7 @@ from trainjob_airflow.metrics import (
 )
 from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
+from trainjob_airflow.operators.unknown_arguments import check_argument_names
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
 from trainjob_airflow.task_progress import check_log_containers
@@ -183,8 +184,9 @@ class StepOperator(BaseOperator):
                 worker, also while the task is deferred, and over attempts after interruptions.
 
         Raises:
-            InvalidSpec: an argument is not allowed.
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
+        check_argument_names(type(self), self.step_type, task_arguments, _ATTRIBUTE_NAMES)
         super().__init__(retries=retries, **task_arguments)
         # A retry policy of the user decides about each error.
         self._has_default_retries = isinstance(retries, DefaultRetries) and getattr(self, "retry_policy", None) is None

@@ -80,7 +80,7 @@ class _InitializeOperator(StepOperator):
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
-            InvalidSpec: an argument is not allowed.
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
         step = {
             "storage_uri": storage_uri,
@@ -189,7 +189,7 @@ class FineTuneOperator(StepOperator):
             workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
                 Only TorchTune works without one.
             config: a `TorchTuneConfig`, `TRLConfig`, `LLaMAFactoryConfig` or `UnslothConfig`, or a dict of its fields,
-                which may have templates. A dict for another framework than TorchTune also has its name, such as
+                which may have templates. A dict also has the name of the framework, such as
                 `"framework": "trl"`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
@@ -220,7 +220,7 @@ class FineTuneOperator(StepOperator):
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
-            InvalidSpec: an argument is not allowed.
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
         step = {
             "model": model,
@@ -332,7 +332,7 @@ class ExportModelOperator(StepOperator):
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
-            InvalidSpec: an argument is not allowed.
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
         step = {
             "workspace": workspace,

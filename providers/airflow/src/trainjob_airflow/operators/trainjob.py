@@ -90,7 +90,7 @@ class TrainJobOperator(StepOperator):
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
-            InvalidSpec: an argument is not allowed.
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
         step = {
             "trainer": trainer,
@@ -130,6 +130,4 @@ def _reject_arguments_with_manifest(step_arguments: Mapping[str, Any]) -> None:
     other = {name: value for name, value in step_arguments.items() if name not in ("manifest", "max_restarts")}
     beside = ["queue_name" if name == "queue" else name for name, value in other.items() if value is not None]
     if step_arguments["manifest"] is not None and beside:
-        raise InvalidSpec(
-            Problem("manifest", f"given together with {', '.join(beside)}", "write these into the manifest")
-        )
+        raise InvalidSpec(Problem("manifest", f"given with {', '.join(beside)}", "write these into the manifest"))

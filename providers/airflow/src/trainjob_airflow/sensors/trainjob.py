@@ -84,7 +84,7 @@ class TrainJobSensor(BaseSensorOperator):
             deferrable = "mode" not in sensor_arguments and deferrable_by_default()
         super().__init__(**sensor_arguments)
         if bool(name) == (run_key is not None):
-            raise InvalidSpec(Problem("name, run_key", "both are given" if name else "neither is given", "give one"))
+            raise InvalidSpec(Problem("name, run_key", "both given" if name else "both omitted", "give one"))
         if isinstance(run_key, Mapping):  # otherwise it is another task's result
             check_run_key_fields(run_key)
         self.name, self.run_key, self.namespace = name, run_key, namespace

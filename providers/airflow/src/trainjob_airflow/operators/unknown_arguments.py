@@ -1,0 +1,59 @@
+"""Errors about arguments that neither an operator nor Airflow's `BaseOperator` has."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
+
+_AIRFLOW_RESOURCES = ("cpus", "ram", "disk", "gpus")  # fields of `airflow.sdk.definitions._internal.resources`
+
+
+def _list_arguments(operator: type[Any]) -> Collection[str]:
+    """Return the names of the arguments of a class and of its base classes."""
+    constructors = [vars(base)["__init__"] for base in operator.__mro__[:-1] if "__init__" in vars(base)]
+    return dict.fromkeys(name for each in constructors for name in inspect.signature(each).parameters)
+
+
+@cache
+def _list_airflow_arguments() -> Collection[str]:
+    return _list_arguments(BaseOperator)
+
+
+def check_argument_names(
+    operator: type[Any], step_type: type[Any], task_arguments: Mapping[str, Any], names: Mapping[str, str]
+) -> None:
+    """Refuse arguments that do not exist, with the argument that may be meant.
+
+    Args:
+        operator: class of the operator.
+        step_type: class of `trainjob.spec` that receives the step's arguments.
+        task_arguments: the arguments for `BaseOperator`.
+        names: names of the operator's arguments by the fields of the step, if they differ.
+
+    Raises:
+        InvalidSpec: there is no argument of such a name, or `resources` has other keys than Airflow's.
+    """
+    unknown = [name for name in task_arguments if name not in _list_airflow_arguments()]
+    resources = task_arguments.get("resources")
+    if isinstance(resources, Mapping) and not resources.keys() <= {*_AIRFLOW_RESOURCES}:
+        unknown.append("resources")
+    if unknown:
+        raise InvalidSpec([_describe(name, operator, step_type, names) for name in unknown])
+
+
+def _describe(name: str, operator: type[Any], step_type: type[Any], names: Mapping[str, str]) -> Problem:
+    from trainjob.spec.problems import suggest_field
+
+    first, dot, rest = suggest_field(name, step_type).partition(".")
+    close = difflib.get_close_matches(name, _list_arguments(operator), n=1, cutoff=0.75)
+    suggestion = f"{names.get(first, first)}{dot}{rest}" if first else next(iter(close), "")
+    advice = f"; did you mean {suggestion}?" if suggestion else ""
+    rule = f"there is no argument {name!r} in {operator.__name__}{advice}"
+    return Problem(name, "given", rule, ProblemKind.UNKNOWN)
