@@ -327,7 +327,7 @@ def test_the_event_loops_own_threads_are_not_needed(cluster, unique):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, ["name, run_key", "neither"]),
+        ({}, ["name, run_key", "both omitted"]),
         ({"name": "a", "run_key": make_run_key("x")}, ["name, run_key", "both"]),
         ({"name": "None"}, ["name", "'None'", "lower-case"]),
         ({"name": "a/status"}, ["name", "'a/status'"]),

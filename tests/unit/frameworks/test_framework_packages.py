@@ -25,7 +25,6 @@ WRONG_CLASS = Framework()
 WRONG_CLASS.config_class = dict
 """
 MEMBERS = "canonical_model_name = check_step = check_builtin = can_resume = build_trainer = build_builtin_arguments"
-MEMBERS += " = usage = is_builtin"
 
 
 @pytest.fixture

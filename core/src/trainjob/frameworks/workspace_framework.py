@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.transformers_config import TransformersConfig
@@ -53,7 +53,6 @@ class WorkspaceFramework:
             owner of the checkpoints.
         find_image: function that returns the image of a step; None means the runtime's.
         find_missing: function that returns what a step with a workspace and this configuration lacks.
-        usage: line for the choice of a framework; see the interface.
     """
 
     title: str
@@ -62,8 +61,6 @@ class WorkspaceFramework:
     build_arguments: Callable[[FineTune, Any, str], list[str]]
     find_image: Callable[[FineTune], str | None] = _get_image
     find_missing: Callable[[FineTune, Any], Iterable[Problem]] = _find_nothing
-    usage: str = ""
-    is_builtin: ClassVar[bool] = False
 
     def canonical_model_name(self, name: str) -> str:
         """Return the name unchanged: the weights are in `model_path`, and the name is metadata."""

@@ -43,6 +43,10 @@ class FrameworkConfig(TrainingNodes):
     """
 
     framework: ClassVar[str]
+    usage: ClassVar[str] = ""
+    """Line for a request without a framework: the text to write, and the models that it trains; may be empty."""
+    is_builtin: ClassVar[bool] = False
+    """Whether runtimes of the Trainer contain the framework as their built-in trainer."""
     operational_fields: ClassVar[tuple[str, ...]] = ("num_proc_per_node", "resources_per_node", "shrink_after")
     """Fields that do not change the result, by their paths; see `trainjob.manifest.training_hash`."""
     continued_fields: ClassVar[tuple[str, ...]] = ()
@@ -86,14 +90,6 @@ class Framework(Protocol):
     @property
     def config_class(self) -> type[FrameworkConfig]:
         """Class of the framework's configuration."""
-
-    @property
-    def usage(self) -> str:
-        """Line of an error: the text to write, and the models that it trains; may be empty."""
-
-    @property
-    def is_builtin(self) -> bool:
-        """Whether it is the built-in trainer of runtimes of the Trainer."""
 
     def canonical_model_name(self, name: str) -> str:
         """Return the usual name of a model.
@@ -196,7 +192,7 @@ def _validate_builtin_config(value: Any) -> FrameworkConfig:
 
     The framework is that of the built-in trainers, if there is only one.
     """
-    return _to_config(value, lambda _: [name for name in _MODULES if _load_framework(name).is_builtin])
+    return _to_config(value, lambda _: [name for name in _MODULES if _load_framework(name).config_class.is_builtin])
 
 
 def _to_config(value: Any, find_frameworks: Callable[[Any], Sequence[str]]) -> FrameworkConfig:
@@ -230,7 +226,7 @@ def _find_frameworks_with(value: Any) -> list[str]:
 
 def _describe_choice() -> str:
     """Return the rule of a missing framework, with the line to write for each kind of model."""
-    usages = [_load_framework(name).usage for name in _MODULES]
+    usages = [_load_framework(name).config_class.usage for name in _MODULES]
     return "\n  ".join(["choose the framework:", *filter(None, usages)])
 
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from trainjob.frameworks.torchtune.datasets import TorchTuneDataset, to_enum_value
 from trainjob.frameworks.torchtune.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
+from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.credential_checks import check_command
 from trainjob.spec.framework import FrameworkConfig
@@ -117,6 +118,8 @@ class TorchTuneConfig(FrameworkConfig):
     """
 
     framework: ClassVar[str] = "torchtune"
+    usage: ClassVar[str] = f'config={{"framework": "torchtune"}} trains {", ".join(MODELS)} with TorchTune'
+    is_builtin: ClassVar[bool] = True
     field_aliases: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("num_train_epochs", "num_epochs"), "epochs"),
         "per_device_train_batch_size": "batch_size",

@@ -36,8 +36,6 @@ class _TorchTuneFramework:
     """TorchTune 0.6.1; see [trainjob.spec.framework.Framework][] for the methods."""
 
     config_class = TorchTuneConfig
-    usage = f'config={{"framework": "torchtune"}} trains {", ".join(MODELS)} with TorchTune'
-    is_builtin = True
 
     def canonical_model_name(self, name: str) -> str:
         return get_model(name).name

@@ -7,10 +7,4 @@ from trainjob.frameworks.trl.config import TRLConfig
 from trainjob.frameworks.workspace_framework import WorkspaceFramework
 from trainjob.spec.framework import Framework
 
-FRAMEWORK: Framework = WorkspaceFramework(
-    "TRL",
-    TRLConfig,
-    "frameworks.trl.pod",
-    build_program_arguments,
-    usage='config={"framework": "trl", "method": "sft"} trains any other model of a workspace with TRL',
-)
+FRAMEWORK: Framework = WorkspaceFramework("TRL", TRLConfig, "frameworks.trl.pod", build_program_arguments)
