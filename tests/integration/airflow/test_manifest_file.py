@@ -34,7 +34,7 @@ def test_a_dict_is_checked_when_the_dag_is_parsed():
 
 
 def test_a_manifest_excludes_other_arguments():
-    with pytest.raises(InvalidSpec, match="given together with runtime, queue_name"):
+    with pytest.raises(InvalidSpec, match="given with runtime, queue_name"):
         TrainJobOperator(task_id="t", manifest=MANIFEST, runtime="torch-distributed", queue_name="q")
     assert TrainJobOperator(task_id="t", manifest=MANIFEST, max_restarts=3).manifest == MANIFEST
 

@@ -12,7 +12,7 @@ IMAGE = "registry.example/steps:1"
 OPERATORS = {
     InitializeDatasetOperator: {"storage_uri": "hf://acme/tickets"},
     InitializeModelOperator: {"storage_uri": "hf://acme/llama"},
-    FineTuneOperator: {"model": "llama3.2-1b"},
+    FineTuneOperator: {"model": "llama3.2-1b", "config": {"framework": "torchtune"}},
     ExportModelOperator: {"destination": "s3://models/tickets"},
 }
 

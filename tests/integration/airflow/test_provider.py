@@ -193,12 +193,17 @@ QLORA = LoraConfig(quantize_base=True)
         ),
         (
             lambda: FineTuneOperator(
-                task_id="t", workspace="w", model="llama3.2-1b", config={"overrides": ["optimizer=a=b"]}
+                task_id="t",
+                workspace="w",
+                model="llama3.2-1b",
+                config={"framework": "torchtune", "overrides": ["optimizer=a=b"]},
             ),
             ["overrides", "optimizer=a=b"],
         ),
         (
-            lambda: FineTuneOperator(task_id="t", workspace="w", model="llama3.2-1b", config={"epochs": -1}),
+            lambda: FineTuneOperator(
+                task_id="t", workspace="w", model="llama3.2-1b", config={"framework": "torchtune", "epochs": -1}
+            ),
             ["epochs", "-1"],
         ),
         (

@@ -131,7 +131,7 @@ def test_the_trigger_fires_at_the_end_of_a_trainjob_that_did_not_exist_yet(clust
             "there is no TrainJob default/x yet; the wait for it timed out",
         ),
         ({"name": "Not A Name"}, "InvalidSpec", "name cannot be 'Not A Name'"),
-        ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty string"),
+        ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run cannot be an empty string"),
     ],
 )
 def test_an_error_of_the_wait_is_an_event_that_fails_the_task(arguments, kind, words):
@@ -297,7 +297,7 @@ def test_permanent_errors_fail_the_task_without_retry(arguments, where):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, ["name, run_key", "neither"]),
+        ({}, ["name, run_key", "both omitted"]),
         ({"name": "a", "run_key": KEY}, ["name, run_key", "both"]),
         ({"run_key": {"workflow": "w"}}, ["run_key", "'workflow'", "task, run"]),
         ({"run_key": {**KEY, "dag": "w"}}, ["run_key", "'dag'", "map_index"]),

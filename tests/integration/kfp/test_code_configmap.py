@@ -232,7 +232,7 @@ def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
     assert "model: it must be the folder of a model with config.json" in done.stdout
     assert "The step failed:" in done.stdout
     done, _ = run_in_pod("fine_tune_trl", {**given, "arguments": {"logging_step": 1}})
-    assert "arguments.logging_step cannot be 1: TRL 1.16.0 grpo has no such argument" in done.stdout
+    assert "arguments.logging_step: TRL 1.16.0 grpo has no such argument" in done.stdout
     assert done.returncode == 2
 
 

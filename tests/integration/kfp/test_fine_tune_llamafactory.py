@@ -51,7 +51,7 @@ def test_empty_and_zero_arguments_count_as_not_given():
     [
         ({"method": "ppo"}, "method", "'pt', 'sft', 'dpo' or 'kto'"),
         ({"template": "lama3"}, "template", "did you mean llama3"),
-        ({"lora_rank": -1}, "lora_rank", "greater than or equal to 1"),
+        ({"lora_rank": -1}, "lora_rank", "at least 1"),
         ({"arguments": {"logging_step": 1}}, "arguments.logging_step", "did you mean logging_steps"),
         ({"arguments": {"stage": "rm"}}, "arguments.stage", "give method"),
         ({"config": {"framework": "trl"}}, "config.framework", "always uses llamafactory"),

@@ -55,7 +55,7 @@ def test_empty_and_zero_arguments_count_as_not_given():
     ("arguments", "field", "rule"),
     [
         ({"method": "grpo"}, "method", "'sft', 'dpo' or 'kto'"),
-        ({"lora_rank": -1}, "lora_rank", "greater than or equal to 1"),
+        ({"lora_rank": -1}, "lora_rank", "at least 1"),
         ({"arguments": {"logging_step": 1}}, "arguments.logging_step", "did you mean logging_steps"),
         ({"arguments": {"max_seq_length": 1}}, "arguments.max_seq_length", "give max_length"),
         ({"config": {"framework": "trl"}}, "config.framework", "always uses unsloth"),
