@@ -142,7 +142,7 @@ def test_refused_fields_of_v1_jobs_have_file_and_line(trainjob, tmp_path):
     lines = file.read_text().splitlines()
     done = trainjob("migrate", "report", file)
     assert f"  refused {file}:{lines.index('  unknown: 1') + 1}: spec.unknown: " in done.stdout, done.stdout
-    assert f"cannot read {file}:{lines.index('  - a')}: metadata.name: " in done.stdout, done.stdout
+    assert f"cannot read {file}:{lines.index('  - a')}: metadata.name is required: " in done.stdout, done.stdout
 
 
 def test_a_missing_permission_for_v1_jobs_names_the_rule(trainjob, api_server):

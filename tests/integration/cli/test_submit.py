@@ -89,6 +89,7 @@ workspace: tickets
 step: FineTune
 model: llama3.2-1b
 workspace: tickets
+config: {framework: torchtune}
 ---
 step: ExportModel
 destination: s3://models/tickets
