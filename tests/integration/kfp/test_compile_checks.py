@@ -146,6 +146,24 @@ def test_a_wrong_constant_is_refused_by_the_name_of_its_input(name, arguments, f
         assert secret not in str(caught.value)
 
 
+NEXT_STEPS = [
+    ("fine_tune", {"model": "meta-llama/Llama-3.1-8B-Instruct"}, "TorchTune trains llama3.2-1b, llama3.2-3b, "),
+    ("fine_tune", {"config": {"framework": "trl", "method": "sft"}}, "use the component fine_tune_trl for trl"),
+    ("fine_tune_trl", {"config": {"num_train_epochs": 3}}, "in TRLConfig; did you mean epochs?"),
+    ("fine_tune_trl", {"config": {"warmup_steps": 3}}, "in TRLConfig; did you mean arguments.warmup_steps?"),
+    ("fine_tune_trl", {"config": {"lora_rank": 8}}, "in TRLConfig; did you mean peft_config.r?"),
+    ("fine_tune_trl", {"lora_rank": -1}, "lora_rank cannot be -1: it must be at least 1"),
+    ("train", {"function": FUNCTION}, "command cannot be given: leave it out, because the `function` runs"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "words"), NEXT_STEPS)
+def test_the_error_of_a_wrong_constant_names_the_next_step(name, arguments, words):
+    with pytest.raises(InvalidSpec) as caught:
+        compile_call(name, arguments)
+    assert words in str(caught.value)
+
+
 def test_all_problems_of_a_call_are_reported():
     with pytest.raises(InvalidSpec) as caught:
         compile_call("initialize_model", {"storage_uri": "", "workspace": "../x", "attempts": 0})
