@@ -86,8 +86,8 @@ def start_tracked(
     tracking_python: Path = TRACKING_PYTHON,
 ) -> subprocess.Popen[str]:
     """Start the packed program with a training."""
-    lock = f"frameworks.tracking.locks.{LIBRARIES[run.backend]}"
-    program = program_command("frameworks.tracking", lock, *PROGRAM_DEPENDENCIES)
+    lock = f"trainjob.frameworks.tracking.locks.{LIBRARIES[run.backend]}"
+    program = program_command("trainjob.frameworks.tracking", lock, *PROGRAM_DEPENDENCIES)
     return subprocess.Popen(
         [sys.executable, *program[1:], "--run", run.to_json(), *command],
         env={**os.environ, PYTHON_VARIABLE: str(tracking_python), **(env or {})},

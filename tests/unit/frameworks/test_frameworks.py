@@ -19,7 +19,7 @@ from trainjob.frameworks.torchtune.models import MODELS
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
-from trainjob.manifest.steps import EXPORT_PACKAGES
+from trainjob.manifest.steps import EXPORT_PACKAGES, FETCH_PACKAGES
 from trainjob.manifest.tracking import LIBRARIES as TRACKING_LIBRARIES
 from trainjob.manifest.tracking import PROGRAM_DEPENDENCIES as TRACKING_DEPENDENCIES
 from trainjob.packing import pack_sources, program_command
@@ -27,15 +27,18 @@ from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
 PROGRAMS = {
-    "frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
-    "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
+    "trainjob.frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
+    "trainjob.frameworks.trl.pod": PROGRAM_DEPENDENCIES,
+    "trainjob.frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
+    "trainjob.frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
+    "trainjob.frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
     # with the largest of the locks
-    "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
-    "programs.fetch": ("addresses", "credentials", "errors"),
-    "programs.export": EXPORT_PACKAGES[1:],
+    "trainjob.frameworks.tracking": (
+        f"trainjob.frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}",
+        *TRACKING_DEPENDENCIES,
+    ),
+    "trainjob.programs.fetch": FETCH_PACKAGES[1:],
+    "trainjob.programs.export": EXPORT_PACKAGES[1:],
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (
@@ -88,7 +91,7 @@ def test_packed_sources_import_only_packed_modules(program):
     assert command == program_command(program, *PROGRAMS[program])
     texts = read_packed(command[3])
     check_imports(texts)
-    assert f"trainjob/{program.replace('.', '/')}/__main__.py" in texts
+    assert f"{program.replace('.', '/')}/__main__.py" in texts
     assert sys.getsizeof(command[3]) < 65_536
 
 

@@ -29,7 +29,8 @@ from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAMS = {
-    program_command(f"frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3] for name in ("trl", "llamafactory", "unsloth")
+    program_command(f"trainjob.frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3]
+    for name in ("trl", "llamafactory", "unsloth")
 }
 
 

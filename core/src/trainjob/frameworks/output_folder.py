@@ -9,8 +9,7 @@ from trainjob.spec.volumes import WORKSPACE
 NAMES = "TorchTune, TRL, LLaMA-Factory or Unsloth"
 """Names of the frameworks whose output is known, for messages."""
 _BUILTIN_COMMAND = ["tune", "run"]
-_PACKAGES = ("frameworks.trl.pod", "frameworks.llamafactory.pod", "frameworks.unsloth.pod")
-_PROGRAMS = {*_PACKAGES, *(f"trainjob.{package}" for package in _PACKAGES)}  # packed, or in an image
+_PROGRAMS = {f"trainjob.frameworks.{name}.pod" for name in ("trl", "llamafactory", "unsloth")}
 _OPTION = "--output"
 _TORCHTUNE_KEY = "output_dir="
 

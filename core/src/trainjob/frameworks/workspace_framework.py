@@ -14,22 +14,22 @@ from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
 from trainjob.spec.base import invalid_field
 
 PROGRAM_DEPENDENCIES = (
-    "frameworks.fine_tuning",
-    "frameworks.checkpoint_owner",
-    "frameworks.copier_process",
-    "frameworks.durable_files",
-    "frameworks.folder_lease",
-    "frameworks.input_identity",
-    "frameworks.packed_code",
-    "frameworks.pip_installation",
-    "frameworks.transformers",
-    "programs.fetch.folder",
-    "programs.fetch.record",
-    "job_variables",
-    "credentials",
-    "errors",
+    "trainjob.frameworks.fine_tuning",
+    "trainjob.frameworks.checkpoint_owner",
+    "trainjob.frameworks.copier_process",
+    "trainjob.frameworks.durable_files",
+    "trainjob.frameworks.folder_lease",
+    "trainjob.frameworks.input_identity",
+    "trainjob.frameworks.packed_code",
+    "trainjob.frameworks.pip_installation",
+    "trainjob.frameworks.transformers",
+    "trainjob.programs.fetch.folder",
+    "trainjob.programs.fetch.record",
+    "trainjob.job_variables",
+    "trainjob.credentials",
+    "trainjob.errors",
 )
-"""Names below `trainjob` of the modules that a program in the pod imports, besides its own package."""
+"""Names of the modules that a program in the pod imports, besides its own package."""
 _MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
 
 
@@ -48,7 +48,7 @@ class WorkspaceFramework:
     Attributes:
         title: name of the framework for messages.
         config_class: class of the framework's configuration.
-        program: name below `trainjob` of the package that runs in the pod.
+        program: name of the package that runs in the pod.
         build_arguments: function that returns the program's arguments for a step, its configuration and the
             owner of the checkpoints.
         find_image: function that returns the image of a step; None means the runtime's.

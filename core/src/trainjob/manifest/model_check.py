@@ -9,7 +9,13 @@ from trainjob.spec import ModelCheck
 from trainjob.spec.job import Program
 from trainjob.spec.trainers import escape_expansion, validate_command
 
-_DEPENDENCIES = ("programs.export.origin", "job_variables", "credentials", "errors")
+_PROGRAM = "trainjob.programs.export.origin_check"
+_DEPENDENCIES = (
+    "trainjob.programs.export.origin",
+    "trainjob.job_variables",
+    "trainjob.credentials",
+    "trainjob.errors",
+)
 
 
 def checked_command(check: ModelCheck, program: Program, words: Sequence[str]) -> list[str]:
@@ -20,5 +26,5 @@ def checked_command(check: ModelCheck, program: Program, words: Sequence[str]) -
     """
     options = [("--folder", check.folders), ("--after-job", check.after_jobs)]
     given = [escape_expansion(word) for option, values in options for value in values for word in (option, value)]
-    command = [*program_command("programs.export.origin_check", *_DEPENDENCIES, source=program), *given, *words]
+    command = [*program_command(_PROGRAM, *_DEPENDENCIES, source=program), *given, *words]
     return list(validate_command(tuple(command), "trainer.command"))

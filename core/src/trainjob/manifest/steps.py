@@ -43,9 +43,11 @@ from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
+FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
+"""The fetch's program, and what it needs."""
 EXPORT_PACKAGES = (
-    *("programs.export", "programs.fetch", "job_variables", "addresses", "credentials", "errors"),
-    "mlflow_names",
+    *("trainjob.programs.export", "trainjob.programs.fetch"),
+    *(f"trainjob.{name}" for name in ("job_variables", "addresses", "credentials", "errors", "mlflow_names")),
 )
 """The export's program, and what it needs."""
 
@@ -100,7 +102,7 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     return _single_node_job(
         step,
         image=step.image or trainer_image(f"{kind}-initializer"),
-        command=tuple(program_command("programs.fetch", "addresses", "credentials", "errors", source=step.program)),
+        command=tuple(program_command(*FETCH_PACKAGES, source=step.program)),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
         env={**variables, **secret_env(step.secret, keys)},
     )

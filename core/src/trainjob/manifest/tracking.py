@@ -24,19 +24,14 @@ _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
 PROGRAM_DEPENDENCIES = (
-    *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
     *(
-        "frameworks.locked_library",
-        "frameworks.pip_installation",
-        "frameworks.packed_code",
-        "status.progress",
-        "status.nested_fields",
-        "credentials",
-        "errors",
-        "mlflow_names",
-        "programs.fetch.record",
-        "programs.fetch.folder",
+        f"trainjob.frameworks.{name}"
+        for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser", "locked_library")
     ),
+    *("trainjob.frameworks.pip_installation", "trainjob.frameworks.packed_code"),
+    *("trainjob.status.progress", "trainjob.status.nested_fields"),
+    *("trainjob.credentials", "trainjob.errors", "trainjob.mlflow_names"),
+    *("trainjob.programs.fetch.record", "trainjob.programs.fetch.folder"),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
@@ -59,8 +54,8 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
     if len(run) > MAX_ITEM_LENGTH:
         rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
         raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
-    lock = f"frameworks.tracking.locks.{LIBRARIES[tracking.backend]}"
-    program = program_command("frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, source=job.program)
+    lock = f"trainjob.frameworks.tracking.locks.{LIBRARIES[tracking.backend]}"
+    program = program_command("trainjob.frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, source=job.program)
     command = [*program, "--run", run, *words]
     return list(validate_command(tuple(command), "trainer.command"))
 

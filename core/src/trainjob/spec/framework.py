@@ -1,7 +1,6 @@
 """Interface of a training framework, as requests use it.
 
-`trainjob.frameworks` contains our frameworks. They import `trainjob.spec`, so this module finds them by name. Other
-packages add frameworks by entry points.
+Frameworks import `trainjob.spec`, so this module loads them by name; see [trainjob.framework_modules][].
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from typing_extensions import Self, get_protocol_members
 
+from trainjob.framework_modules import list_own_frameworks
 from trainjob.spec import framework_packages
 from trainjob.spec.base import invalid_field
 from trainjob.spec.nodes import TrainingNodes
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from trainjob.spec.steps import FineTune
     from trainjob.spec.trainers import CustomTrainerContainer
 
-_MODULES = {
-    "torchtune": "trainjob.frameworks.torchtune.framework",
-    "trl": "trainjob.frameworks.trl.framework",
-    "llamafactory": "trainjob.frameworks.llamafactory.framework",
-    "unsloth": "trainjob.frameworks.unsloth.framework",
-}
 DEFAULT_FRAMEWORK = "torchtune"
 """Framework of a configuration that names none."""
 
@@ -146,10 +140,10 @@ def get_framework(config: FrameworkConfig) -> Framework:
 
 def _load_framework(name: str) -> Framework:
     framework: Framework
-    if name in _MODULES:
-        framework = importlib.import_module(_MODULES[name]).FRAMEWORK
+    if name in list_own_frameworks():
+        framework = importlib.import_module(f"trainjob.frameworks.{name}.framework").FRAMEWORK
     else:
-        framework = framework_packages.load_framework(name, tuple(_MODULES), _find_problem)
+        framework = framework_packages.load_framework(name, _find_problem)
     return framework
 
 
@@ -171,7 +165,7 @@ def names_missing_package(config: Any) -> bool:
     A misspelled name is such a framework, too.
     """
     name = config.get("framework") if isinstance(config, Mapping) else None
-    return isinstance(name, str) and name not in _MODULES and not framework_packages.is_installed(name)
+    return isinstance(name, str) and name not in list_own_frameworks() and not framework_packages.is_installed(name)
 
 
 def default_config() -> FrameworkConfig:

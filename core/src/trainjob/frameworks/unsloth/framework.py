@@ -30,5 +30,5 @@ def find_missing(step: FineTune, config: Any) -> Iterator[Problem]:
 
 
 FRAMEWORK: Framework = WorkspaceFramework(
-    "Unsloth", UnslothConfig, "frameworks.unsloth.pod", build_program_arguments, find_missing=find_missing
+    "Unsloth", UnslothConfig, "trainjob.frameworks.unsloth.pod", build_program_arguments, find_missing=find_missing
 )
