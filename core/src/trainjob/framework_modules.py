@@ -1,7 +1,7 @@
 """Modules of training frameworks, found by their names.
 
-A framework is a package with modules of fixed names: `framework` is required, the others are optional. Ours are the
-packages in `trainjob.frameworks`. Another package adds one by an entry point of the group `trainjob.frameworks`, such as
+A framework is a package with modules of fixed names: `framework` is required, the others are optional. Ours are in
+`trainjob.frameworks`. Another package adds one by an entry point of the group `trainjob.frameworks`, such as
 `line = "line_framework.framework:FRAMEWORK"`; its other modules are then `line_framework.log_parser` and so on.
 
 Nothing is imported to find a module. Packed code has the entry points of its modules, so that the programs in pods find
@@ -54,17 +54,22 @@ def list_modules(name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def load_modules(name: str) -> tuple[ModuleType, ...]:
+def load_modules(name: str, *, strict: bool = False) -> tuple[ModuleType, ...]:
     """Import and return the frameworks' modules of a name.
 
-    A module that cannot be imported is left out and logged, so that no package of others ends a wait.
+    Raises:
+        ImportError: with `strict`, a module cannot be imported. Without it, the module is left out and logged, so that
+            no package of others ends a wait.
     """
     loaded = []
     for module in list_modules(name):
         try:
             loaded.append(importlib.import_module(module))
-        except Exception as error:  # noqa: BLE001 - a package may fail in any way
-            _log.warning("%s cannot be imported, and is not used: %s: %s", module, type(error).__name__, error)
+        except Exception as error:
+            text = f"{module} cannot be imported: {type(error).__name__}: {error}"
+            if strict:
+                raise ImportError(text) from error
+            _log.warning("%s", text)
     return tuple(loaded)
 
 

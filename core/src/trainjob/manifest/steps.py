@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.framework_modules import list_modules
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
@@ -37,7 +38,7 @@ from trainjob.spec import (
     TrainJobManifest,
 )
 from trainjob.spec.framework import get_framework
-from trainjob.spec.job import END_POLICY_FIELDS
+from trainjob.spec.job import END_POLICY_FIELDS, Program
 from trainjob.spec.registry import Registry
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
@@ -47,9 +48,10 @@ FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.cre
 """The fetch's program, and what it needs."""
 EXPORT_PACKAGES = (
     *("trainjob.programs.export", "trainjob.programs.fetch"),
-    *(f"trainjob.{name}" for name in ("job_variables", "addresses", "credentials", "errors", "mlflow_names")),
+    *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
+    "trainjob.mlflow_names",
 )
-"""The export's program, and what it needs."""
+"""The export's program, and what it needs besides modules of frameworks."""
 
 
 def to_trainjob(
@@ -84,6 +86,12 @@ def to_trainjob(
     if isinstance(step, ExportModel):
         return _export(step)
     return _initialize(step)
+
+
+def export_program(source: Program = "packed") -> list[str]:
+    """Return the command of the export's program, which finds the runs of all frameworks that are installed here."""
+    modules = (module for name in ("finished_run", "origin") for module in list_modules(name))
+    return program_command(*EXPORT_PACKAGES, *modules, source=source)
 
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
@@ -132,7 +140,7 @@ def _export(step: ExportModel) -> TrainJob:
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
-        command=tuple(program_command(*EXPORT_PACKAGES, source=step.program)),
+        command=tuple(export_program(step.program)),
         args=tuple(arguments),
         env={**secret_env(step.secret, keys), **secret_env(registry_secret, registry_keys)},
     )
