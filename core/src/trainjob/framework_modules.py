@@ -46,7 +46,7 @@ def list_own_frameworks() -> tuple[str, ...]:
 def list_modules(name: str) -> tuple[str, ...]:
     """Return the frameworks' modules of a name, ours first, then those of other packages.
 
-    Each is an absolute name in alphabetical order, such as `trainjob.frameworks.trl.log_parser`.
+    Each is an absolute name in alphabetical order, such as `line_framework.log_parser`.
     """
     packages = {entry.module.rpartition(".")[0] for entry in list_entry_points()} - {""}
     others = (f"{package}.{name}" for package in sorted(packages) if name in _list_names(_find_folders(package)))

@@ -21,7 +21,7 @@ from trainjob.version import VERSION, VERSION_OPTION
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MAX_CODE_BYTES = 4 << 20  # of a text in an object that anybody may have created
 _COMMENT = re.compile(r"\w{1,64}(\.\w{1,64}){1,16} [\w.+-]{1,64}", re.ASCII)
-_ENTRY_POINTS = "frameworks-0.dist-info/entry_points.txt"  # where importlib.metadata finds them
+_METADATA_FOLDER = "frameworks-0.dist-info"  # where importlib.metadata finds entry points
 BOOTSTRAP = (
     "import base64,os,runpy,sys,tempfile,zlib;"
     "path=os.path.join(tempfile.mkdtemp(),'trainjob.zip');"
@@ -55,7 +55,8 @@ def pack_sources(*names: str) -> str:
     """
     files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
     if entry_points := sorted(set(_describe_entry_points(names))):
-        files[_ENTRY_POINTS] = "\n".join([f"[{framework_modules.GROUP}]", *entry_points, ""])
+        files[f"{_METADATA_FOLDER}/METADATA"] = "Metadata-Version: 2.1\nName: frameworks\nVersion: 0\n"
+        files[f"{_METADATA_FOLDER}/entry_points.txt"] = "\n".join([f"[{framework_modules.GROUP}]", *entry_points, ""])
     # The whole archive is compressed, because separately compressed files need 40 % more. The length of an item
     # of a command is limited (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(create_zip(files, f"{names[0]} {VERSION}"), 9)).decode()

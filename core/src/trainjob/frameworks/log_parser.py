@@ -11,6 +11,7 @@ from trainjob.frameworks.transformers_log_parser import TransformersLogParser
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
 
 _log = logging.getLogger(__name__)
+_broken: set[str] = set()  # modules whose parser has raised an error
 
 
 class JobLogParser:
@@ -38,7 +39,7 @@ class JobLogParser:
                 if progress.unit == "step":  # another parser could report an earlier step
                     self._parsers = (parser,)
             except Exception as error:  # noqa: BLE001 - it may be that of another package
-                _warn(type(parser).__module__, f"{type(error).__name__}: {error}")
+                _warn(type(parser).__module__, error)
                 self._parsers = tuple(other for other in self._parsers if other is not parser)
             else:
                 return progress
@@ -53,11 +54,12 @@ def _list_parsers() -> tuple[Callable[[], LogParser], ...]:
             module.LOG_PARSER()
             parsers.append(module.LOG_PARSER)
         except Exception as error:  # noqa: BLE001 - it may be that of another package
-            _warn(module.__name__, f"{type(error).__name__}: {error}")
+            _warn(module.__name__, error)
     return tuple(parsers)
 
 
-@functools.cache
-def _warn(module: str, problem: str) -> None:
-    """Log once that a parser is not used."""
-    _log.warning("the log parser of %s is not used: %s", module, problem)
+def _warn(module: str, error: Exception) -> None:
+    """Log once that the parser of a module is not used."""
+    if module not in _broken:
+        _broken.add(module)
+        _log.warning("the log parser of %s is not used: %s: %s", module, type(error).__name__, error)

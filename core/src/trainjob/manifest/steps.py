@@ -89,7 +89,10 @@ def to_trainjob(
 
 
 def export_program(source: Program = "packed") -> list[str]:
-    """Return the command of the export's program, which finds the runs of all frameworks that are installed here."""
+    """Return the command of the export's program.
+
+    It finds the runs of all frameworks that are installed here.
+    """
     modules = (module for name in ("finished_run", "origin") for module in list_modules(name))
     return program_command(*EXPORT_PACKAGES, *modules, source=source)
 

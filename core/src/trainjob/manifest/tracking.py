@@ -60,7 +60,7 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
 
 
 def tracking_program(backend: str, source: Program = "packed") -> list[str]:
-    """Return the command of the program that sends the metrics in a training's log to a tracker.
+    """Return the command of the program that sends a training's metrics to a tracker.
 
     It contains the log parsers of all frameworks that are installed here, because a container may run any of them.
     """

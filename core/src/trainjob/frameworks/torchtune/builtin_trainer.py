@@ -13,7 +13,10 @@ _OUTPUT_FOLDER = "output_dir="
 
 
 def find_output_folder(words: Sequence[str]) -> str | None:
-    """Return the output folder of a `tune` command; see [trainjob.frameworks.output_folder.find_output_folder][]."""
+    """Return the output folder of a `tune` command.
+
+    [trainjob.frameworks.output_folder.find_output_folder][] explains it.
+    """
     if "tune" not in words:
         return None
     folders = [word.removeprefix(_OUTPUT_FOLDER) for word in words if word.startswith(_OUTPUT_FOLDER)]

@@ -71,7 +71,7 @@ def get_own_run() -> str:
 
 
 def list_record_files() -> dict[str, Callable[[Path], Mapping[str, Any]]]:
-    """Return the names of all frameworks' records, and the functions that read an origin from them."""
+    """Return the function that reads the origin, by the name of each framework's record."""
     records: dict[str, Callable[[Path], Mapping[str, Any]]] = dict.fromkeys(_JSON_FILES, _read_json)
     for module in load_modules("origin", strict=True):
         records[module.RECORD_FILE] = module.read_origin
