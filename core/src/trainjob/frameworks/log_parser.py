@@ -33,16 +33,13 @@ class JobLogParser:
         """
         for parser in self._parsers:
             try:
-                progress = parser.feed(line)
-                if not progress:
-                    continue
-                if progress.unit == "step":  # another parser could report an earlier step
-                    self._parsers = (parser,)
+                if progress := parser.feed(line):
+                    if progress.unit == "step":  # another parser could report an earlier step
+                        self._parsers = (parser,)
+                    return progress
             except Exception as error:  # noqa: BLE001 - it may be that of another package
                 _warn(type(parser).__module__, error)
                 self._parsers = tuple(other for other in self._parsers if other is not parser)
-            else:
-                return progress
         return None
 
 
