@@ -20,6 +20,8 @@ from trainjob.programs.export.run_record import get_record_time, read_run_record
 
 __all__ = ["FinishedRun", "find_run"]
 
+_NO_OUTPUT = "export from the workspace that the fine-tune step wrote to, after it has ended"
+
 
 @dataclass(frozen=True)
 class FinishedRun:
@@ -52,13 +54,13 @@ def find_run(output: Path, adapter: str = "merge") -> FinishedRun:
         ExportError: there is no complete checkpoint, or no adapter to keep.
         ImportError: the module of a framework cannot be imported.
     """
+    if not output.is_dir():
+        raise ExportError(f"{output} is not a folder", hint=_NO_OUTPUT)
     modules = load_modules("finished_run", strict=True)
     found = [(module.get_last_write(output), module.read_run) for module in modules]
     time, read_run = max([*found, (get_record_time(output), _read_recorded_run)], key=lambda each: each[0])
     if not time:
-        contents = f"contains no checkpoint; found: {list_names(output)}" if output.is_dir() else "is not a folder"
-        hint = "export from the workspace that the fine-tune step wrote to, after it has ended"
-        raise ExportError(f"{output} {contents}", hint=hint)
+        raise ExportError(f"{output} contains no checkpoint; found: {list_names(output)}", hint=_NO_OUTPUT)
     run: FinishedRun = read_run(output, adapter)
     return run
 
