@@ -5,9 +5,10 @@ It saves a checkpoint every 50 steps. A later attempt of the same run continues 
 
 import argparse
 import json
-import os
 import pathlib
 import struct
+
+from line_framework.pod.record import write_record
 
 CHECKPOINTS = "checkpoints"  # the export ignores folders
 POINTS = [(x / 4, 2 * x / 4 + 1) for x in range(8)]
@@ -61,13 +62,6 @@ def write_model(output: pathlib.Path, slope: float, intercept: float) -> None:
     header = json.dumps({"line": {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}}).encode()
     weights = struct.pack("<Q", len(header)) + header + struct.pack("<2d", slope, intercept)
     write(output / "model.safetensors", weights)
-
-
-def write_record(output: pathlib.Path, **values: object) -> None:
-    """Write the record that the export reads."""
-    origin = {"trained_by": os.environ["TRAINJOB_NAME"], "workflow_run": os.environ["TRAINJOB_WORKFLOW_RUN"]}
-    record = {"framework": "line", "method": "fit", **origin, **values}
-    write(output / "trainjob_run.json", json.dumps(record).encode())
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
