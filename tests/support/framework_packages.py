@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.uv import UV
+from trainjob.framework_modules import list_modules, load_modules
+from trainjob.frameworks.log_parser import _broken, _list_parsers
 from trainjob.spec import framework_packages
 
-__all__ = ["SOURCE", "install_line_framework", "line_framework", "line_framework_folder"]
+__all__ = ["SOURCE", "forget_frameworks", "install_line_framework", "line_framework", "line_framework_folder"]
 
 SOURCE = Path(__file__).with_name("line_framework")
 
@@ -25,6 +27,13 @@ def install_line_framework(folder: Path) -> Path:
     return folder
 
 
+def forget_frameworks() -> None:
+    """Make this process look for the frameworks of other packages again."""
+    for function in (framework_packages.load_framework, list_modules, load_modules, _list_parsers):
+        function.cache_clear()
+    _broken.clear()
+
+
 @pytest.fixture(scope="module")
 def line_framework_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder in which the package is installed."""
@@ -35,7 +44,8 @@ def line_framework_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def line_framework(line_framework_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the package to this process during a test."""
     monkeypatch.syspath_prepend(str(line_framework_folder))
+    forget_frameworks()
     yield
-    framework_packages.load_framework.cache_clear()
+    forget_frameworks()
     for name in [name for name in sys.modules if name.partition(".")[0] == "line_framework"]:
         monkeypatch.delitem(sys.modules, name)

@@ -378,8 +378,8 @@ class Conflict(ClusterError):
 
     Cause: Another client changed or created the object at the same time, or the TrainJob cannot be suspended.
 
-    Remedy: Try again. For a TrainJob in a Kueue queue or on a stock TorchTune runtime, cancel it instead of
-    suspending it.
+    Remedy: Try again. For a TrainJob in a Kueue queue or on a stock runtime with a built-in trainer, cancel it instead
+    of suspending it.
     """
 
 

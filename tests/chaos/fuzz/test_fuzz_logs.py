@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.programs.export.run_record import read_metrics, read_run_record
+from trainjob.frameworks.torchtune.finished_run.run_files import read_configuration, read_metrics
 from trainjob.status import get_model_facts, parse_step_result
 from trainjob.status.progress import Progress
 
@@ -91,6 +91,6 @@ def test_any_files_of_a_run_are_read(text, config):
         (folder / "logs").mkdir()
         (folder / "torchtune_config.yaml").write_text(config, errors="surrogatepass")
         (folder / "logs" / "log_1.txt").write_text(text, errors="surrogatepass")
-        record = read_run_record(folder)
+        record = read_configuration(folder)
         json.dumps(read_metrics(folder), allow_nan=False)
     return "no epochs" if record.epochs is None else "epochs"

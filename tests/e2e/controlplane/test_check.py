@@ -31,9 +31,9 @@ initializer.dataset.storage_uri (a dataset from a store other than hf://): 2.1
 initializer.model.storage_uri (a model from a store other than hf://): 2.1
 initializer.dataset.ignore_patterns (IGNORE_PATTERNS): 2.1
 initializer.model.ignore_patterns (IGNORE_PATTERNS): 2.1
-trainer.config.peft_config (LoRA on a TorchTune runtime): 2.1
+trainer.config.peft_config (LoRA in a built-in trainer): 2.1
 trainer.config.num_proc_per_node (a number of processes for llama3.2-3b): 2.1
-runtime (Qwen on a TorchTune runtime): 2.1"""
+runtime (Qwen in a built-in trainer): 2.1"""
 SHOW_PODS = "`kubectl get pods -n kubeflow-system`"
 
 

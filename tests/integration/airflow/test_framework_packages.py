@@ -54,7 +54,7 @@ def test_a_dict_of_another_framework_is_checked_when_the_dag_is_parsed(operator,
 def test_a_worker_without_the_package_fails_the_task_without_retry(airflow, cluster, tmp_path):
     printed, tasks, state = run_dag(airflow, "other_framework", FOLDER=str(tmp_path))
     assert (tasks, state) == ({"fine_tune": ("failed", 1)}, "failed"), printed[-6000:]
-    known = "torchtune, trl, llamafactory, unsloth"
+    known = "llamafactory, torchtune, trl, unsloth"
     assert f"cannot be 'line': it must be one of {known}; for another one, install" in printed
     assert not cluster.list_trainjobs("default", f"{labels.WORKFLOW}=other_framework")
 

@@ -83,7 +83,7 @@ def test_output_yaml_for_a_claim_sends_nothing(tmp_path, trainjob):
         ({}, "it is Pending"),
         (
             {**COMPLETE_STATUS, "spec": {"trainer": {"command": ["python", "train.py"]}}},
-            "does not run TorchTune, TRL, LLaMA-Factory or Unsloth",
+            "its command is not that of a known framework",
         ),
         (
             {

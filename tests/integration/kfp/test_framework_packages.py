@@ -24,7 +24,7 @@ def test_a_launcher_without_the_package_names_it(laptop, cluster, claim, tmp_pat
     runner = PipelineRunner(laptop, tmp_path, unique)
     code, log = runner("other_framework", workspace=claim)
     assert code != 0
-    known = "torchtune, trl, llamafactory, unsloth"
+    known = "llamafactory, torchtune, trl, unsloth"
     assert f"config.framework cannot be 'line': it must be one of {known}; for another one, install" in log
     assert not runner.list_trainjobs(cluster)
 

@@ -6,12 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from tests.integration.tracking.event_files import read_event_files
 from tests.support.framework_packages import line_framework, line_framework_folder
 from tests.support.interrupted_trainings import killing_environment
-from trainjob import FineTune, InvalidSpec, RunKey, submit, wait
+from tests.support.mlflow_server import TRACKING_PYTHON
+from trainjob import ExportModel, FineTune, InvalidSpec, RunKey, TensorBoard, submit, wait
+from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
+from trainjob.inspection.model_location import find_model
 from trainjob.lifecycle import Listener
 from trainjob.manifest import spec_hash
 from trainjob.spec import Workspace
@@ -28,9 +33,34 @@ def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique,
     listener = Listener(on_log=lines.append, on_progress=progress.append)
     wait(cluster, reference, listener=listener).raise_for_failure()
     assert [str(line) for line in lines if "y = " in str(line)] == ["[node-0] y = 2.000 x + 1.000"]
-    assert progress[-1].step == 300
+    assert [(each.step, each.total) for each in progress] == [(step, 300) for step in range(50, 301, 50)]
+    assert progress[-1].loss < progress[0].loss
     line = json.loads((tmp_path / "output" / "line.json").read_text())
     assert line == pytest.approx({"slope": 2, "intercept": 1}, abs=0.001)
+
+
+@pytest.mark.usefixtures("line_framework")
+def test_the_tracker_gets_the_metrics_and_the_export_finds_the_model(cluster, unique, tmp_path):
+    workspace, key = Workspace(node_path=str(tmp_path)), RunKey("test", "frameworks", unique, "run-1")
+    training = FineTune(
+        model="line",
+        workspace=workspace,
+        config={"framework": "line"},
+        image="python:3.11",
+        tracking=TensorBoard(),
+        env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
+    )
+    reference = submit(cluster, training, key)
+    wait(cluster, reference).raise_for_failure()
+    losses = read_event_files(next(tmp_path.glob("tensorboard/*/*")))["scalars"]["loss"]
+    assert [step for step, _ in losses] == [50, 100, 150, 200]
+    assert find_model(cluster, cluster.get_trainjob(reference.name, reference.namespace)) == (workspace, "")
+    export = ExportModel(destination="/workspace/export", workspace=workspace)
+    wait(cluster, submit(cluster, export, replace(key, task="export"))).raise_for_failure()
+    manifest = json.loads((tmp_path / "export" / "manifest.json").read_text())
+    assert (manifest["framework"], manifest["trained_by"]) == ("line", reference.name)
+    assert manifest["checkpoint"] == {"step": 200, "epoch": 1, "dtype": "float64"}
+    assert manifest["files"].keys() == {"README.md", "config.json", "line.json", "model.safetensors"}
 
 
 @pytest.mark.usefixtures("line_framework")
@@ -48,7 +78,7 @@ def test_the_next_attempt_resumes_unless_the_step_forbids_it(
     )
     key, steps = RunKey("test", "frameworks", unique, "run-1"), []
     assert wait(cluster, submit(cluster, step, key)).exit_code == 137
-    listener = Listener(on_log=lambda line: steps.extend(re.findall(r"'step': '(\d+)'", line.text)))
+    listener = Listener(on_log=lambda line: steps.extend(re.findall(r"line: step (\d+)", line.text)))
     wait(cluster, submit(cluster, step, key), listener=listener).raise_for_failure()
     assert steps[0] == str(first_step)
 

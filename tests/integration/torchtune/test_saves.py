@@ -24,7 +24,9 @@ def test_a_save_that_is_killed_leaves_a_complete_epoch(kind, tmp_path):
     python, program = ROOT / ".venv/torchtune/bin/python", Path(__file__).with_name("killed_saves.py")
     sources = tmp_path / "sources.zip"  # as in the pod, where this project is not installed
     sources.write_bytes(
-        zlib.decompress(base64.b64decode(program_command("frameworks.torchtune.pod", *PROGRAM_DEPENDENCIES)[3]))
+        zlib.decompress(
+            base64.b64decode(program_command("trainjob.frameworks.torchtune.pod", *PROGRAM_DEPENDENCIES)[3])
+        )
     )
     environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
     command = [python, program, tmp_path / kind, kind]

@@ -13,8 +13,7 @@ from typing import Any
 from tests.support.mlflow_server import TRACKING_PYTHON
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.frameworks.tracking.settings import TrackedRun
-from trainjob.manifest.tracking import LIBRARIES, PROGRAM_DEPENDENCIES
-from trainjob.packing import program_command
+from trainjob.manifest.tracking import tracking_program
 
 __all__ = [
     "STEP_PRINTER",
@@ -86,8 +85,7 @@ def start_tracked(
     tracking_python: Path = TRACKING_PYTHON,
 ) -> subprocess.Popen[str]:
     """Start the packed program with a training."""
-    lock = f"frameworks.tracking.locks.{LIBRARIES[run.backend]}"
-    program = program_command("frameworks.tracking", lock, *PROGRAM_DEPENDENCIES)
+    program = tracking_program(run.backend)
     return subprocess.Popen(
         [sys.executable, *program[1:], "--run", run.to_json(), *command],
         env={**os.environ, PYTHON_VARIABLE: str(tracking_python), **(env or {})},

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from tests.support.framework_packages import forget_frameworks
 from trainjob import FineTune, InvalidSpec
-from trainjob.spec import FrameworkConfig, framework_packages
+from trainjob.spec import FrameworkConfig
 
 MODULE = """
 from typing import ClassVar
@@ -42,7 +43,7 @@ def add_package(tmp_path, monkeypatch):
         (folder / "entry_points.txt").write_text(f"[trainjob.frameworks]\nother = {target}\n")
 
     yield add
-    framework_packages.load_framework.cache_clear()
+    forget_frameworks()
     for name in modules:
         sys.modules.pop(name, None)
 
@@ -58,7 +59,7 @@ def find_problem(config):
 def test_a_framework_that_no_package_adds(name):
     problem = find_problem({"framework": name})
     assert (problem.field, problem.value) == ("config.framework", repr(name))
-    known = "torchtune, trl, llamafactory, unsloth"
+    known = "llamafactory, torchtune, trl, unsloth"
     assert problem.allowed.startswith(f"it must be one of {known}; for another one, install its package where")
 
 

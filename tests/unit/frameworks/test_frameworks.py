@@ -16,26 +16,30 @@ from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, Tra
 from trainjob.frameworks.program_options import COPIER_DEPENDENCIES
 from trainjob.frameworks.torchtune.framework import PROGRAM_DEPENDENCIES as TORCHTUNE_DEPENDENCIES
 from trainjob.frameworks.torchtune.models import MODELS
+from trainjob.frameworks.unsloth.framework import FRAMEWORK as UNSLOTH
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
-from trainjob.manifest.steps import EXPORT_PACKAGES
-from trainjob.manifest.tracking import LIBRARIES as TRACKING_LIBRARIES
-from trainjob.manifest.tracking import PROGRAM_DEPENDENCIES as TRACKING_DEPENDENCIES
+from trainjob.manifest.model_check import origin_program
+from trainjob.manifest.steps import FETCH_PACKAGES, export_program
+from trainjob.manifest.tracking import tracking_program
 from trainjob.packing import pack_sources, program_command
 from trainjob.spec import FrameworkConfig
 from trainjob.spec.resources import BUILTIN_MODELS
 
+DEPENDENCIES = {
+    "trainjob.frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
+    "trainjob.frameworks.trl.pod": PROGRAM_DEPENDENCIES,
+    "trainjob.frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
+    "trainjob.frameworks.unsloth.pod": (*PROGRAM_DEPENDENCIES, *UNSLOTH.dependencies),
+    "trainjob.frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
+    "trainjob.programs.fetch": FETCH_PACKAGES[1:],
+}
 PROGRAMS = {
-    "frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
-    "frameworks.trl.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.unsloth.pod": PROGRAM_DEPENDENCIES,
-    "frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
-    # with the largest of the locks
-    "frameworks.tracking": (f"frameworks.tracking.locks.{TRACKING_LIBRARIES['mlflow']}", *TRACKING_DEPENDENCIES),
-    "programs.fetch": ("addresses", "credentials", "errors"),
-    "programs.export": EXPORT_PACKAGES[1:],
+    **{program: program_command(program, *dependencies) for program, dependencies in DEPENDENCIES.items()},
+    "trainjob.frameworks.tracking": tracking_program("mlflow"),  # with the largest of the locks
+    "trainjob.programs.export": export_program(),
+    "trainjob.programs.export.origin_check": origin_program(),
 }
 # Packages above the programs; their own `__init__.py` would import pydantic.
 PARENTS = (
@@ -88,12 +92,17 @@ def test_the_built_in_models_are_those_with_recipes():
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_packed_sources_import_only_packed_modules(program):
-    command = program_command(program, *PROGRAMS[program])
-    assert command == program_command(program, *PROGRAMS[program])
+    command = PROGRAMS[program]
+    assert command[4:] == [program]
     texts = read_packed(command[3])
     check_imports(texts)
-    assert f"trainjob/{program.replace('.', '/')}/__main__.py" in texts
+    assert {f"{program.replace('.', '/')}{end}" for end in ("/__main__.py", ".py")} & texts.keys()
     assert sys.getsizeof(command[3]) < 65_536
+
+
+def test_packed_sources_are_always_the_same():
+    names = ("trainjob.programs.fetch", "trainjob.errors")
+    assert pack_sources.__wrapped__(*names) == pack_sources.__wrapped__(*names)
 
 
 def test_a_function_that_resumes_gets_all_modules_that_it_may_import():

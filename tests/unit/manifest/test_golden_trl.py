@@ -23,13 +23,17 @@ from trainjob import (
     UnslothConfig,
     UnslothLoraConfig,
 )
+from trainjob.frameworks.llamafactory import framework as llamafactory
+from trainjob.frameworks.trl import framework as trl
+from trainjob.frameworks.unsloth import framework as unsloth
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.packing import program_command
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAMS = {
-    program_command(f"frameworks.{name}.pod", *PROGRAM_DEPENDENCIES)[3] for name in ("trl", "llamafactory", "unsloth")
+    program_command(each.FRAMEWORK.program, *PROGRAM_DEPENDENCIES, *each.FRAMEWORK.dependencies)[3]
+    for each in (llamafactory, trl, unsloth)
 }
 
 

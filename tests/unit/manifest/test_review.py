@@ -26,12 +26,16 @@ from trainjob.packing import BOOTSTRAP
 from trainjob.version import VERSION
 
 STEPS = {
-    "programs.fetch": InitializeModel(storage_uri="hf://acme/llama", workspace="tickets"),
-    "programs.export": ExportModel(destination="s3://models/tickets", workspace="tickets"),
-    "frameworks.torchtune.pod": FineTune(model="llama3.2-1b", config={"framework": "torchtune"}, workspace="tickets"),
-    "frameworks.trl.pod": FineTune(model="m", workspace="tickets", config=TRLConfig(method="sft")),
-    "frameworks.llamafactory.pod": FineTune(model="m", workspace="tickets", config=LLaMAFactoryConfig(method="sft")),
-    "frameworks.unsloth.pod": FineTune(
+    "trainjob.programs.fetch": InitializeModel(storage_uri="hf://acme/llama", workspace="tickets"),
+    "trainjob.programs.export": ExportModel(destination="s3://models/tickets", workspace="tickets"),
+    "trainjob.frameworks.torchtune.pod": FineTune(
+        model="llama3.2-1b", workspace="tickets", config={"framework": "torchtune"}
+    ),
+    "trainjob.frameworks.trl.pod": FineTune(model="m", workspace="tickets", config=TRLConfig(method="sft")),
+    "trainjob.frameworks.llamafactory.pod": FineTune(
+        model="m", workspace="tickets", config=LLaMAFactoryConfig(method="sft")
+    ),
+    "trainjob.frameworks.unsloth.pod": FineTune(
         model="m",
         workspace="tickets",
         image="registry.example/unsloth:1",
@@ -62,7 +66,7 @@ def test_a_packed_program_is_replaced_by_its_digest(program):
     packed = manifest["spec"]["trainer"]["command"][3]
     summary = summarize_manifest(manifest)
     digest = hashlib.sha256(zlib.decompress(base64.b64decode(packed))).hexdigest()
-    shown = f"<trainjob.{program} {VERSION}, packed, {len(packed):,} characters, sha256:{digest}>"
+    shown = f"<{program} {VERSION}, packed, {len(packed):,} characters, sha256:{digest}>"
     assert summary["spec"]["trainer"]["command"] == ["python", "-c", BOOTSTRAP, shown, program]
     summary["spec"]["trainer"]["command"][3] = packed
     assert summary == manifest
@@ -70,7 +74,7 @@ def test_a_packed_program_is_replaced_by_its_digest(program):
 
 
 def test_the_digest_does_not_depend_on_the_compression():
-    manifest = build(STEPS["programs.fetch"])
+    manifest = build(STEPS["trainjob.programs.fetch"])
     packed = manifest["spec"]["trainer"]["command"][3]
     again = base64.b64encode(zlib.compress(zlib.decompress(base64.b64decode(packed)), 1)).decode()
     assert again != packed
@@ -123,7 +127,7 @@ def test_a_manifest_without_a_trainer_is_unchanged():
 
 
 def test_a_report_shows_the_program_and_its_arguments():
-    trainer = build(STEPS["programs.fetch"])["spec"]["trainer"]
+    trainer = build(STEPS["trainjob.programs.fetch"])["spec"]["trainer"]
     words = shorten_command([*trainer["command"], *trainer["args"]])
     arguments = ["--kind", "model", "--folder", "/workspace/model"]
     assert words == ["python", "-m", "trainjob.programs.fetch", *arguments]

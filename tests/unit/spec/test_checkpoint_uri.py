@@ -28,7 +28,7 @@ def test_a_pod_gets_the_address_and_the_program_that_copies(uri):
     step = fine_tune(checkpoint_uri=uri, checkpoint_endpoint="http://store:9000")
     assert get_option(step, "--checkpoint-uri") == uri
     option, bootstrap, packed, name, *words = json.loads(get_option(step, "--copier"))
-    assert (option, name) == ("-c", "frameworks.checkpoint_copies")
+    assert (option, name) == ("-c", "trainjob.frameworks.checkpoint_copies")
     assert words == ["--endpoint", "http://store:9000"]
     assert "runpy" in bootstrap
     assert len(get_option(step, "--copier")) < 65_536

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainjob.framework_modules import list_modules, load_modules
 from trainjob.spec.volumes import WORKSPACE
 
-NAMES = "TorchTune, TRL, LLaMA-Factory or Unsloth"
-"""Names of the frameworks whose output is known, for messages."""
-_BUILTIN_COMMAND = ["tune", "run"]
-_PACKAGES = ("frameworks.trl.pod", "frameworks.llamafactory.pod", "frameworks.unsloth.pod")
-_PROGRAMS = {*_PACKAGES, *(f"trainjob.{package}" for package in _PACKAGES)}  # packed, or in an image
 _OPTION = "--output"
-_TORCHTUNE_KEY = "output_dir="
 
 
 def find_output_folder(words: Sequence[str]) -> str | None:
     """Return the output folder of a training, as its containers see it.
+
+    The program of a framework is its package `pod`, with the option `--output`.
 
     Args:
         words: command and arguments of the trainer.
@@ -25,13 +22,11 @@ def find_output_folder(words: Sequence[str]) -> str | None:
         The folder. It is empty if the runtime determines it, on a claim that belongs to the TrainJob alone. None means
         that the command is not that of a known framework.
     """
-    if _PROGRAMS.intersection(words) and _OPTION in words:
+    if not {*list_modules("pod")}.isdisjoint(words) and _OPTION in words:
         following = words[words.index(_OPTION) + 1 :]
         return following[0] if following else None
-    if "tune" not in words:
-        return None
-    folders = [word.removeprefix(_TORCHTUNE_KEY) for word in words if word.startswith(_TORCHTUNE_KEY)]
-    return folders[-1] if folders and list(words) != _BUILTIN_COMMAND else ""
+    found = (module.find_output_folder(words) for module in load_modules("builtin_trainer"))
+    return next((folder for folder in found if folder is not None), None)
 
 
 def path_below_output(folder: str) -> str | None:

@@ -13,12 +13,12 @@ from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
 COPIER_DEPENDENCIES = (
-    *(f"frameworks.{name}" for name in ("copier_process", "durable_files", "locked_library")),
-    "frameworks.pip_installation",
-    *(f"programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
-    *("addresses", "credentials", "errors", "job_variables"),
+    *(f"trainjob.frameworks.{name}" for name in ("copier_process", "durable_files", "locked_library")),
+    "trainjob.frameworks.pip_installation",
+    *(f"trainjob.programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
+    *(f"trainjob.{name}" for name in ("addresses", "credentials", "errors", "job_variables")),
 )
-"""Names below `trainjob` of the modules that the program which copies checkpoints imports, besides its own package."""
+"""Names of the modules that the program which copies checkpoints imports, besides its own package."""
 DEFAULT_ARGUMENTS: Mapping[str, Any] = {
     # A checkpoint has the optimizer's state and may be several times as large as the model. With two, a complete one
     # exists while another is being saved.
@@ -57,7 +57,7 @@ def _build_copier(step: FineTune) -> str:
     """
     if step.checkpoint_uri is None:
         return ""
-    _, *program = program_command("frameworks.checkpoint_copies", *COPIER_DEPENDENCIES, source=step.program)
+    _, *program = program_command("trainjob.frameworks.checkpoint_copies", *COPIER_DEPENDENCIES, source=step.program)
     return json.dumps([*program, *(["--endpoint", step.checkpoint_endpoint] if step.checkpoint_endpoint else [])])
 
 

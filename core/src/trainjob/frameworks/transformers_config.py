@@ -30,7 +30,7 @@ OPERATIONAL_ARGUMENTS = (
     *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_group_port", "vllm_tensor_parallel_size"),
     *("push_to_hub", "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy"),
 )
-"""Arguments of transformers' Trainer, TRL and LLaMA-Factory that say how a training is computed, saved or logged."""
+"""Arguments of trainers that say how a training is computed, saved or logged."""
 EVALUATION_ARGUMENTS = (
     *("do_eval", "eval_on_start", "eval_delay", "eval_accumulation_steps", "eval_do_concat_batches", "eval_packing"),
     *("eval_use_gather_object", "eval_on_each_dataset", "per_device_eval_batch_size", "batch_eval_metrics"),

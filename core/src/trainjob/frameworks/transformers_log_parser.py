@@ -1,6 +1,6 @@
-"""Parser of the log of transformers' Trainer, on which TRL, LLaMA-Factory and Unsloth are based.
+"""Parser of the log of transformers' Trainer, on which several frameworks are based.
 
-These facts were seen in transformers 5.23 and TRL 1.16:
+These facts were seen in transformers 5.23:
 
 * The trainer prints a dict at each logging step, after each evaluation, and at the end of the training. Floats have
   four digits and are strings: `{'loss': '4.64', 'learning_rate': '0.0024', 'epoch': '0.3333'}`. transformers 4 printed

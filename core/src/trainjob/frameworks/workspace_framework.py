@@ -14,22 +14,22 @@ from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
 from trainjob.spec.base import invalid_field
 
 PROGRAM_DEPENDENCIES = (
-    "frameworks.fine_tuning",
-    "frameworks.checkpoint_owner",
-    "frameworks.copier_process",
-    "frameworks.durable_files",
-    "frameworks.folder_lease",
-    "frameworks.input_identity",
-    "frameworks.packed_code",
-    "frameworks.pip_installation",
-    "frameworks.transformers",
-    "programs.fetch.folder",
-    "programs.fetch.record",
-    "job_variables",
-    "credentials",
-    "errors",
+    "trainjob.frameworks.fine_tuning",
+    "trainjob.frameworks.checkpoint_owner",
+    "trainjob.frameworks.copier_process",
+    "trainjob.frameworks.durable_files",
+    "trainjob.frameworks.folder_lease",
+    "trainjob.frameworks.input_identity",
+    "trainjob.frameworks.packed_code",
+    "trainjob.frameworks.pip_installation",
+    "trainjob.frameworks.transformers",
+    "trainjob.programs.fetch.folder",
+    "trainjob.programs.fetch.record",
+    "trainjob.job_variables",
+    "trainjob.credentials",
+    "trainjob.errors",
 )
-"""Names below `trainjob` of the modules that a program in the pod imports, besides its own package."""
+"""Names of the modules that a program in the pod imports, besides its own package."""
 _MODEL_NAME = re.compile(r"[\w][\w./:@+-]{0,127}", re.ASCII)
 
 
@@ -48,11 +48,12 @@ class WorkspaceFramework:
     Attributes:
         title: name of the framework for messages.
         config_class: class of the framework's configuration.
-        program: name below `trainjob` of the package that runs in the pod.
+        program: name of the package that runs in the pod.
         build_arguments: function that returns the program's arguments for a step, its configuration and the
             owner of the checkpoints.
         find_image: function that returns the image of a step; None means the runtime's.
         find_missing: function that returns what a step with a workspace and this configuration lacks.
+        dependencies: names of further modules that the program imports.
     """
 
     title: str
@@ -61,6 +62,7 @@ class WorkspaceFramework:
     build_arguments: Callable[[FineTune, Any, str], list[str]]
     find_image: Callable[[FineTune], str | None] = _get_image
     find_missing: Callable[[FineTune, Any], Iterable[Problem]] = _find_nothing
+    dependencies: tuple[str, ...] = ()
 
     def canonical_model_name(self, name: str) -> str:
         """Return the name unchanged: the weights are in `model_path`, and the name is metadata."""
@@ -77,7 +79,8 @@ class WorkspaceFramework:
             raise invalid_field("workspace", None, f"{self.title} needs a workspace: {fetch}")
         if step.resume_from is not None and config.deepspeed:
             rule = (
-                "DeepSpeed restores the old hyperparameters with its state: leave out deepspeed, or use fsdp with TRL"
+                "DeepSpeed restores the old hyperparameters with its state: leave out deepspeed, or use fsdp if "
+                "the framework has it"
             )
             raise invalid_field("resume_from", step.resume_from, rule)
         if step.resume_from is not None and not config.saves_checkpoints:
@@ -103,7 +106,9 @@ class WorkspaceFramework:
         config = self._to_config(step.config)
         return CustomTrainerContainer(
             image=self.find_image(step),
-            command=tuple(program_command(self.program, *PROGRAM_DEPENDENCIES, source=step.program)),
+            command=tuple(
+                program_command(self.program, *PROGRAM_DEPENDENCIES, *self.dependencies, source=step.program)
+            ),
             args=tuple(self.build_arguments(step, config, run if step.can_resume else "")),
             num_nodes=config.max_nodes or 1,
             num_proc_per_node=config.processes_per_node,

@@ -29,7 +29,7 @@ from trainjob.status.pods import container_statuses, rank_of, step_of
 T = TypeVar("T")
 Json = dict[str, Any]
 _NODE = "node"
-# As trainjob.frameworks.transformers.checkpoints and trainjob.frameworks.torchtune.pod.epochs print it.
+# As trainjob.frameworks.transformers.checkpoints prints it.
 _START = re.compile("(continues|starts) from (step|epoch) [0-9]|starts from the beginning, because ")
 _MAX_REASONS = 3  # a description has at most this many reasons why the TrainJob does not start
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.output_folder import NAMES, find_output_folder, path_below_output
+from trainjob.frameworks.output_folder import find_output_folder, path_below_output
 from trainjob.inspection.facts import command_of
 from trainjob.manifest import labels
 from trainjob.spec import Workspace
@@ -35,7 +35,7 @@ def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str
     folder = find_output_folder(command_of(job))
     if folder is None:
         remedy = "the location of its model is unknown; set the claim of the model with --workspace"
-        raise _no_model_error(name, f"it does not run {NAMES}: {remedy}")
+        raise _no_model_error(name, f"its command is not that of a known framework: {remedy}")
     if not folder:
         return Workspace(claim=_find_own_claim(cluster, job, name, namespace)), ""
     path = path_below_output(folder)

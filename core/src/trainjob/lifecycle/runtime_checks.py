@@ -26,7 +26,6 @@ from trainjob.status.runtime_description import RuntimeDescription
 _STOCK_RUNTIME_KEY = ("ClusterTrainingRuntime", STOCK_RUNTIME)
 _TRAINER_CONTAINER = "node"  # the container to which `trainer` applies (Trainer 2.3, plugins/jobset/builder.go)
 _TRAINER_FIELDS = ("image", "command", "args", "env", "resourcesPerNode")
-_TORCHTUNE = "torchtune"
 _CPU_IMAGE_NAME = re.compile(r"(^|[-_.:/])cpu($|[-_.:])")
 _MAX_NAMES = 12
 
@@ -176,8 +175,9 @@ def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription
 
 
 def _framework_mismatch(job: TrainJob, runtime: RuntimeDescription) -> Iterator[str]:
-    if isinstance(job.trainer, BuiltinTrainer) and runtime.framework not in ("", _TORCHTUNE):
-        yield f"a BuiltinTrainer needs a runtime of the framework {_TORCHTUNE}; its framework is {runtime.framework}"
+    wanted = job.trainer.config.framework if isinstance(job.trainer, BuiltinTrainer) else ""
+    if wanted and runtime.framework not in ("", wanted):
+        yield f"a BuiltinTrainer needs a runtime of the framework {wanted}; its framework is {runtime.framework}"
 
 
 def _incomplete_gang(runtime: RuntimeDescription) -> Iterator[str]:

@@ -8,11 +8,10 @@ from typing import Any
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.manifest import labels
+from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.status import derive_verdict
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.verdict import QUEUE_LABEL
-
-_STOCK_TORCHTUNE_PREFIX, _CLUSTER_RUNTIME_KIND = "torchtune-", "ClusterTrainingRuntime"
 
 
 def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: bool) -> bool:
@@ -27,8 +26,8 @@ def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: boo
     Raises:
         NotFound: the TrainJob does not exist.
         Conflict: the TrainJob is in a Kueue queue, and Kueue reverts the change within 0.2 s (Kueue 0.17). Or it uses a
-            stock TorchTune runtime, whose JobSet cannot be changed. Or another TrainJob of its name has replaced it
-            since it was read.
+            stock runtime with a built-in trainer, whose JobSet cannot be changed. Or another TrainJob of its name has
+            replaced it since it was read.
         ClusterError: a request failed or was denied.
     """
     job = cluster.get_trainjob(name, namespace)
@@ -61,7 +60,7 @@ def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
             hint='change "spec.active" of its Workload (label "kueue.x-k8s.io/job-uid"), or stop the queue',
         )
     runtime, kind = get_str(job, "spec", "runtimeRef", "name"), get_str(job, "spec", "runtimeRef", "kind")
-    if runtime.startswith(_STOCK_TORCHTUNE_PREFIX) and kind in ("", _CLUSTER_RUNTIME_KIND):
+    if is_stock_builtin(runtime, kind or "ClusterTrainingRuntime"):
         raise Conflict(
             f"TrainJob {job_name} uses the stock runtime {runtime}. Its JobSet can't be changed after "
             "its creation, so suspending or resuming it would not affect its pods (Trainer 2.3, JobSet 0.12)",

@@ -14,7 +14,6 @@ from trainjob.manifest.compatibility import (
     check_dialect_support,
     resolve_node_counts,
     uses_stock_mpi,
-    uses_stock_torchtune,
 )
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
@@ -37,6 +36,7 @@ from trainjob.spec import (
     Volume,
     Workspace,
 )
+from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.manifest import API_VERSION
 from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resolve_resource_name
@@ -146,7 +146,7 @@ def _builtin_trainer(
     """Return the `trainer` field of a built-in trainer.
 
     Exactly the command [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3,
-    torchtune.go).
+    plugins/torch).
     """
     arguments = get_framework(trainer.config).build_builtin_arguments(trainer.config, _dataset_path(initializer))
     validate_command(tuple(arguments), "trainer.config")
@@ -176,7 +176,8 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     metadata = _pod_metadata(job)
     if job.workspace is None and not job.volumes and not placement and not container and not metadata:
         return {}
-    kinds = [kind for kind in ("dataset", "model") if uses_stock_torchtune(job) or getattr(job.initializer, kind, None)]
+    has_both = is_stock_builtin(job.runtime.name, job.runtime.kind)
+    kinds = [kind for kind in ("dataset", "model") if has_both or getattr(job.initializer, kind, None)]
     launcher = [_LAUNCHER_JOB] if uses_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
     return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement, metadata, container), dialect)

@@ -14,11 +14,11 @@ from trainjob.errors import InvalidSpec
 from trainjob.manifest.dialect import Dialect
 from trainjob.spec import BuiltinTrainer, FrameworkConfig, TrainJob, TrainJobManifest
 from trainjob.spec.base import invalid_field
+from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
 from trainjob.spec.resources import count_gpus
 
 _DIALECTS = tuple(Dialect)
-_STOCK_TORCHTUNE = "torchtune-"
 _STOCK_MPI = ("deepspeed-distributed", "mlx-distributed")
 _USE_WORKSPACE = "use FineTune(workspace=...), which works with every Trainer"
 # The webhook's list of models lacks this one and has a 7B that does not exist instead. The webhook reads the list only
@@ -146,7 +146,7 @@ _FEATURES = (
         )
         for kind, usual in (("dataset", None), ("model", DEFAULT_MODEL_IGNORE_PATTERNS))
     ),
-    _Feature("trainer.config.peft_config", Dialect.V2_1, _peft, "LoRA on a TorchTune runtime", _USE_WORKSPACE),
+    _Feature("trainer.config.peft_config", Dialect.V2_1, _peft, "LoRA in a built-in trainer", _USE_WORKSPACE),
     _Feature(
         "trainer.config.num_proc_per_node",
         Dialect.V2_1,
@@ -154,7 +154,7 @@ _FEATURES = (
         f"a number of processes for {_UNLISTED_MODEL}",
         "omit it to run one process on each GPU",
     ),
-    _Feature("runtime", Dialect.V2_1, _unshipped_runtime, "Qwen on a TorchTune runtime", _USE_WORKSPACE),
+    _Feature("runtime", Dialect.V2_1, _unshipped_runtime, "Qwen in a built-in trainer", _USE_WORKSPACE),
 )
 """Sources: Trainer v2.0.1 and v2.1.0, pkg/apis/trainer/v1alpha1/trainjob_types.go, pkg/initializers,
 pkg/runtime/framework/plugins/torch and pkg/constants/constants.go."""
@@ -197,7 +197,7 @@ def list_unsupported_features(dialect: Dialect) -> list[str]:
 def requires_newest_dialect(job: TrainJob | TrainJobManifest) -> bool:
     """Return whether an older cluster might accept the newest dialect and run it differently.
 
-    This is so if the job uses a TorchTune runtime or inline initializers. The newest dialect's other additions are
+    This is so if the job uses a built-in trainer or inline initializers. The newest dialect's other additions are
     fields that an older cluster does not know. Strict field validation refuses those by name.
     """
     if isinstance(job, TrainJobManifest):
@@ -206,7 +206,7 @@ def requires_newest_dialect(job: TrainJob | TrainJobManifest) -> bool:
 
 
 def resolve_node_counts(config: FrameworkConfig, model: str, dialect: Dialect) -> tuple[int | None, int | str | None]:
-    """Return the nodes, and the processes on each node, that a TorchTune runtime needs.
+    """Return the nodes, and the processes on each node, that a built-in trainer needs.
 
     Up to 2.1 the webhook checks nothing unless numProcPerNode is set. If it is set, the webhook reads numNodes without
     checking that it exists (Trainer 2.0.1 and 2.1.0, plugins/torch). The value `auto` means the same as no value.
@@ -223,22 +223,15 @@ def resolve_node_counts(config: FrameworkConfig, model: str, dialect: Dialect) -
 def get_required_claim(job: TrainJob | TrainJobManifest, dialect: Dialect) -> str:
     """Return the PersistentVolumeClaim that the user must create for this TrainJob.
 
-    A workspace's claim is not included. Up to 2.1 the stock TorchTune runtimes keep dataset, model and output on a
-    claim with the runtime's own name. Nothing creates that claim, and without it the pods stay pending forever. From
-    2.2 on, JobSet creates a claim for each TrainJob (manifests/base/runtimes/torchtune).
+    A workspace's claim is not included. Up to 2.1 the stock runtimes with a built-in trainer keep dataset, model and
+    output on a claim with the runtime's own name. Nothing creates that claim, and without it the pods stay pending
+    forever. From 2.2 on, JobSet creates a claim for each TrainJob (manifests/base/runtimes).
 
     Returns:
         The claim's name; empty if no claim is needed.
     """
-    return job.runtime.name if uses_stock_torchtune(job) and dialect is not Dialect.V2_2 else ""
-
-
-def uses_stock_torchtune(job: TrainJob | TrainJobManifest) -> bool:
-    """Return whether the runtime is one that the Trainer ships for TorchTune.
-
-    All of these runtimes run both initializers.
-    """
-    return job.runtime.name.startswith(_STOCK_TORCHTUNE) and job.runtime.kind == "ClusterTrainingRuntime"
+    needs_claim = dialect is not Dialect.V2_2 and is_stock_builtin(job.runtime.name, job.runtime.kind)
+    return job.runtime.name if needs_claim else ""
 
 
 def uses_stock_mpi(job: TrainJob) -> bool:

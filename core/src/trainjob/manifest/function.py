@@ -61,11 +61,11 @@ if __name__ == "__main__":
 """
 
 RESUME_MODULES = (
-    *("checkpoint", "frameworks.training_state", "frameworks.transformers"),
-    *("frameworks.checkpoint_owner", "frameworks.durable_files", "frameworks.folder_lease"),
-    *("job_variables", "credentials", "errors", "version"),
+    *(f"trainjob.{name}" for name in ("checkpoint", "job_variables", "credentials", "errors", "version")),
+    *(f"trainjob.frameworks.{name}" for name in ("training_state", "transformers")),
+    *(f"trainjob.frameworks.{name}" for name in ("checkpoint_owner", "durable_files", "folder_lease")),
 )
-"""Names below `trainjob` of the modules that a function that can resume imports."""
+"""Names of the modules that a function that can resume imports."""
 # The lines with which it imports them.
 _UNPACKING = """\
     import base64

@@ -20,7 +20,7 @@ _LONGEST_SHOWN_PROGRAM = 80  # characters of a Python program in one line
 def summarize_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a TrainJob for reviewers; it cannot be applied.
 
-    In the trainer's command and arguments, packed code of `trainjob` is replaced by its name, version, length and
+    In the trainer's command and arguments, packed code is replaced by its name, version, length and
     digest, and an encoded Python function by its source. Everything else is unchanged.
 
     The digest is the SHA-256 of the uncompressed zip file with the code. It is the same for all TrainJobs of a version,
@@ -40,7 +40,7 @@ def shorten_command(words: Sequence[str]) -> list[str]:
     """
     match words:
         case [python, "-c", _, packed, program, *arguments] if read_packed_code(packed):
-            return [python, "-m", f"trainjob.{program}", *map(_shorten_packed_code, arguments)]
+            return [python, "-m", program, *map(_shorten_packed_code, arguments)]
         case [python, "-c", program, *arguments] if len(program) > _LONGEST_SHOWN_PROGRAM:
             return [python, "-c", "…", *map(_summarize_word, arguments)]
     return list(words)

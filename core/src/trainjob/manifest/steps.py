@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.framework_modules import list_modules
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
@@ -37,17 +38,20 @@ from trainjob.spec import (
     TrainJobManifest,
 )
 from trainjob.spec.framework import get_framework
-from trainjob.spec.job import END_POLICY_FIELDS
+from trainjob.spec.job import END_POLICY_FIELDS, Program
 from trainjob.spec.registry import Registry
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
+FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
+"""The fetch's program, and what it needs."""
 EXPORT_PACKAGES = (
-    *("programs.export", "programs.fetch", "job_variables", "addresses", "credentials", "errors"),
-    "mlflow_names",
+    *("trainjob.programs.export", "trainjob.programs.fetch"),
+    *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
+    "trainjob.mlflow_names",
 )
-"""The export's program, and what it needs."""
+"""The export's program, and what it needs besides modules of frameworks."""
 
 
 def to_trainjob(
@@ -84,6 +88,15 @@ def to_trainjob(
     return _initialize(step)
 
 
+def export_program(source: Program = "packed") -> list[str]:
+    """Return the command of the export's program.
+
+    It finds the runs of all frameworks that are installed here.
+    """
+    modules = (module for name in ("finished_run", "origin") for module in list_modules(name))
+    return program_command(*EXPORT_PACKAGES, *modules, source=source)
+
+
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
     # The Trainer's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py). Only our own
@@ -100,7 +113,7 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     return _single_node_job(
         step,
         image=step.image or trainer_image(f"{kind}-initializer"),
-        command=tuple(program_command("programs.fetch", "addresses", "credentials", "errors", source=step.program)),
+        command=tuple(program_command(*FETCH_PACKAGES, source=step.program)),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
         env={**variables, **secret_env(step.secret, keys)},
     )
@@ -130,7 +143,7 @@ def _export(step: ExportModel) -> TrainJob:
     job = _single_node_job(
         step,
         image=step.image or trainer_image("model-initializer"),
-        command=tuple(program_command(*EXPORT_PACKAGES, source=step.program)),
+        command=tuple(export_program(step.program)),
         args=tuple(arguments),
         env={**secret_env(step.secret, keys), **secret_env(registry_secret, registry_keys)},
     )

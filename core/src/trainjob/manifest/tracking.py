@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trainjob.framework_modules import load_modules
 from trainjob.frameworks.tracking.settings import TrackedRun
 from trainjob.manifest import labels
 from trainjob.manifest.environment import MLFLOW_KEYS, secret_env
 from trainjob.packing import program_command
 from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
 from trainjob.spec.base import invalid_field
+from trainjob.spec.job import Program
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.tracking import NO_PROJECT_CHARACTER, Tracking
 from trainjob.spec.trainers import MAX_ITEM_LENGTH, escape_expansion, validate_command
@@ -24,19 +26,13 @@ _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
 PROGRAM_DEPENDENCIES = (
-    *(f"frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "torchtune.log_parser")),
     *(
-        "frameworks.locked_library",
-        "frameworks.pip_installation",
-        "frameworks.packed_code",
-        "status.progress",
-        "status.nested_fields",
-        "credentials",
-        "errors",
-        "mlflow_names",
-        "programs.fetch.record",
-        "programs.fetch.folder",
+        f"trainjob.frameworks.{name}"
+        for name in ("log_parser", "transformers_log_parser", "locked_library", "pip_installation", "packed_code")
     ),
+    *(f"trainjob.{name}" for name in ("framework_modules", "credentials", "errors", "mlflow_names")),
+    *("trainjob.status.progress", "trainjob.status.nested_fields"),
+    *("trainjob.programs.fetch.record", "trainjob.programs.fetch.folder"),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
@@ -59,10 +55,18 @@ def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], met
     if len(run) > MAX_ITEM_LENGTH:
         rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
         raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
-    lock = f"frameworks.tracking.locks.{LIBRARIES[tracking.backend]}"
-    program = program_command("frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, source=job.program)
-    command = [*program, "--run", run, *words]
+    command = [*tracking_program(tracking.backend, job.program), "--run", run, *words]
     return list(validate_command(tuple(command), "trainer.command"))
+
+
+def tracking_program(backend: str, source: Program = "packed") -> list[str]:
+    """Return the command of the program that sends a training's metrics to a tracker.
+
+    It contains the log parsers of all frameworks that are installed here, because a container may run any of them.
+    """
+    lock = f"trainjob.frameworks.tracking.locks.{LIBRARIES[backend]}"
+    parsers = [module.__name__ for module in load_modules("log_parser")]
+    return program_command("trainjob.frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, *parsers, source=source)
 
 
 def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:

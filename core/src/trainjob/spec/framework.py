@@ -1,7 +1,6 @@
 """Interface of a training framework, as requests use it.
 
-`trainjob.frameworks` contains our frameworks. They import `trainjob.spec`, so this module finds them by name. Other
-packages add frameworks by entry points.
+Frameworks import `trainjob.spec`, so this module loads them by name; see [trainjob.framework_modules][].
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from typing_extensions import Self, get_protocol_members
 
+from trainjob.framework_modules import GROUP, list_modules, list_own_frameworks
 from trainjob.spec import framework_packages
 from trainjob.spec.base import invalid_field
 from trainjob.spec.nodes import TrainingNodes
@@ -21,13 +21,6 @@ from trainjob.spec.resources import count_gpus
 if TYPE_CHECKING:
     from trainjob.spec.steps import FineTune
     from trainjob.spec.trainers import CustomTrainerContainer
-
-_MODULES = {
-    "torchtune": "trainjob.frameworks.torchtune.framework",
-    "trl": "trainjob.frameworks.trl.framework",
-    "llamafactory": "trainjob.frameworks.llamafactory.framework",
-    "unsloth": "trainjob.frameworks.unsloth.framework",
-}
 
 
 class FrameworkConfig(TrainingNodes):
@@ -45,8 +38,6 @@ class FrameworkConfig(TrainingNodes):
     framework: ClassVar[str]
     usage: ClassVar[str] = ""
     """Line for a request without a framework: the text to write, and the models that it trains; may be empty."""
-    is_builtin: ClassVar[bool] = False
-    """Whether runtimes of the Trainer contain the framework as their built-in trainer."""
     operational_fields: ClassVar[tuple[str, ...]] = ("num_proc_per_node", "resources_per_node", "shrink_after")
     """Fields that do not change the result, by their paths; see `trainjob.manifest.training_hash`."""
     continued_fields: ClassVar[tuple[str, ...]] = ()
@@ -148,10 +139,10 @@ def get_framework(config: FrameworkConfig) -> Framework:
 
 def _load_framework(name: str) -> Framework:
     framework: Framework
-    if name in _MODULES:
-        framework = importlib.import_module(_MODULES[name]).FRAMEWORK
+    if name in list_own_frameworks():
+        framework = importlib.import_module(f"trainjob.frameworks.{name}.framework").FRAMEWORK
     else:
-        framework = framework_packages.load_framework(name, tuple(_MODULES), _find_problem)
+        framework = framework_packages.load_framework(name, _find_problem)
     return framework
 
 
@@ -173,7 +164,7 @@ def names_missing_package(config: Any) -> bool:
     A misspelled name is such a framework, too.
     """
     name = config.get("framework") if isinstance(config, Mapping) else None
-    return isinstance(name, str) and name not in _MODULES and not framework_packages.is_installed(name)
+    return isinstance(name, str) and name not in list_own_frameworks() and not framework_packages.is_installed(name)
 
 
 def _validate_config(value: Any) -> FrameworkConfig:
@@ -192,7 +183,7 @@ def _validate_builtin_config(value: Any) -> FrameworkConfig:
 
     The framework is that of the built-in trainers, if there is only one.
     """
-    return _to_config(value, lambda _: [name for name in _MODULES if _load_framework(name).config_class.is_builtin])
+    return _to_config(value, _find_builtin_frameworks)
 
 
 def _to_config(value: Any, find_frameworks: Callable[[Any], Sequence[str]]) -> FrameworkConfig:
@@ -211,8 +202,16 @@ def _to_config(value: Any, find_frameworks: Callable[[Any], Sequence[str]]) -> F
             raise invalid_field("framework", None, _describe_choice())
         name = found[0]
     if not isinstance(name, str):
-        raise invalid_field("framework", name, "it must be the name of a framework, such as trl")
+        raise invalid_field(
+            "framework", name, f"it must be the name of a framework, such as {list_own_frameworks()[0]}"
+        )
     return _load_framework(name).config_class.from_object(value)
+
+
+def _find_builtin_frameworks(_: Any) -> list[str]:
+    """Return the frameworks that are a built-in trainer, whatever the fields are."""
+    modules = list_modules("builtin_trainer")
+    return [name for name in list_own_frameworks() if f"{GROUP}.{name}.builtin_trainer" in modules]
 
 
 def _find_frameworks_with(value: Any) -> list[str]:
@@ -220,13 +219,13 @@ def _find_frameworks_with(value: Any) -> list[str]:
     if not isinstance(value, Mapping) and not hasattr(value, "__dict__"):
         return []
     fields = value if isinstance(value, Mapping) else vars(value)
-    classes = {name: _load_framework(name).config_class for name in _MODULES}
+    classes = {name: _load_framework(name).config_class for name in list_own_frameworks()}
     return [name for name, config_class in classes.items() if fields.keys() <= config_class.model_fields.keys()]
 
 
 def _describe_choice() -> str:
     """Return the rule of a missing framework, with the line to write for each kind of model."""
-    usages = [_load_framework(name).config_class.usage for name in _MODULES]
+    usages = [_load_framework(name).config_class.usage for name in list_own_frameworks()]
     return "\n  ".join(["choose the framework:", *filter(None, usages)])
 
 

@@ -1,30 +1,28 @@
 """Frameworks of other packages.
 
-A package adds a framework by an entry point of the group `trainjob.frameworks`. Its name is the framework's, and its
-object implements `trainjob.spec.framework.Framework`. It is loaded when the first request uses it.
+The name of a package's entry point is the framework's, and its object implements `trainjob.spec.framework.Framework`.
+It is loaded when the first request uses it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from trainjob.framework_modules import GROUP, list_entry_points, list_own_frameworks
 from trainjob.spec.base import invalid_field
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "trainjob.frameworks"
-
 
 @functools.cache
-def load_framework(name: str, built_in: Collection[str], find_problem: Callable[[str, Any], str]) -> Any:
+def load_framework(name: str, find_problem: Callable[[str, Any], str]) -> Any:
     """Return the framework that an installed package adds under a name.
 
     Args:
         name: the framework's name.
-        built_in: names of the frameworks of `trainjob` itself, for the error.
         find_problem: function that returns how the object of a name differs from the interface; empty if it implements
             it.
 
@@ -32,10 +30,10 @@ def load_framework(name: str, built_in: Collection[str], find_problem: Callable[
         InvalidSpec: no package adds the framework, or several do, or the package cannot be imported, or its object does
             not implement the interface. The field is `framework`.
     """
-    found = _find_entry_points()
+    found = list_entry_points()
     entries = [entry for entry in found if entry.name == name]
     if not entries:
-        known = ", ".join(dict.fromkeys([*built_in, *(entry.name for entry in found)]))
+        known = ", ".join(dict.fromkeys([*list_own_frameworks(), *(entry.name for entry in found)]))
         rule = (
             f"it must be one of {known}; for another one, install its package where this step runs: its entry point "
             f"of the group {GROUP} names it"
@@ -49,13 +47,7 @@ def load_framework(name: str, built_in: Collection[str], find_problem: Callable[
 
 def is_installed(name: str) -> bool:
     """Return whether an installed package adds a framework under a name."""
-    return any(entry.name == name for entry in _find_entry_points())
-
-
-def _find_entry_points() -> list[EntryPoint]:
-    from importlib.metadata import entry_points
-
-    return list(entry_points(group=GROUP))
+    return any(entry.name == name for entry in list_entry_points())
 
 
 def _load(entry: EntryPoint, find_problem: Callable[[str, Any], str]) -> Any:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.metadata import Annotations, Labels
@@ -68,8 +69,8 @@ END_POLICY_FIELDS = ("ttl_after_success", "ttl_after_failure", "on_kill", "on_fa
 def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | None, runtime: Runtime | None) -> None:
     """Refuse the action `suspend` for a TrainJob that cannot be suspended.
 
-    Kueue reverts the suspension of a TrainJob in a queue within 0.2 s (Kueue 0.17). The JobSet of a stock TorchTune
-    runtime cannot be changed after its creation (Trainer 2.3.0 with JobSet 0.12.0).
+    Kueue reverts the suspension of a TrainJob in a queue within 0.2 s (Kueue 0.17). [is_stock_builtin][] explains the
+    other reason.
 
     Args:
         on_kill: action when the caller is stopped.
@@ -84,7 +85,7 @@ def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | 
     if "suspend" not in (on_kill, on_failure):
         return
     why = f"Kueue would resume a TrainJob of the queue {queue.name}" if queue else ""
-    if runtime and runtime.name.startswith("torchtune-"):
+    if runtime and is_stock_builtin(runtime.name):
         why = f"a TrainJob on the stock runtime {runtime.name} can't be suspended"
     if why:
         raise invalid_field(field, "suspend", f"{why}: allowed are 'delete' and 'keep'")
@@ -93,13 +94,13 @@ def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | 
 def check_queue(queue: Queue | None, runtime: Runtime) -> None:
     """Refuse a queue for a runtime on which a queued TrainJob would never start.
 
-    Kueue first suspends every TrainJob in a queue. The JobSet of a stock TorchTune runtime cannot be changed after its
-    creation, so Kueue cannot resume it. This was seen on Trainer 2.3.0 with JobSet 0.12.0 and Kueue 0.17.0.
+    Kueue first suspends every TrainJob in a queue. The JobSet of a stock runtime with a built-in trainer cannot be
+    changed after its creation, so Kueue cannot resume it (Trainer 2.3.0, JobSet 0.12.0, Kueue 0.17.0).
 
     Raises:
-        InvalidSpec: the runtime is a stock TorchTune runtime; the error names the field.
+        InvalidSpec: the runtime is such a stock runtime; the error names the field.
     """
-    if queue and runtime.name.startswith("torchtune-") and runtime.kind == "ClusterTrainingRuntime":
+    if queue and is_stock_builtin(runtime.name, runtime.kind):
         why = (
             f"Kueue can't start a TrainJob on the stock runtime {runtime.name}, so it would wait forever; "
             "use a workspace"
@@ -184,13 +185,15 @@ class TrainJob(Spec):
                 "initializer",
                 self.initializer,
                 f"the runtime {STOCK_RUNTIME} has no initializer Jobs; run InitializeDataset and InitializeModel as "
-                "separate steps with a workspace, or name a runtime with initializers, such as torchtune-llama3.2-1b",
+                "separate steps with a workspace, or name a runtime with initializers, such as "
+                f"{get_builtin_example()}",
             )
         if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.builtin_model:
             raise invalid_field(
                 "runtime",
                 self.runtime.name,
-                "a BuiltinTrainer needs a TorchTune runtime, named WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
+                "a BuiltinTrainer needs a runtime with a built-in trainer, named WORD-MODEL-SIZE, such as "
+                f"{get_builtin_example()}",
             )
         initialized = bool(self.initializer or self.runtime.builtin_model)
         if self.workspace and initialized:

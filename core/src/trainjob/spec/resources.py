@@ -25,7 +25,7 @@ _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 """Labels that Kueue reads from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
 BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
-"""Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go)."""
+"""Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch)."""
 
 
 def _validate_resources(value: Any) -> Any:
@@ -161,7 +161,7 @@ class Runtime(Spec):
     def builtin_model(self) -> str:
         """Model in the name `WORD-MODEL-SIZE` of a runtime with a built-in trainer, else empty.
 
-        The Trainer, too, reads the model from the three parts of the name (Trainer 2.3, plugins/torch/torchtune.go).
+        The Trainer, too, reads the model from the three parts of the name (Trainer 2.3, plugins/torch).
         """
         word, _, model = self.name.partition("-")
         return model if word and model in BUILTIN_MODELS else ""

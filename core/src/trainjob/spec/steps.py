@@ -127,14 +127,13 @@ class FineTune(BaseStep):
 
     It has two modes. With a `workspace`, which is usual in a workflow, the stock runtime runs the framework's command
     on the files in `/workspace/dataset` and `/workspace/model`. Checkpoints are written to `/workspace/output`. With
-    `dataset` or `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains. In this mode,
-    those of the two that name no Secret use `secret`.
+    `dataset` or `model_initializer` instead, one TrainJob on a runtime with a built-in trainer fetches and trains. In
+    this mode, those of the two that name no Secret use `secret`.
 
     Attributes:
-        config: configuration of the training, such as a `TRLConfig`; its class determines the framework. A dict has
-            the framework's name as `framework`.
-        model: the model to train. TorchTune has recipes for `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` and
-            `qwen2.5-1.5b`.
+        config: configuration of the training; its class determines the framework. A dict has the framework's name as
+            `framework`.
+        model: the model to train. The framework decides which names are allowed.
         workspace: claim with dataset and model.
         dataset: source of the dataset; only without a workspace.
         model_initializer: source of the model; only without a workspace.
@@ -224,7 +223,7 @@ class FineTune(BaseStep):
     @classmethod
     def _validate_model_path(cls, path: str) -> str:
         found = _validate_path_below(path, "")
-        if found.split("/")[0] in ("", "output"):  # TorchTune does not train into its own model (torchtune 0.6.1)
+        if found.split("/")[0] in ("", "output"):  # a training must not overwrite its own model
             rule = (
                 "it must be a folder below /workspace, such as model; "
                 "a model in /workspace/output must be exported first"

@@ -24,10 +24,10 @@ MAX_ITEM_LENGTH = 65_536
 
 
 class BuiltinTrainer(Spec):
-    """The trainer of a runtime that contains one; TorchTune is the only one (Trainer 2.3).
+    """The trainer of a runtime that contains one (Trainer 2.3).
 
     Attributes:
-        config: configuration of the training, a `TorchTuneConfig`.
+        config: configuration of the training, of the runtime's framework.
         env: environment variables; secrets as `SecretKeyReference`.
     """
 

@@ -45,7 +45,7 @@ class RuntimeDescription:
         name: name of the runtime.
         kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
         namespace: namespace of a TrainingRuntime; empty for a ClusterTrainingRuntime.
-        framework: value of its framework label, such as `torch`, `torchtune`, `deepspeed`; empty without the label.
+        framework: value of its framework label, such as `torch` or `deepspeed`; empty without the label.
         policy: plugin of the Trainer that sets up the processes: `torch`, `mpi`, `jax`, `xgboost`, `flux`, or empty.
         num_nodes: number of nodes of a TrainJob that does not set it.
         deprecated: whether the runtime is deprecated.

@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
 
 def run(store: ObjectServer, home: Path, *requests: tuple[str, ...], valid: bool = True) -> tuple[list[str], list[str]]:
     """Run the program, and return the lines of its standard output and of its log."""
-    _, *program = program_command("frameworks.checkpoint_copies", *COPIER_DEPENDENCIES)
+    _, *program = program_command("trainjob.frameworks.checkpoint_copies", *COPIER_DEPENDENCIES)
     uri = f"{store.scheme}://models/copies/"
     command = [ROOT / ".venv/initializer/bin/python", *program, "--endpoint", store.url, uri, "owner"]
     env = {"PATH": os.environ["PATH"], "HOME": str(home), **store.credentials(valid=valid)}

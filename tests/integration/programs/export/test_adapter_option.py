@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.export_runs import make_adapter, make_model, make_run, make_trl_run, write_config
 from trainjob.errors import ExportError, InvalidSpec
+from trainjob.frameworks.torchtune.finished_run.checkpoint import find_checkpoint
 from trainjob.manifest import build_trainjob, spec_hash, to_trainjob
 from trainjob.programs.export import Export, export_model
 from trainjob.programs.export.program import main
-from trainjob.programs.export.torchtune_run import find_checkpoint
 from trainjob.spec import ExportModel
 
 

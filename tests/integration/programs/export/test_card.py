@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.integration.programs.export.export_program import PYTHON, RunExport
 from tests.support.export_runs import make_adapter, make_run, write, write_config
+from trainjob.frameworks.torchtune.finished_run.run_files import read_parameters
 from trainjob.programs.export.card import model_card
 from trainjob.programs.export.checkpoint import Checkpoint
-from trainjob.programs.export.run_record import read_parameters
 from trainjob.programs.fetch.record import RecordWriter
 
-CHECKPOINT = Checkpoint(Path("epoch_3"), 3, "model", (), "bfloat16")
+CHECKPOINT = Checkpoint(Path("epoch_3"), 3, "model", (), "bfloat16", "torchtune")
 METADATA = {
     "base_model": "hf://meta-llama/Llama-3.2-1B-Instruct",
     "dataset": "hf://acme/tickets/data",

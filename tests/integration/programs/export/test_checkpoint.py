@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.export_runs import make_adapter, make_epoch, make_run, safetensors, write, write_config
 from trainjob.errors import ExportError
-from trainjob.programs.export.torchtune_run import find_checkpoint
+from trainjob.frameworks.torchtune.finished_run.checkpoint import find_checkpoint
+from trainjob.programs.export.finished_run import find_run
 
 
 def test_the_highest_epoch_number_wins(tmp_path: Path) -> None:
@@ -45,13 +46,15 @@ def test_an_output_without_a_checkpoint_is_refused_with_a_listing(tmp_path: Path
     if found != "nothing":
         (tmp_path / "logs").mkdir()
         write(tmp_path / "notes.txt", "")
+    with pytest.raises(ExportError, match=rf"no checkpoint; found: {found}"):
+        find_run(tmp_path)
     with pytest.raises(ExportError, match=rf"no checkpoint \(no folder epoch_N\); found: {found}"):
         find_checkpoint(tmp_path)
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is not a folder"):
-        find_checkpoint(tmp_path / "output")
+        find_run(tmp_path / "output")
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.support.export_runs import make_adapter, make_epoch, make_model, write, write_config
 from trainjob.errors import ExportError, InvalidSpec
+from trainjob.frameworks.torchtune.finished_run.checkpoint import find_checkpoint
+from trainjob.frameworks.torchtune.finished_run.run_files import read_metrics
 from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile, plan_files
 from trainjob.programs.export.manifest_file import FORMAT, build_content, parse_manifest_files
-from trainjob.programs.export.run_record import read_metrics
-from trainjob.programs.export.torchtune_run import find_checkpoint
 from trainjob.programs.fetch.names import broken_rule
 
 COMMON = [

@@ -295,7 +295,7 @@ def test_weights_that_are_cut_short_are_refused(place: Path, name: str, keep: in
 @pytest.mark.parametrize(
     "damage",
     [
-        {"framework": "other"},
+        {"framework": "a b"},
         {"method": None},
         {"step": "44"},
         {"step": True},

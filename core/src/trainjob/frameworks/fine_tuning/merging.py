@@ -150,7 +150,7 @@ def _load_base_model(run: TrainingRun, processor: Any) -> Any:
 def _load_model(run: TrainingRun, folder: Path, **more: Any) -> Any:
     """Return the model in a folder.
 
-    It is of the class that TRL trains (trl 1.16, trainer/utils.py, create_model_from_path).
+    It is of the class that was trained.
     """
     options: dict[str, Any] = {"dtype": "auto", "trust_remote_code": run.trusts_remote_code, **more}
     if run.method == "reward":

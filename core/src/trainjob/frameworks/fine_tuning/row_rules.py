@@ -91,7 +91,7 @@ def find_value_problem(name: str, value: Any) -> str:
 
 def _find_missing_role(name: str, value: Any) -> str:
     for message in value if is_conversation(value) else ():
-        # TRL converts only the column `conversations` (trl 1.16, data_utils.py, maybe_convert_to_chatml).
+        # Trainers convert only the column `conversations`.
         if message.get("role") is None and (name != "conversations" or message.get("from") is None):
             advice = "; with from and value, the column must be conversations" if "from" in message else ""
             return f"a message has no role; it has {', '.join(message)}{advice}"

@@ -20,5 +20,5 @@ def find_image(step: FineTune) -> str | None:
 
 
 FRAMEWORK: Framework = WorkspaceFramework(
-    "LLaMA-Factory", LLaMAFactoryConfig, "frameworks.llamafactory.pod", build_program_arguments, find_image
+    "LLaMA-Factory", LLaMAFactoryConfig, "trainjob.frameworks.llamafactory.pod", build_program_arguments, find_image
 )

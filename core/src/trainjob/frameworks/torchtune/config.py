@@ -119,7 +119,6 @@ class TorchTuneConfig(FrameworkConfig):
 
     framework: ClassVar[str] = "torchtune"
     usage: ClassVar[str] = f'config={{"framework": "torchtune"}} trains {", ".join(MODELS)} with TorchTune'
-    is_builtin: ClassVar[bool] = True
     field_aliases: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("num_train_epochs", "num_epochs"), "epochs"),
         "per_device_train_batch_size": "batch_size",

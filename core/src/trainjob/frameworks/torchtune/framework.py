@@ -15,18 +15,18 @@ from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
 PROGRAM_DEPENDENCIES = (
-    "frameworks.checkpoint_owner",
-    "frameworks.durable_files",
-    "frameworks.folder_lease",
-    "frameworks.input_identity",
-    "frameworks.packed_code",
-    "programs.fetch.folder",
-    "programs.fetch.record",
-    "job_variables",
-    "credentials",
-    "errors",
+    "trainjob.frameworks.checkpoint_owner",
+    "trainjob.frameworks.durable_files",
+    "trainjob.frameworks.folder_lease",
+    "trainjob.frameworks.input_identity",
+    "trainjob.frameworks.packed_code",
+    "trainjob.programs.fetch.folder",
+    "trainjob.programs.fetch.record",
+    "trainjob.job_variables",
+    "trainjob.credentials",
+    "trainjob.errors",
 )
-"""Names below `trainjob` of the modules that the program in the pod imports."""
+"""Names of the modules that the program in the pod imports."""
 _ADAPTER_ONLY = "save_adapter_weights_only=True"
 # Overrides with which the user decides how a training resumes.
 _RESUME_OVERRIDES = tuple(f"{part}{end}" for part in ("checkpointer", "lr_scheduler") for end in ("=", "._component_="))
@@ -97,7 +97,7 @@ class _TorchTuneFramework:
             origin = (("trained_by", NAME_VARIABLE), ("workflow_run", RUN_VARIABLE))
             arguments += [f"trainjob_{key}=$({variable})" for key, variable in origin]
         if run and step.can_resume:
-            command = program_command("frameworks.torchtune.pod", *PROGRAM_DEPENDENCIES, source=step.program)
+            command = program_command("trainjob.frameworks.torchtune.pod", *PROGRAM_DEPENDENCIES, source=step.program)
             arguments = [*_resume_arguments(config, paths, run), "tune", *arguments]
         # The Trainer's image contains no `trainjob`, but that of a given runtime does.
         stock = trainer_image("torchtune-trainer") if step.program == "packed" else None

@@ -76,6 +76,9 @@ class TorchTuneLogParser:
         return self._last
 
 
+LOG_PARSER = TorchTuneLogParser
+
+
 def _to_global_step(step: int, epoch: int, per_epoch: int) -> int:
     """Return the number of a step in the whole training.
 

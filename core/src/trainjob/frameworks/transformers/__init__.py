@@ -1,7 +1,6 @@
 """Checkpoints of transformers' Trainer in the training's pod: complete ones, resuming, and a save after SIGTERM.
 
-The programs of TRL, LLaMA-Factory and Unsloth use these modules. A Python function with `CustomTrainer(resume=True)`
-gets them in its pod:
+Programs of frameworks use these modules. A Python function with `CustomTrainer(resume=True)` gets them in its pod:
 
     def train():
         from trainjob.frameworks.transformers.callback import CheckpointCallback

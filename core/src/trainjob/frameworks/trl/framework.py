@@ -7,4 +7,4 @@ from trainjob.frameworks.trl.config import TRLConfig
 from trainjob.frameworks.workspace_framework import WorkspaceFramework
 from trainjob.spec.framework import Framework
 
-FRAMEWORK: Framework = WorkspaceFramework("TRL", TRLConfig, "frameworks.trl.pod", build_program_arguments)
+FRAMEWORK: Framework = WorkspaceFramework("TRL", TRLConfig, "trainjob.frameworks.trl.pod", build_program_arguments)

@@ -32,5 +32,10 @@ def find_missing(step: FineTune, config: Any) -> Iterator[Problem]:
 
 
 FRAMEWORK: Framework = WorkspaceFramework(
-    "Unsloth", UnslothConfig, "frameworks.unsloth.pod", build_program_arguments, find_missing=find_missing
+    "Unsloth",
+    UnslothConfig,
+    "trainjob.frameworks.unsloth.pod",
+    build_program_arguments,
+    find_missing=find_missing,
+    dependencies=("trainjob.frameworks.trl.pod.rows",),  # its trainers are those of TRL
 )

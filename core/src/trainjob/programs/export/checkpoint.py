@@ -1,7 +1,6 @@
 """A complete checkpoint, and checks that none of its files is missing.
 
-Source of the file names: transformers 5.23 `utils/__init__.py`, peft 0.21.2 `utils/constants.py`. TorchTune 0.6.1 uses
-the same names.
+Source of the file names: transformers 5.23 `utils/__init__.py`, peft 0.21.2 `utils/constants.py`.
 """
 
 from __future__ import annotations
@@ -37,14 +36,16 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        folder: folder of the weights: TorchTune's `epoch_N`; of others the output folder or its folder `merged`.
-        epoch: TorchTune: N, counted from 0. Others: number of epochs trained, which may be a fraction.
+        folder: folder of the weights.
+        epoch: number of epochs trained, which may be a fraction; without a step, number of the epoch, counted from 0.
         kind: `model` for full (or merged) weights, `adapter` for adapter weights alone.
         weights: the safetensors files, ordered by name.
         dtype: the weights' data type by torch's name; empty if torch's configurations have no name for it.
-        framework: `torchtune`, `trl`, `llamafactory` or `unsloth`.
-        method: the framework's method, such as `sft`; empty for TorchTune.
-        step: number of steps trained; None for TorchTune.
+        framework: name of the framework.
+        method: the framework's method, such as `sft`; may be empty.
+        step: number of steps trained; None if unknown.
+        has_base_files: whether the framework copies the base model's files into the folder, except large ones. If not,
+            the folder has the files that belong to the result, and others about the training.
     """
 
     folder: Path
@@ -52,9 +53,10 @@ class Checkpoint:
     kind: str
     weights: tuple[Path, ...]
     dtype: str
-    framework: str = "torchtune"
+    framework: str
     method: str = ""
     step: int | None = None
+    has_base_files: bool = False
 
     @property
     def name(self) -> str:

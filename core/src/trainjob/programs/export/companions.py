@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainjob.programs.export.checkpoint import Checkpoint
-from trainjob.programs.export.transformers_record import FRAMEWORKS
+from trainjob.programs.export.origin import list_record_files
 from trainjob.programs.fetch.selection import is_weights
 
 __all__ = ["MANIFEST", "PENDING_MANIFEST", "TOKENIZER_FILES", "find_companions"]
@@ -32,9 +32,9 @@ TOKENIZER_FILES = frozenset(
 )
 _CHAT_TEMPLATES = "additional_chat_templates"  # folder (transformers 5.23, utils/hub.py)
 # Files about the training that an output folder contains beside the model: our record, the state and the results of
-# transformers' Trainer, LLaMA-Factory's log and plots, the configuration of an earlier TorchTune run.
+# transformers' Trainer, logs and plots.
 _ABOUT_THE_TRAINING = re.compile(
-    r"trainjob_.*|trainer_state\.json|trainer_log\.jsonl|training_\w+\.png|\w*_results\.json|torchtune_config\.yaml"
+    r"trainjob_.*|trainer_state\.json|trainer_log\.jsonl|training_\w+\.png|\w*_results\.json"
 )
 _ARGUMENTS_OF_TRAINING = "training_args.bin"  # a pickle, which transformers' Trainer saves
 # Files that transformers saves with every model. The base model's are not those of the result.
@@ -50,19 +50,17 @@ def find_companions(checkpoint: Checkpoint, model: Path) -> dict[str, Path]:
         checkpoint: the checkpoint.
         model: folder of the base model, for files that the framework does not copy. It may be missing.
     """
-    if checkpoint.framework in FRAMEWORKS:
-        return _find_transformers_companions(checkpoint, _list_tree(model))
-    # TorchTune does not copy files of more than 100 MB, such as a tokenizer. Source: torchtune 0.6.1
-    # `training/checkpointing/_utils.py`, copy_files.
+    if not checkpoint.has_base_files:
+        return _find_saved_companions(checkpoint, _list_tree(model))
     return {**_list_tree(model), **_list_tree(checkpoint.folder)}
 
 
-def _find_transformers_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
+def _find_saved_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) -> dict[str, Path]:
     """Return the files beside a saved model, and further files of the base model.
 
-    The latter are those that transformers does not save, such as the licence and TorchTune's tokenizer. Subfolders of
-    the output folder are checkpoints, logs and other runs. The tokenizer's files come from one folder, because the run
-    may have changed the tokenizer.
+    The latter are those that transformers does not save, such as the licence and `original/tokenizer.model`. Subfolders
+    of the output folder are checkpoints, logs and other runs. The tokenizer's files come from one folder, because the
+    run may have changed the tokenizer.
     """
     found = _list_saved(checkpoint.folder)
     if not TOKENIZER_FILES & found.keys():
@@ -73,7 +71,12 @@ def _find_transformers_companions(checkpoint: Checkpoint, of_model: dict[str, Pa
 
 def _list_saved(folder: Path) -> dict[str, Path]:
     paths = [*folder.glob("*"), *(folder / _CHAT_TEMPLATES).glob("*")]
-    return {name: path for name, path in _select(folder, paths).items() if not _ABOUT_THE_TRAINING.fullmatch(name)}
+    records = list_record_files()  # of earlier runs, also of other frameworks
+    return {
+        name: path
+        for name, path in _select(folder, paths).items()
+        if name not in records and not _ABOUT_THE_TRAINING.fullmatch(name)
+    }
 
 
 def _list_tree(folder: Path) -> dict[str, Path]:

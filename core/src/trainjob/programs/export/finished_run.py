@@ -1,4 +1,9 @@
-"""A finished training in an output folder, of any framework."""
+"""A finished training in an output folder, of any framework.
+
+A framework leaves the record `trainjob_run.json` ([trainjob.programs.export.run_record][]), or its package has a module
+`finished_run` with two functions: `get_last_write(output)` returns the time of the last file that a run of the
+framework wrote there, in seconds since 1970, or 0.0; `read_run(output, adapter)` returns this run, see [find_run][].
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.programs.export import torchtune_run, transformers_run
-from trainjob.programs.export.checkpoint import Checkpoint
-from trainjob.programs.export.run_record import read_metrics, read_parameters
-from trainjob.programs.export.transformers_record import get_record_time, read_transformers_record
+from trainjob.errors import ExportError
+from trainjob.framework_modules import load_modules
+from trainjob.programs.export import recorded_run
+from trainjob.programs.export.checkpoint import Checkpoint, list_names
+from trainjob.programs.export.run_record import get_record_time, read_run_record
 
 __all__ = ["FinishedRun", "find_run"]
+
+_NO_OUTPUT = "export from the workspace that the fine-tune step wrote to, after it has ended"
 
 
 @dataclass(frozen=True)
@@ -44,20 +52,22 @@ def find_run(output: Path, adapter: str = "merge") -> FinishedRun:
 
     Raises:
         ExportError: there is no complete checkpoint, or no adapter to keep.
+        ImportError: the module of a framework cannot be imported.
     """
-    of_transformers = get_record_time(output) > torchtune_run.get_last_save(output)
-    return (_read_transformers_run if of_transformers else _read_torchtune_run)(output, adapter)
+    if not output.is_dir():
+        raise ExportError(f"{output} is not a folder", hint=_NO_OUTPUT)
+    modules = load_modules("finished_run", strict=True)
+    found = [(module.get_last_write(output), module.read_run) for module in modules]
+    time, read_run = max([*found, (get_record_time(output), _read_recorded_run)], key=lambda each: each[0])
+    if not time:
+        raise ExportError(f"{output} contains no checkpoint; found: {list_names(output)}", hint=_NO_OUTPUT)
+    run: FinishedRun = read_run(output, adapter)
+    return run
 
 
-def _read_transformers_run(output: Path, adapter: str) -> FinishedRun:
-    record = read_transformers_record(output)
-    checkpoint = transformers_run.find_checkpoint(output, record, adapter)
+def _read_recorded_run(output: Path, adapter: str) -> FinishedRun:
+    record = read_run_record(output)
+    checkpoint = recorded_run.find_checkpoint(output, record, adapter)
     unmerged = adapter == "merge" and checkpoint.kind == "adapter"
     note = "the run has no merged model, so the adapter is exported alone" if unmerged else ""
     return FinishedRun(checkpoint, record.metrics, record.metadata, note)
-
-
-def _read_torchtune_run(output: Path, adapter: str) -> FinishedRun:
-    checkpoint = torchtune_run.find_checkpoint(output, adapter)
-    parameters = read_parameters(output)
-    return FinishedRun(checkpoint, read_metrics(output), {"parameters": parameters} if parameters else {})

@@ -24,7 +24,7 @@ from trainjob.programs.fetch.listing import compute_digests
 
 __all__ = ["FolderTarget"]
 
-_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # TorchTune saves weights 0600: pods with another user id could not read them
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # weights saved 0600 could not be read by pods with another user id
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 

@@ -1,9 +1,9 @@
 """Plan of the exported folder: its files, their names and their changes.
 
-The result loads cleanly with transformers 5, and in the next TorchTune run as `checkpoint_files: [model.safetensors]`.
-A single shard therefore is `model.safetensors` without an index. Adapters beside merged weights are left out, because
-peft would apply them a second time. `torch_dtype` is the data type that was saved, while TorchTune keeps the base
-model's value. The folder has the same form for each framework.
+The result loads cleanly with transformers 5, and as the model of a next training. A single shard therefore is
+`model.safetensors` without an index. Adapters beside merged weights are left out, because peft would apply them a
+second time. `torch_dtype` is the data type that was saved; a framework may leave the base model's value. The folder has
+the same form for each framework.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Origin of a model in a workspace: the TrainJob that trained it, and the workflow run.
 
 Several workflow runs may use one workspace, one after the other or at once. A step that reads the model of another run
-would publish or judge a model that its own run has not trained. Each framework's own record has the origin:
-`trainjob_run.json`, TorchTune's `torchtune_config.yaml`, and the `manifest.json` of an export.
+would publish or judge a model that its own run has not trained. `trainjob_run.json` and the `manifest.json` of an
+export have the origin.
+
+A framework with another record has a module `origin` with the file's name, `RECORD_FILE`, and a function
+`read_origin(record)`. It returns a dict with `trained_by`, the TrainJob, and `workflow_run`, as far as the file at the
+path `record` has them.
 """
 
 from __future__ import annotations
@@ -10,22 +14,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from trainjob.errors import ExportError
+from trainjob.framework_modules import load_modules
 from trainjob.job_variables import RUN_VARIABLE
 
-__all__ = ["Origin", "OriginRule", "check_origin", "get_own_run", "read_origin"]
+__all__ = ["Origin", "OriginRule", "check_origin", "get_own_run", "list_record_files", "read_origin"]
 
 TRAINED_BY, WORKFLOW_RUN = "trained_by", "workflow_run"
 """Keys of the records in JSON: the TrainJob that trained the model, and its workflow run."""
 _JSON_FILES = ("trainjob_run.json", "manifest.json")
-_TORCHTUNE_FILE = "torchtune_config.yaml"
-_TORCHTUNE_KEYS = {f"trainjob_{key}": key for key in (TRAINED_BY, WORKFLOW_RUN)}
 _SIZE_LIMIT = 16 << 20
 _PLAIN_TEXT = re.compile(r"[\w./~%-]{1,4096}", re.ASCII)
 
@@ -67,14 +70,22 @@ def get_own_run() -> str:
     return os.environ.get(RUN_VARIABLE, "")
 
 
+def list_record_files() -> dict[str, Callable[[Path], Mapping[str, Any]]]:
+    """Return the function that reads the origin, by the name of each framework's record."""
+    records: dict[str, Callable[[Path], Mapping[str, Any]]] = dict.fromkeys(_JSON_FILES, _read_json)
+    for module in load_modules("origin", strict=True):
+        records[module.RECORD_FILE] = module.read_origin
+    return records
+
+
 def read_origin(folder: Path) -> Origin:
     """Return the origin in the newest record of a folder; an empty one without a record."""
-    names = (*_JSON_FILES, _TORCHTUNE_FILE)
-    records = [path for name in names if (path := folder / name).is_file() and not path.is_symlink()]
+    readers = list_record_files()
+    records = [path for name in readers if (path := folder / name).is_file() and not path.is_symlink()]
     if not records:
         return Origin()
     newest = max(records, key=lambda path: path.stat().st_mtime)
-    found = _read_torchtune_config(newest) if newest.name == _TORCHTUNE_FILE else _read_json(newest)
+    found = readers[newest.name](newest)
     texts = {key: text for key, text in found.items() if isinstance(text, str) and _PLAIN_TEXT.fullmatch(text)}
     return Origin(texts[TRAINED_BY], texts.get(WORKFLOW_RUN, "")) if TRAINED_BY in texts else Origin()
 
@@ -116,12 +127,3 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _read_torchtune_config(path: Path) -> dict[str, str]:
-    """Return the values of the arguments that `trainjob.frameworks.torchtune.framework` adds.
-
-    TorchTune writes all of its arguments into this file before the first step (torchtune 0.6.1).
-    """
-    found = dict(re.findall(r"^(\w+): (\S+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
-    return {key: found[name] for name, key in _TORCHTUNE_KEYS.items() if found.get(name, "null") != "null"}

@@ -1,133 +1,160 @@
-"""Files that a TorchTune run wrote about itself: its configuration and its metrics.
+"""The file `trainjob_run.json` that a run of any framework may leave in its output folder, for its export.
 
-Source: torchtune 0.6.1 `training/metric_logging.py`: `torchtune_config.yaml` in the output folder, written before the
-first step; `logs/log_<unix time>.txt` with a line `Step 6 | loss:2.42 lr:0.003 ` for each logged step.
+The training pod writes it before the first step, with `complete: false`. After all other files are on disk, it replaces
+the file with `complete: true`. [trainjob.programs.export.recorded_run][] describes the other files.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-__all__ = ["RunRecord", "read_metrics", "read_parameters", "read_run_record"]
+from trainjob.errors import ExportError
+from trainjob.programs.fetch.folder import Folder
 
-_TOP_LEVEL_KEY = re.compile(r"^(\w+):[ \t]*(\S*)", re.MULTILINE)
-_NESTED_KEY = re.compile(r"^(?P<indent>|  )(?P<name>\w+):(?:[ \t]+(?P<value>\S.*?))?[ \t]*$")
-# Parameters that describe a training. The other ones are for paths, logging and devices.
-_PARAMETERS = (
-    "model._component_",
-    "model.lora_rank",
-    "model.lora_alpha",
-    "model.lora_dropout",
-    "optimizer._component_",
-    "optimizer.lr",
-    "lr_scheduler._component_",
-    "lr_scheduler.num_warmup_steps",
-    "dataset._component_",
-    "epochs",
-    "max_steps_per_epoch",
-    "batch_size",
-    "gradient_accumulation_steps",
-    "dtype",
-    "seed",
-)
-_STEP = re.compile(r"^Step ([0-9]{1,18}) \| (.*)$")
+__all__ = ["RECORD_FILE", "RunRecord", "get_record_time", "read_run_record"]
+
+RECORD_FILE = "trainjob_run.json"
+_IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)  # it becomes a tag of the model card
+_SIZE_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The configuration of the run that last wrote to an output folder.
-
-    It contains only the values that an export needs.
+    """The record of a run.
 
     Attributes:
-        epochs: number of epochs to run; None if the run left no configuration.
-        adapter_only: whether the run saves adapters without merged weights.
-        resumed: whether the run continued an earlier run, whose last epoch may be the final one.
-        started_at: time of the configuration, in seconds since 1970; 0.0 without a configuration.
+        framework: name of the framework, a plain identifier.
+        complete: whether the run has finished, and all of its files are on disk.
+        method: the framework's method, such as `sft`.
+        framework_version: version of the framework.
+        model: the user's name of the model; may be empty.
+        adapter: whether the run trained an adapter (LoRA).
+        unmerged: why the merged model that the request wants is missing; empty if it is not.
+        step: number of steps trained; 0 if the run is not complete.
+        epoch: number of epochs trained, which may be a fraction.
+        attempts: for each attempt: the step from which it started, its processes and its nodes; empty for a single one
+            with one process.
+        parameters: the framework's arguments by name, without paths in the pod.
+        parent: run and step of the checkpoint of another training from which this one started, and the fields that it
+            changed; empty if it started from the model.
+        metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
     """
 
-    epochs: int | None = None
-    adapter_only: bool = False
-    resumed: bool = False
-    started_at: float = 0.0
+    framework: str
+    complete: bool
+    method: str
+    framework_version: str = ""
+    model: str = ""
+    adapter: bool = False
+    unmerged: str = ""
+    step: int = 0
+    epoch: float = 0.0
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int | float | str] = field(default_factory=dict)
+    parent: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Values for the manifest: framework, method, the model's name, parameters, parent."""
+        known = {
+            "framework": self.framework,
+            "framework_version": self.framework_version,
+            "method": self.method,
+            "model": self.model,
+            "attempts": [dict(attempt) for attempt in self.attempts],
+            "parameters": dict(self.parameters),
+            "parent": dict(self.parent),
+        }
+        return {name: value for name, value in known.items() if value}
+
+
+def get_record_time(output: Path) -> float:
+    """Return the time of the record in `output`, in seconds since 1970; 0.0 without one."""
+    try:
+        return (output / RECORD_FILE).lstat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0
 
 
 def read_run_record(output: Path) -> RunRecord:
-    """Return the configuration in `torchtune_config.yaml`; an empty record without the file.
+    """Return the record of the run in `output`.
 
-    It reads top-level scalars only, so no YAML library is needed.
+    Raises:
+        ExportError: the file cannot be read, is a link, or is not the record of a run.
     """
-    path = output / "torchtune_config.yaml"
-    if not path.is_file():
-        return RunRecord()
-    found = dict(_TOP_LEVEL_KEY.findall(path.read_text(encoding="utf-8", errors="replace")))
-    epochs = found.get("epochs", "")
+    path = output / RECORD_FILE
+    try:
+        with Folder(output).open_for_reading(RECORD_FILE) as file:
+            content = file.read(_SIZE_LIMIT)
+    except OSError as error:
+        raise ExportError(f"{path} cannot be read: {error.strerror}", hint="it must be a file, not a link") from None
+    try:
+        return _parse(json.loads(content, parse_constant=_parse_number, parse_float=_parse_number))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ExportError(
+            f"{path} is not the record of a run", hint="it was changed after the training; train again"
+        ) from None
+
+
+def _parse(found: Mapping[str, Any]) -> RunRecord:
+    """Return the record of parsed JSON.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is not the record of a run.
+    """
+    json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which the manifest could not contain
+    if not _IDENTIFIER.fullmatch(found["framework"]):
+        raise ValueError
+    complete = found["complete"] is True
     return RunRecord(
-        epochs=int(epochs) if re.fullmatch(r"[0-9]{1,9}", epochs) else None,
-        adapter_only=found.get("save_adapter_weights_only") == "true",
-        resumed=found.get("resume_from_checkpoint") == "true",
-        started_at=path.stat().st_mtime,
+        framework=found["framework"],
+        complete=complete,
+        method=_expect(found["method"], str),
+        framework_version=_expect(found.get("framework_version", ""), str),
+        model=_expect(found.get("model", ""), str),
+        adapter=_expect(found["adapter"], bool) if complete else False,
+        unmerged=_expect(found.get("unmerged", ""), str),
+        step=_expect(found["step"], int) if complete else 0,
+        epoch=_expect(found["epoch"], int, float) if complete else 0.0,
+        attempts=tuple(_expect(each, dict) for each in _expect(found.get("attempts", []), list)),
+        parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),
+        metrics=_select_metrics(_expect(found.get("metrics", {}), dict)),
+        parent=_select_parent(_expect(found.get("parent", {}), dict)),
     )
 
 
-def read_parameters(output: Path) -> dict[str, int | float | str]:
-    """Return the training's parameters from `torchtune_config.yaml`, by dotted names.
-
-    The file is OmegaConf's own dump, with two blanks per level and plain scalars. The result is empty without the file.
-    """
-    path = output / "torchtune_config.yaml"
-    if not path.is_file():
-        return {}
-    found: dict[str, str] = {}
-    section = ""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if match := _NESTED_KEY.fullmatch(line):
-            name, value = match["name"], match["value"]
-            if not match["indent"]:
-                section = name
-            found[f"{section}.{name}" if match["indent"] else name] = value or ""
-    parameters = {name: found[name] for name in _PARAMETERS if found.get(name, "") not in ("", "null")}
-    return {name: _scalar(value) for name, value in parameters.items()}
+def _expect(value: Any, *types: type) -> Any:
+    if type(value) not in types:  # a bool is an int, too
+        raise TypeError
+    return value
 
 
-def _scalar(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else text
-    return text.strip("'\"")
+def _parse_number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)
 
 
-def read_metrics(output: Path) -> dict[str, int | float | str]:
-    """Return the last value of each metric in the newest log, and the last step as `steps`.
-
-    Names are TorchTune's (`loss`, `lr`, `tokens_per_second_per_gpu`). NaN and infinity are returned as text, because
-    JSON has no such numbers. The result is empty if the run wrote no log file.
-    """
-    logs = sorted((output / "logs").glob("*.txt"), key=lambda path: (path.stat().st_mtime, path.name))
-    if not logs:
-        return {}
-    metrics: dict[str, int | float | str] = {}
-    with logs[-1].open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if step := _STEP.match(line.strip()):
-                metrics["steps"] = int(step[1])
-                metrics.update(_values(step[2]))
-    return metrics
+def _select_parameters(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that have a value, without paths in the training's pod."""
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and not (isinstance(value, str) and value.startswith("/"))
+    }
 
 
-def _values(text: str) -> dict[str, float | str]:
-    found: dict[str, float | str] = {}
-    for pair in text.split():
-        name, _, value = pair.rpartition(":")
-        try:
-            number = float(value)
-        except ValueError:
-            continue
-        found[name] = number if math.isfinite(number) else str(number)
-    return found
+def _select_parent(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of the parent without its folder in the training's pod."""
+    types = {"run": str, "step": int, "changed": list}
+    return {name: _expect(found[name], kind) for name, kind in types.items() if found.get(name) not in (None, [])}
+
+
+def _select_metrics(found: Mapping[str, Any]) -> dict[str, int | float | str]:
+    return {name: value for name, value in found.items() if type(value) in (int, float, str)}

@@ -21,8 +21,8 @@ _OTHER_WEIGHTS = (
     *(".mlmodel", ".pdparams", ".nemo", ".npz", ".engine"),
 )
 _OTHER_BINARIES = re.compile(r"(?:model|optimizer|ggml.*)\.bin")  # CTranslate2, accelerate, whisper.cpp
-# Folders that contain the same model for another program, also in safetensors. Their other files are fetched: TorchTune
-# reads original/tokenizer.model (torchtune 0.6.1).
+# Folders that contain the same model for another program, also in safetensors. Their other files are fetched, such as
+# original/tokenizer.model, which some frameworks read.
 _OTHER_PROGRAMS = ("original", "metal", "onnx", "openvino", "coreml")
 _ORIGINAL_OF_MISTRAL = "consolidated*.safetensors"
 _LONGEST_LIST = 6  # names in a line of the log

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 from line_framework.config import LineConfig
+from trainjob.packing import program_command
 from trainjob.spec import CustomTrainerContainer, FineTune, FrameworkConfig
 from trainjob.spec.base import invalid_field
 from trainjob.spec.framework import Framework
+from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
 
@@ -32,12 +32,16 @@ class _LineFramework:
     def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         config = step.config
         assert isinstance(config, LineConfig)
-        program = resources.files("line_framework").joinpath("program.py").read_text("utf-8")
-        output = f"{WORKSPACE}/output/{step.output_path}".rstrip("/")
+        options = {
+            "--steps": str(config.steps),
+            "--learning-rate": str(config.learning_rate),
+            "--output": f"{WORKSPACE}/output/{step.output_path}".rstrip("/"),
+            "--run": run if step.can_resume else "",
+        }
         return CustomTrainerContainer(
             image=step.image,
-            command=("python", "-c", program),
-            args=(str(config.steps), str(config.learning_rate), output, run if step.can_resume else ""),
+            command=tuple(program_command("line_framework.pod")),
+            args=tuple(escape_expansion(word) for option in options.items() for word in option),
             resources_per_node=config.resources_per_node,
         )
 

@@ -23,9 +23,9 @@ from trainjob.frameworks.fine_tuning.launch import (
 )
 from trainjob.frameworks.fine_tuning.row_checks import Choices
 from trainjob.frameworks.fine_tuning.space import check_space
-from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.installation import provide_trl
 from trainjob.frameworks.trl.pod.model_arguments import is_untrainable
+from trainjob.frameworks.trl.pod.rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
 __all__ = ["main"]

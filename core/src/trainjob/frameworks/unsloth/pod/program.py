@@ -22,7 +22,7 @@ from trainjob.frameworks.fine_tuning.launch import (
     torchrun_command,
 )
 from trainjob.frameworks.fine_tuning.space import check_space
-from trainjob.frameworks.fine_tuning.trl_rows import TRL_COLUMNS, check_rows, rename_text_column
+from trainjob.frameworks.trl.pod.rows import TRL_COLUMNS, check_rows, rename_text_column
 from trainjob.frameworks.unsloth.pod.run_arguments import RunArguments, parse_run_arguments
 
 __all__ = ["main"]

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from trainjob.errors import ExportError
+from trainjob.frameworks.torchtune.finished_run.run_files import RunConfiguration, read_configuration
 from trainjob.programs.export.checkpoint import (
     ADAPTER_CONFIG,
     WEIGHTS_INDEX,
@@ -19,27 +20,22 @@ from trainjob.programs.export.checkpoint import (
     find_shards,
     list_names,
 )
-from trainjob.programs.export.run_record import RunRecord, read_run_record
 from trainjob.programs.export.weights import torch_dtype
 
-__all__ = ["find_checkpoint", "get_last_save"]
+__all__ = ["find_checkpoint", "get_last_write"]
 
 _TORCH_INDEX = "pytorch_model.bin.index.json"
 _EPOCH = re.compile(r"epoch_(\d+)")
 _CLOCK_SLACK = 2.0  # seconds; file systems round times
-_NO_OUTPUT = (
-    "export from the workspace that the fine-tune step wrote to, after it has ended; "
-    "a run of TRL or LLaMA-Factory leaves a file trainjob_run.json there"
-)
 
 
-def get_last_save(output: Path) -> float:
+def get_last_write(output: Path) -> float:
     """Return the time at which a TorchTune run last wrote to `output`.
 
     The time is in seconds since 1970; 0.0 if no run of TorchTune wrote there.
     """
     epochs = [path.stat().st_mtime for path in _list_epochs(output).values()]
-    return max([read_run_record(output).started_at, *epochs])
+    return max([read_configuration(output).started_at, *epochs])
 
 
 def find_checkpoint(output: Path, adapter: str = "merge") -> Checkpoint:
@@ -58,8 +54,13 @@ def find_checkpoint(output: Path, adapter: str = "merge") -> Checkpoint:
         ExportError: there is no checkpoint or no adapter, the run did not finish, or a file of it is missing or cut
             short; the message lists the files that exist.
     """
-    epochs = _find_epochs(output)
-    record = read_run_record(output)
+    epochs = _list_epochs(output)
+    if not epochs:
+        raise ExportError(
+            f"{output} contains no checkpoint (no folder epoch_N); found: {list_names(output)}",
+            hint="let the fine-tune step end before the export",
+        )
+    record = read_configuration(output)
     last = max(epochs) if record.epochs is None else record.epochs - 1
     if last not in epochs:
         raise ExportError(
@@ -75,7 +76,10 @@ def find_checkpoint(output: Path, adapter: str = "merge") -> Checkpoint:
     as_adapter = adapter_only or adapter == "keep"
     weights = _find_adapter(folder) if as_adapter else _find_model(folder)
     _check_age(folder, weights, record)
-    return Checkpoint(folder, last, "adapter" if as_adapter else "model", weights, torch_dtype(weights))
+    # It copies the base model's files, except those of more than 100 MB, such as a tokenizer
+    # (torchtune 0.6.1, training/checkpointing/_utils.py, copy_files).
+    kind = "adapter" if as_adapter else "model"
+    return Checkpoint(folder, last, kind, weights, torch_dtype(weights), framework="torchtune", has_base_files=True)
 
 
 def _list_epochs(output: Path) -> dict[int, Path]:
@@ -84,17 +88,6 @@ def _list_epochs(output: Path) -> dict[int, Path]:
     return {
         int(match[1]): path for path in output.iterdir() if (match := _EPOCH.fullmatch(path.name)) and path.is_dir()
     }
-
-
-def _find_epochs(output: Path) -> dict[int, Path]:
-    if not output.is_dir():
-        raise ExportError(f"{output} is not a folder", hint=_NO_OUTPUT)
-    found = _list_epochs(output)
-    if not found:
-        raise ExportError(
-            f"{output} contains no checkpoint (no folder epoch_N); found: {list_names(output)}", hint=_NO_OUTPUT
-        )
-    return found
 
 
 def _find_model(folder: Path) -> tuple[Path, ...]:
@@ -132,7 +125,7 @@ def _check_has_adapter(folder: Path) -> None:
         )
 
 
-def _check_age(folder: Path, weights: tuple[Path, ...], record: RunRecord) -> None:
+def _check_age(folder: Path, weights: tuple[Path, ...], record: RunConfiguration) -> None:
     saved = max(path.stat().st_mtime for path in weights)
     if saved + _CLOCK_SLACK < record.started_at and not record.resumed:
         raise ExportError(

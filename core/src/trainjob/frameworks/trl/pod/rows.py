@@ -11,7 +11,8 @@ from trainjob.frameworks.fine_tuning.training_run import TrainingRun
 
 __all__ = ["TRL_COLUMNS", "check_rows", "rename_text_column"]
 
-# Source: trl 1.16, docs/source/dataset_formats.md and the trainers; the same as in trl 1.15.
+# Source: trl 1.16, docs/source/dataset_formats.md and the trainers; the same as in trl 1.15. Messages with `from`
+# instead of `role` are converted only in the column `conversations` (data_utils.py, maybe_convert_to_chatml).
 TRL_COLUMNS: Mapping[str, Choices] = {
     "sft": (("prompt", "completion"), ("messages",), ("text",), ("input_ids",)),
     "dpo": (("chosen", "rejected"),),

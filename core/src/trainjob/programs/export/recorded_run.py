@@ -1,4 +1,4 @@
-"""Search for the final model of a run of TRL or LLaMA-Factory; an incomplete one is refused.
+"""Search for the final model of a run with a record; an incomplete one is refused.
 
 The run saves the model, or the adapter of LoRA, into the output folder itself. After the adapter, it saves the merged
 model into the folder `merged`, unless the user disabled this. transformers' checkpoints (`checkpoint-N`) are for
@@ -20,7 +20,7 @@ from trainjob.programs.export.checkpoint import (
     find_shards,
     list_names,
 )
-from trainjob.programs.export.transformers_record import TransformersRecord
+from trainjob.programs.export.run_record import RunRecord
 from trainjob.programs.export.weights import torch_dtype
 
 __all__ = ["MERGED_FOLDER", "find_checkpoint"]
@@ -31,7 +31,7 @@ _CLOCK_SLACK = 2.0  # seconds; file systems round times
 _SAVED_PARTLY = "files were removed after the training; train again"
 
 
-def find_checkpoint(output: Path, record: TransformersRecord, adapter: str = "merge") -> Checkpoint:
+def find_checkpoint(output: Path, record: RunRecord, adapter: str = "merge") -> Checkpoint:
     """Return the final model, or the adapter, of the run in `output`.
 
     Args:
@@ -67,7 +67,7 @@ def find_checkpoint(output: Path, record: TransformersRecord, adapter: str = "me
     return _build(output, "adapter", weights, record)
 
 
-def _build(folder: Path, kind: str, weights: tuple[Path, ...], record: TransformersRecord) -> Checkpoint:
+def _build(folder: Path, kind: str, weights: tuple[Path, ...], record: RunRecord) -> Checkpoint:
     return Checkpoint(
         folder,
         record.epoch,

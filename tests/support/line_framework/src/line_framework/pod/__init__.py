@@ -1,0 +1,1 @@
+"""Program of the pod. It needs only Python, because the pod's image has no other package."""
