@@ -67,12 +67,21 @@ def test_a_template_in_resources_is_rendered(kind):
         ({"labels": {"team": "a b"}}, r"labels\.team cannot be 'a b'"),
         ({"name": "No Name"}, "name cannot be 'No Name'"),
         ({"deadline": "6 hours"}, "deadline cannot be '6 hours'"),
+        ({"queue_timeout": "soon"}, "queue_timeout cannot be 'soon'"),
     ],
 )
 @OPERATOR
 def test_a_wrong_argument_is_refused_when_the_dag_is_parsed(operator, arguments, message):
     with pytest.raises(InvalidSpec, match=message):
         operator(**arguments)
+
+
+@OPERATOR
+def test_a_duration_is_given_in_any_form(operator):
+    given = operator(queue_timeout="30m", start_timeout=600, deadline="6h", ttl_after_success="P7D")
+    assert (given.queue_timeout, given.start_timeout) == (timedelta(minutes=30), timedelta(minutes=10))
+    step = given._build_step("w")
+    assert (step.deadline, step.ttl_after_success) == (timedelta(hours=6), timedelta(days=7))
 
 
 def test_arguments_that_a_manifest_has_itself_are_refused_with_it():

@@ -101,7 +101,7 @@ def test_the_example_file_in_the_docs_is_valid():
         ("# only a comment\n---\n", "file.yaml | empty | write a TrainJob as for kubectl"),
         ("step: FineTun", "file.yaml:1: step | 'FineTun' | did you mean FineTune? allowed are InitializeDataset, "),
         ("[1]", "file.yaml:1 | 'a list' | write a TrainJob as for kubectl"),
-        ("step: TrainJob\ndeadline: soon", "file.yaml:2: deadline | 'soon' | write a whole number and s, m, h or d"),
+        ("step: TrainJob\ndeadline: soon", "file.yaml:2: deadline | 'soon' | write a duration, such as 30m"),
         ("step: TrainJob\n1: 2", "file.yaml:2: 1 | 2 | there is no field '1' in TrainJob"),
         ("kind: TrainJob\non: 3", "file.yaml:2: true | 3 | "),
         (MANIFEST.replace("{runtimeRef: ", "{x: "), "file.yaml:5: spec.runtimeRef.name | None | it must name"),

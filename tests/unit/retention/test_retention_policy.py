@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from trainjob import CustomTrainerContainer, ExportModel, FineTune, InvalidSpec, RunKey, TrainJob, TrainJobManifest
 from trainjob.lifecycle import run_key_of
 from trainjob.manifest import build_trainjob, labels, spec_hash, to_trainjob
-from trainjob.manifest.durations import format_duration, parse_duration
 from trainjob.retention.policy import Lifetimes, SweepAction, decide_action, may_hold_a_model
+from trainjob.spec.durations import format_duration, parse_duration
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.failed_mark import format_failed_mark
 

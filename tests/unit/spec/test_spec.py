@@ -30,6 +30,7 @@ from trainjob import (
     TrainJob,
     Workspace,
 )
+from trainjob.spec.durations import to_duration
 
 
 def fine_tune(model="llama3.2-1b", **config):
@@ -316,3 +317,23 @@ def test_a_function_is_stored_unchanged():
         print(rate)
 
     assert TrainJob(trainer=CustomTrainer(func=train)).trainer.func is train
+
+
+SIX_HOURS = [timedelta(hours=6), 21600, 21600.0, "21600", "6h", "360m", "PT6H", "PT5H60M", "P0DT6H"]
+
+
+@pytest.mark.parametrize("duration", SIX_HOURS)
+def test_a_duration_has_one_of_several_forms(duration):
+    fields = ("deadline", "ttl_after_success", "ttl_after_failure")
+    job = TrainJob(**dict.fromkeys(fields, duration))
+    assert [getattr(job, field) for field in fields] == [timedelta(hours=6)] * 3
+    trainer = container(num_nodes=(2, 4), shrink_after=duration).trainer
+    assert trainer.shrink_after == timedelta(hours=6)
+
+
+@pytest.mark.parametrize(
+    "duration", ["", "P", "PT", "P1M", "1h30m", "-PT6H", True, float("nan"), float("inf"), 1e300, None]
+)
+def test_what_is_no_duration_is_refused(duration):
+    with pytest.raises(InvalidSpec):
+        to_duration(duration)

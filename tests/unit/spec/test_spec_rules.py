@@ -70,8 +70,8 @@ def builtin_job(**config):
         (lambda: container(image=""), "image", "''", "at least 1 character"),
         # Accepted, but it ends immediately: the Trainer's nanoseconds overflow.
         (lambda: TrainJob(deadline=timedelta(days=300 * 365)), "deadline", "109500 days", "106580 days"),
-        (lambda: TrainJob(deadline="180s"), "deadline", "'180s'", "write a timedelta or a number of seconds, such as"),
-        (lambda: TrainJob(deadline=[1]), "deadline", "[1]", "write a timedelta or a number of seconds, such as"),
+        (lambda: TrainJob(deadline="soon"), "deadline", "'soon'", "write a duration, such as 30m, 12h, 7d or PT6H"),
+        (lambda: TrainJob(deadline=[1]), "deadline", "[1]", "a number of seconds, or a timedelta"),
         # Refused by the server, with another message.
         (lambda: container(args=["x" * 65_537]), "args", "65537 characters", "65536"),
         (lambda: container(args=["x"] * 129), "args", "129 items", "128"),

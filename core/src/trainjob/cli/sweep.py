@@ -8,10 +8,10 @@ import typer
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.terminal import escape
-from trainjob.manifest.durations import parse_duration
 from trainjob.retention import SweepResult
 from trainjob.retention import sweep as sweep_namespace
 from trainjob.retention.unused_runtimes import sweep_runtimes
+from trainjob.spec.durations import parse_duration
 
 __all__ = ["sweep"]
 

@@ -18,7 +18,7 @@ from trainjob.client import Cluster
 from trainjob.errors import ClusterError, ExitCode, TrainJobError, WaitTimeout
 from trainjob.inspection.description import describe
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
-from trainjob.manifest.durations import parse_duration
+from trainjob.spec.durations import parse_duration
 from trainjob.status import Outcome, derive_verdict
 from trainjob.threads import run_on_thread
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from trainjob.manifest.durations import format_duration
 from trainjob.spec import TrainJob, TrainJobManifest
+from trainjob.spec.durations import format_duration
 from trainjob.status.nested_fields import get_str
 
 PREFIX = "trainjob.dev"

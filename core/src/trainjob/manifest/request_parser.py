@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.manifest.durations import parse_duration
 from trainjob.manifest.runtime_documents import RUNTIME_KINDS, validate_runtime
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.spec.base import invalid_field, to_json_value
@@ -31,7 +30,6 @@ _EXPECTED_CONTENT = (
     f"a TrainJob as for kubectl, with `kind: TrainJob`, or `step:` with one of {', '.join(STEP_CLASSES)} and its fields"
 )
 _V1_GROUP = "kubeflow.org/"
-_DURATION_FIELDS = ("deadline", "ttl_after_success", "ttl_after_failure")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def _parse_request(content: Any, name: str) -> Step:
     if isinstance(content, dict) and "step" in content:
         kind = _get_step_class(content["step"])
         fields = {field: value for field, value in content.items() if field != "step"}
-        return kind.from_object(_set_name(kind, fields, name) | _parse_durations(fields))
+        return kind.from_object(_set_name(kind, fields, name))
     if is_v1_job(content):
         advice = "it is a job of the Training Operator v1: convert it with `trainjob migrate convert FILE`"
         raise invalid_field("kind", content["kind"], advice)
@@ -141,13 +139,3 @@ def _set_manifest_name(manifest: Any, name: str) -> Any:
     if not name or not isinstance(manifest, Mapping) or not isinstance(manifest.get("metadata") or {}, Mapping):
         return manifest
     return {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": name}}
-
-
-def _parse_durations(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the duration fields that are texts, parsed as durations.
-
-    A number is not changed; it counts seconds.
-    """
-    return {
-        field: parse_duration(fields[field], field) for field in _DURATION_FIELDS if isinstance(fields.get(field), str)
-    }

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import labels
-from trainjob.manifest.durations import format_duration, parse_duration
+from trainjob.spec.durations import format_duration, parse_duration
 from trainjob.status import Phase, build_outcome, derive_verdict
 from trainjob.status.failed_mark import read_failed_mark
 from trainjob.status.nested_fields import get_str

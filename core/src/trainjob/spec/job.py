@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
+from trainjob.spec.durations import Duration
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.metadata import Annotations, Labels
@@ -56,8 +57,8 @@ def _validate_ttl(ttl: timedelta) -> timedelta:
 Program = Literal["packed", "image"]
 """Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
 JobName = Annotated[str, BeforeValidator(_validate_name)]
-Deadline = Annotated[timedelta, AfterValidator(_validate_deadline)]
-TimeToLive = Annotated[timedelta, AfterValidator(_validate_ttl)]
+Deadline = Annotated[Duration, AfterValidator(_validate_deadline)]
+TimeToLive = Annotated[Duration, AfterValidator(_validate_ttl)]
 ManagedBy = Literal["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"]
 """Controller that acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
 EndAction = Literal["delete", "suspend", "keep"]

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 from typing_extensions import Self
 
 from trainjob.spec.base import MAX_NODES, Spec, invalid_field
+from trainjob.spec.durations import Duration
 from trainjob.spec.resources import Resources
 
 DEFAULT_SHRINK_AFTER = timedelta(minutes=10)
@@ -42,7 +43,7 @@ class TrainingNodes(Spec):
     """
 
     num_nodes: Annotated[int | tuple[int, int], BeforeValidator(_parse_num_nodes)] | None = None
-    shrink_after: timedelta | None = Field(default=None, gt=timedelta())
+    shrink_after: Duration | None = Field(default=None, gt=timedelta())
     resources_per_node: Resources | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
 

@@ -40,7 +40,6 @@ _RULES = {
     "too_long": "it must have at most {max_length} items",
     **dict.fromkeys(("model_type", "model_attributes_type"), "give {model} or a dict of its fields"),
 }
-_DURATION = "write a timedelta or a number of seconds, such as timedelta(hours=6) or 21600"
 
 
 def to_invalid_spec(error: ValidationError, model: type[BaseModel]) -> InvalidSpec:
@@ -73,8 +72,6 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...], model: typ
         return Problem(field, format_value(field, value), rule, ProblemKind.UNKNOWN)
     if detail["type"] == "missing":
         return Problem(field, "nothing", "", ProblemKind.MISSING)
-    if detail["type"].startswith("time_delta"):
-        return Problem(field, format_value(field, value), _DURATION)
     context = {"message": f"{detail['msg'][0].lower()}{detail['msg'][1:]}", **(detail.get("ctx") or {})}
     wanted = _find_model(model, location)
     context["model"] = f"a {wanted.__name__}" if wanted else "an object"

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from trainjob.errors import IncompatibleVersion, InvalidSpec, Problem
 from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
+from trainjob.spec.durations import to_duration
 from trainjob_airflow.default_retries import DEFAULT_RETRIES, DefaultRetries, fail_without_retry
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
@@ -115,9 +116,9 @@ class StepOperator(BaseOperator):
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
-        deadline: timedelta | str | None = None,
-        queue_timeout: timedelta | None = None,
-        start_timeout: timedelta | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
         cluster_context: str | None = None,
@@ -128,8 +129,8 @@ class StepOperator(BaseOperator):
         interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
         get_logs: bool = True,
         log_containers: Sequence[str] | None = None,
-        ttl_after_success: timedelta | None = None,
-        ttl_after_failure: timedelta | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
         adopt_undelivered: bool = True,
         retries: int | None = DEFAULT_RETRIES,
         **task_arguments: Any,
@@ -145,8 +146,8 @@ class StepOperator(BaseOperator):
             labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
                 if a later try has other labels, it does not adopt the TrainJob.
             annotations: annotations of the TrainJob and of its pods, in the same way.
-            deadline: maximum time that the TrainJob may be active; the cluster then ends it. A text, for example of a
-                template, has the form of ISO 8601, such as `PT6H`.
+            deadline: maximum time that the TrainJob may be active; the cluster then ends it. Each duration here is a
+                timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_timeout: maximum time that the TrainJob may wait in the queue, by the cluster's times.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
             namespace: namespace of the TrainJob; empty means the connection's.
@@ -200,7 +201,8 @@ class StepOperator(BaseOperator):
         for field, value in step_arguments.items():
             setattr(self, _ATTRIBUTE_NAMES.get(field, field), value)
         self.step_argument_names = tuple(step_arguments)
-        self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
+        self.queue_timeout = None if queue_timeout is None else to_duration(queue_timeout, "queue_timeout")
+        self.start_timeout = None if start_timeout is None else to_duration(start_timeout, "start_timeout")
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
         check_cluster_arguments(self)
