@@ -12,6 +12,7 @@ import pytest
 from tests.support.uv import UV
 from trainjob.framework_modules import list_modules, load_modules
 from trainjob.frameworks.log_parser import _broken, _list_parsers
+from trainjob.packing import pack_sources
 from trainjob.spec import framework_packages
 
 __all__ = ["SOURCE", "forget_frameworks", "install_line_framework", "line_framework", "line_framework_folder"]
@@ -29,7 +30,7 @@ def install_line_framework(folder: Path) -> Path:
 
 def forget_frameworks() -> None:
     """Make this process look for the frameworks of other packages again."""
-    for function in (framework_packages.load_framework, list_modules, load_modules, _list_parsers):
+    for function in (framework_packages.load_framework, list_modules, load_modules, _list_parsers, pack_sources):
         function.cache_clear()
     _broken.clear()
 

@@ -65,7 +65,7 @@ def build_chain(folder, hub_url, program):
         "dataset": InitializeDataset(storage_uri="hf://demo/tickets", endpoint=hub_url, **steps),
         "model": InitializeModel(storage_uri="hf://demo/tiny-llama", endpoint=hub_url, ignore_patterns=(), **steps),
         "tune": FineTune(model="llama3.2-1b", config=config, image=f"{REGISTRY}/torchtune:1", **images),
-        "export": ExportModel(destination="/workspace/export", **steps),
+        "export": ExportModel(destination="/workspace/export", any_run=True, **steps),  # each step has its own run
     }
 
 

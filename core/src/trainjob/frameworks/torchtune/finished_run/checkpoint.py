@@ -83,8 +83,6 @@ def find_checkpoint(output: Path, adapter: str = "merge") -> Checkpoint:
 
 
 def _list_epochs(output: Path) -> dict[int, Path]:
-    if not output.is_dir():
-        return {}
     return {
         int(match[1]): path for path in output.iterdir() if (match := _EPOCH.fullmatch(path.name)) and path.is_dir()
     }
