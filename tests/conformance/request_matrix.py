@@ -42,7 +42,7 @@ from trainjob import (
     UnslothConfig,
     Volume,
     WandB,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.manifest import to_trainjob
 from trainjob.spec import FrameworkConfig
@@ -142,9 +142,9 @@ VOLUME_SETS: Mapping[str, tuple[Any, ...]] = {
 """Sets of volumes of a step; the volumes of the last two sets are mounted several times."""
 WORKSPACES: Mapping[str, Any] = {
     "claim": "claim",
-    "folder-of-a-claim": Workspace(claim="claim", sub_path="team/a"),
-    "folder-of-the-node": Workspace(node_path="/srv/tickets"),
-    "folder-below-one-of-the-node": Workspace(node_path="/srv", sub_path="tickets"),
+    "folder-of-a-claim": WorkspaceVolume(claim="claim", sub_path="team/a"),
+    "folder-of-the-node": WorkspaceVolume(node_path="/srv/tickets"),
+    "folder-below-one-of-the-node": WorkspaceVolume(node_path="/srv", sub_path="tickets"),
 }
 _ENV = {"PLAIN": "$(NOTHING) and $HOME", "TOKEN": SecretKeyReference(name="s", key="k", optional=True)}
 

@@ -16,7 +16,7 @@ from tests.conformance.built_jobsets import (
 )
 from tests.conformance.runtimes import create_runtime
 from tests.support.trainjobs import IMAGE, list_pods, train_job
-from trainjob import CustomTrainerContainer, Placement, RunKey, Runtime, TrainJob, Workspace
+from trainjob import CustomTrainerContainer, Placement, RunKey, Runtime, TrainJob, WorkspaceVolume
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.manifest import build_trainjob
 from trainjob.status import Phase
@@ -100,7 +100,10 @@ def test_requests_apply_to_launcher_and_nodes(client, namespace, name):
         image=IMAGE, command=["true"], num_nodes=2, resources_per_node={"cpu": 1}, env={"A": "1"}
     )
     request = TrainJob(
-        trainer=trainer, runtime=name, workspace=Workspace(claim="w"), placement=Placement(node_selector={"a": "b"})
+        trainer=trainer,
+        runtime=name,
+        workspace=WorkspaceVolume(claim="w"),
+        placement=Placement(node_selector={"a": "b"}),
     )
     jobset = create_jobsets(client, namespace, {"job": build_trainjob(request, name="job", namespace=namespace)})["job"]
     for job in ("launcher", "node"):

@@ -15,7 +15,7 @@ from tests.conformance.backends import ROOT
 from tests.conformance.runtimes import create_own_runtime, create_runtime, never_restarted_job, replicated_job
 from tests.support.polling import wait_until
 from tests.support.trainjobs import IMAGE, JOBSET, list_pods
-from trainjob import CustomTrainerContainer, RunKey, Runtime, TrainJob, Workspace
+from trainjob import CustomTrainerContainer, RunKey, Runtime, TrainJob, WorkspaceVolume
 from trainjob.client import LogLine, LogNotice
 from trainjob.errors import CommandFailed, NeverStarted
 from trainjob.lifecycle import Listener, submit, wait
@@ -112,7 +112,7 @@ def test_all_nodes_restart_together(client, namespace, run_script, create_shippe
         touch /workspace/begun; exit 1
     """
     outcome, lines = run_script(
-        create_shipped_runtime("torch-restarting"), script, 2, workspace=Workspace(node_path=str(tmp_path))
+        create_shipped_runtime("torch-restarting"), script, 2, workspace=WorkspaceVolume(node_path=str(tmp_path))
     )
     assert outcome.phase is Phase.COMPLETE
     assert set(lines) == {"[node-0] run", "[node-1] run"}
@@ -125,7 +125,10 @@ def test_a_lost_node_counts_towards_no_limit(client, namespace, run_script, crea
     script = "test -e /workspace/begun && exit 0; touch /workspace/begun; exec sleep 60"
     with ThreadPoolExecutor(1) as pool:
         end = pool.submit(
-            run_script, create_shipped_runtime("torch-restarting"), script, workspace=Workspace(node_path=str(tmp_path))
+            run_script,
+            create_shipped_runtime("torch-restarting"),
+            script,
+            workspace=WorkspaceVolume(node_path=str(tmp_path)),
         )
         wait_until((tmp_path / "begun").exists, 300)
         [pod] = client.list("Pod", namespace, labelSelector=JOBSET)

@@ -18,7 +18,7 @@ from tests.conformance.request_matrix import ALL_VOLUMES, VOLUME_SOURCES, WORKSP
 from tests.conformance.runtimes import create_runtime
 from tests.conformance.test_every_manifest import build_manifest
 from tests.support.trainjobs import IMAGE, JOBSET, conditions, is_finished, list_pods
-from trainjob import CustomTrainerContainer, FineTune, Runtime, TrainJob, Volume, Workspace
+from trainjob import CustomTrainerContainer, FineTune, Runtime, TrainJob, Volume, WorkspaceVolume
 
 SCRATCH = {"emptyDir": {}}
 
@@ -98,7 +98,7 @@ def test_files_of_a_program(client, namespace, target):
         Volume(name="word", source={"secret": {"secretName": "s"}}, mount_path="/one/word", sub_path="word"),
     )
     script = "cat /keys/word /one/word > /scratch/words && wc -c < /keys/bytes && cp /again/words /workspace/words"
-    writing = shell(script, workspace=Workspace(claim="mine", sub_path="team/a"), volumes=volumes)
+    writing = shell(script, workspace=WorkspaceVolume(claim="mine", sub_path="team/a"), volumes=volumes)
     client.create(build_manifest(writing, namespace, target, "writing"), namespace)
     assert read_complete_log(client, namespace, "writing").split() == ["256"]
     reading = shell("cat /workspace/team/a/words", workspace="mine")
@@ -109,9 +109,9 @@ def test_files_of_a_program(client, namespace, target):
 @pytest.mark.only("laptop", "controlplane")
 def test_a_folder_of_the_node(client, namespace, target, tmp_path):
     """A folder of the node can be the workspace. A pod whose folder is missing waits, and an event has the reason."""
-    existing = shell("echo rows > /workspace/file", workspace=Workspace(node_path=str(tmp_path), sub_path="a"))
+    existing = shell("echo rows > /workspace/file", workspace=WorkspaceVolume(node_path=str(tmp_path), sub_path="a"))
     missing = tmp_path / "missing"
-    waiting = shell("true", workspace=Workspace(node_path=str(missing)))
+    waiting = shell("true", workspace=WorkspaceVolume(node_path=str(missing)))
     for name, request in {"existing": existing, "waiting": waiting}.items():
         client.create(build_manifest(request, namespace, target, name), namespace)
     read_complete_log(client, namespace, "existing")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.demo_chain import make_demo_hub
-from trainjob import Cluster, FineTune, JobReference, Outcome, RunKey, Workspace, submit, wait
+from trainjob import Cluster, FineTune, JobReference, Outcome, RunKey, WorkspaceVolume, submit, wait
 from trainjob.errors import Diverged
 from trainjob.lifecycle import Listener
 from trainjob.spec import FrameworkConfig
@@ -69,7 +69,7 @@ def submit_training(cluster: Cluster, unique: str, workspace: Path, training_ima
 
     def start(name: str, config: FrameworkConfig, **fields: Any) -> JobReference:
         step = FineTune(
-            workspace=Workspace(node_path=str(workspace)),
+            workspace=WorkspaceVolume(node_path=str(workspace)),
             config=config,
             output_path=name,
             **{"model": "tiny-llama", "image": training_image, **fields},

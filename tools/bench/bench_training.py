@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
 from tests.support.markdown import table
 from tools.bench.sizes import size
-from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, Workspace
+from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, RunKey, TRLConfig, WorkspaceVolume
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
@@ -49,7 +49,7 @@ def measure():
 
 
 def _measure_chain(folder, hub_url):
-    workspace = Workspace(node_path=str(folder / "chain"))
+    workspace = WorkspaceVolume(node_path=str(folder / "chain"))
     Path(workspace.node_path).mkdir()
     config = TRLConfig(method="sft", epochs=_EPOCHS, batch_size=8, learning_rate=0.003, precision="fp32")
     fetches = [

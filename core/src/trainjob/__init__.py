@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         TrainJobManifest,
         Volume,
         WandB,
-        Workspace,
+        WorkspaceVolume,
     )
     from trainjob.status import Outcome, Phase, Progress
 
@@ -147,7 +147,7 @@ __all__ = [
     "Volume",
     "WaitTimeout",
     "WandB",
-    "Workspace",
+    "WorkspaceVolume",
     "cancel",
     "connect",
     "submit",

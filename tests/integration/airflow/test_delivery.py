@@ -17,7 +17,7 @@ from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob, wait
 from trainjob.lifecycle import mark_delivered
 from trainjob.manifest import labels
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 from trainjob_airflow import delivery
 from trainjob_airflow.hooks.trainjob import TrainJobHook
 from trainjob_airflow.operators.submission import submit_for_task
@@ -155,7 +155,7 @@ def test_undelivered_work_in_a_workspace_that_was_created_again_is_repeated(clus
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
     }
     cluster.create_claim(claim)
-    request = step().model_copy(update={"workspace": Workspace(claim=unique)})
+    request = step().model_copy(update={"workspace": WorkspaceVolume(claim=unique)})
     reference, _ = submit_step(cluster, make_context(unique, start=timedelta(minutes=-1)), request)
     assert wait(cluster, reference).succeeded
     assert submit_step(cluster, make_context(unique, **CLEARED), request)[0].uid == reference.uid

@@ -63,7 +63,7 @@ def test_the_steps_of_a_chain_share_datasets_that_are_the_same_in_every_run():
 
 
 def test_a_folder_of_a_claim_is_part_of_the_dataset_name():
-    workspace = trainjob.Workspace(claim="tickets", sub_path="team")
+    workspace = trainjob.WorkspaceVolume(claim="tickets", sub_path="team")
     operator = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
     lineage = operator.get_openlineage_facets_on_start()
     assert name_pairs(lineage.outputs) == [(VOLUME, "tickets/team/model")]

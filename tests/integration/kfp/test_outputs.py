@@ -10,7 +10,7 @@ from kfp import dsl
 
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 from trainjob.status import Category, Outcome, Phase, Progress, Usage
 from trainjob_kfp.model_location import choose_destination, find_uri, update_artifact
 from trainjob_kfp.outputs import LogSummary, build_outputs, log_scores, log_training_metrics, write_loss_curve
@@ -56,7 +56,7 @@ def test_a_score_that_is_not_finite_passes_no_minimum(capsys):
 
 
 def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
-    outputs = build_outputs(COMPLETE, "/workspace/output", Workspace(claim="tickets", sub_path="a"))
+    outputs = build_outputs(COMPLETE, "/workspace/output", WorkspaceVolume(claim="tickets", sub_path="a"))
     assert outputs._asdict() == {
         "job": "tune",
         "namespace": "ml",
@@ -65,7 +65,7 @@ def test_outputs_have_the_trainjob_its_claim_and_its_output_path():
         "workspace": "tickets",
         "output_path": "/workspace/output",
     }
-    assert build_outputs(COMPLETE, "/workspace", Workspace(node_path="/somewhere")).workspace == ""
+    assert build_outputs(COMPLETE, "/workspace", WorkspaceVolume(node_path="/somewhere")).workspace == ""
     assert build_outputs(COMPLETE).workspace == ""
 
 

@@ -19,14 +19,14 @@ from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.inspection.model_location import find_model
 from trainjob.lifecycle import Listener
 from trainjob.manifest import spec_hash
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 
 __all__ = ["killing_environment", "line_framework", "line_framework_folder"]
 
 
 @pytest.mark.usefixtures("line_framework")
 def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique, tmp_path):
-    workspace = Workspace(node_path=str(tmp_path))
+    workspace = WorkspaceVolume(node_path=str(tmp_path))
     step = FineTune(model="line", workspace=workspace, config={"framework": "line", "steps": 300}, image="python:3.11")
     lines, progress = [], []
     reference = submit(cluster, step, RunKey("test", "frameworks", unique, "run-1"))
@@ -41,7 +41,7 @@ def test_a_fine_tuning_runs_with_a_framework_of_another_package(cluster, unique,
 
 @pytest.mark.usefixtures("line_framework")
 def test_the_tracker_gets_the_metrics_and_the_export_finds_the_model(cluster, unique, tmp_path):
-    workspace, key = Workspace(node_path=str(tmp_path)), RunKey("test", "frameworks", unique, "run-1")
+    workspace, key = WorkspaceVolume(node_path=str(tmp_path)), RunKey("test", "frameworks", unique, "run-1")
     training = FineTune(
         model="line",
         workspace=workspace,
@@ -70,7 +70,7 @@ def test_the_next_attempt_resumes_unless_the_step_forbids_it(
 ):
     step = FineTune(
         model="line",
-        workspace=Workspace(node_path=str(tmp_path)),
+        workspace=WorkspaceVolume(node_path=str(tmp_path)),
         config={"framework": "line"},
         image="python:3.11",
         env={**killing_environment, "KILL_AT": "checkpoint-150.json.new"},

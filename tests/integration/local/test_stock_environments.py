@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.code_blocks import python_blocks
 from trainjob import Connection, InitializeDataset, RunKey, connect, submit, wait
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 from trainjob_local.environments import list_environments
@@ -42,7 +42,7 @@ def test_a_fetch_creates_the_environment_of_the_initializers(laptop_without_opti
         cluster = connect(Connection(kubeconfig=str(laptop.kubeconfig)))
         (tmp_path / "workspace").mkdir()
         step = InitializeDataset(
-            storage_uri="hf://demo/tickets", workspace=Workspace(node_path=str(tmp_path / "workspace"))
+            storage_uri="hf://demo/tickets", workspace=WorkspaceVolume(node_path=str(tmp_path / "workspace"))
         )
         outcome = wait(cluster, submit(cluster, step, RunKey("tests", "stock", "fetch", "run-1")))
         cluster.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.demo_chain import make_demo_hub
-from trainjob import FineTune, RunKey, TorchTuneConfig, Workspace, submit, wait
+from trainjob import FineTune, RunKey, TorchTuneConfig, WorkspaceVolume, submit, wait
 from trainjob.lifecycle import Listener
 
 
@@ -44,7 +44,7 @@ def run_training(cluster, unique, workspace, torchrun_lock) -> Callable[..., tup
         lines: list[str] = []
         step = FineTune(
             model=model,
-            workspace=Workspace(node_path=str(workspace)),
+            workspace=WorkspaceVolume(node_path=str(workspace)),
             config=config,
             output_path=name,
             **fields,

@@ -16,7 +16,7 @@ from trainjob import (
     InitializeDataset,
     InitializeModel,
     RunKey,
-    Workspace,
+    WorkspaceVolume,
     submit,
     wait,
 )
@@ -58,7 +58,7 @@ def run_step(cluster, unique):
 
 def build_chain(folder, hub_url, program):
     """Return the steps of a chain by name; the images contain the programs."""
-    images = {"program": program, "workspace": Workspace(node_path=str(folder))}
+    images = {"program": program, "workspace": WorkspaceVolume(node_path=str(folder))}
     steps = {**images, "image": f"{REGISTRY}/initializer:1"}
     config = tiny_config(epochs=2, max_steps_per_epoch=3, seed=7)
     return {
@@ -105,7 +105,7 @@ def test_a_retry_with_another_program_adopts_the_trainjob(cluster, hub, tmp_path
 def test_an_image_without_trainjob_is_reported_with_a_hint(run_step, tmp_path):
     step = InitializeModel(
         storage_uri="hf://demo/tiny-llama",
-        workspace=Workspace(node_path=str(tmp_path)),
+        workspace=WorkspaceVolume(node_path=str(tmp_path)),
         image=f"{REGISTRY}/plain:1",
         program="image",
     )

@@ -16,7 +16,7 @@ from tests.integration.tracking.tracked_programs import STEP_PRINTER
 from tests.support.http_proxy import authorizing_proxy
 from tests.support.mlflow_server import TRACKING_PYTHON
 from tests.support.polling import wait_until
-from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, Workspace, submit, wait
+from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, WorkspaceVolume, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
 from trainjob.status.pods import JOBSET_LABEL
@@ -52,7 +52,7 @@ def tracked_job(source, tracking, workspace):
         command=("python", "-c", source),
         env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
     )
-    place = Workspace(node_path=str(workspace))
+    place = WorkspaceVolume(node_path=str(workspace))
     return TrainJob(trainer=trainer, tracking=tracking, workspace=place, on_failure="suspend")
 
 

@@ -10,7 +10,7 @@ from tests.integration.torchtune.tiny_trainings import tiny_config
 from tests.support.demo_chain import make_demo_hub
 from tests.support.interrupted_trainings import KILLER_PROGRAM
 from tests.support.mlflow_server import TRACKING_PYTHON
-from trainjob import FineTune, MLflow, RunKey, Workspace, submit, wait
+from trainjob import FineTune, MLflow, RunKey, WorkspaceVolume, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
 
@@ -37,7 +37,7 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
     (tmp_path / "killer" / "sitecustomize.py").write_text(stand_in + KILL_THE_POD)
     step = FineTune(
         model="llama3.2-1b",
-        workspace=Workspace(node_path=str(workspace)),
+        workspace=WorkspaceVolume(node_path=str(workspace)),
         config=tiny_config(epochs=EPOCHS, seed=7),
         env={
             PYTHON_VARIABLE: str(TRACKING_PYTHON),

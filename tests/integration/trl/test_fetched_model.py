@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
-from trainjob import ExportModel, FineTune, InitializeModel, RunKey, Workspace, submit, wait
+from trainjob import ExportModel, FineTune, InitializeModel, RunKey, WorkspaceVolume, submit, wait
 from trainjob.lifecycle import Listener
 from trainjob_local.demo.hub import HubServer
 
@@ -60,7 +60,7 @@ def test_a_model_of_the_hub_trains_on_conversations_and_is_exported_whole(run_st
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     (workspace / "dataset" / "talks").mkdir()
     (workspace / "dataset" / "talks" / "train.jsonl").write_text("\n".join([json.dumps({"messages": messages})] * 8))
-    where = Workspace(node_path=str(workspace))
+    where = WorkspaceVolume(node_path=str(workspace))
     with HubServer(repository) as server:
         fetch = InitializeModel(storage_uri="hf://demo/instruct", endpoint=server.url, workspace=where)
         lines = run_step("model", fetch)

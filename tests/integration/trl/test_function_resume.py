@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.changed_trainings import CHANGES
 from tests.support.interrupted_trainings import KILLER_PROGRAM, resumed_steps
-from trainjob import CustomTrainer, RunKey, TrainJob, Workspace, submit, wait
+from trainjob import CustomTrainer, RunKey, TrainJob, WorkspaceVolume, submit, wait
 from trainjob.lifecycle import Listener
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
@@ -72,7 +72,7 @@ def run_function(cluster, unique, workspace, torchrun_lock):
             env={"ROOT": "/workspace", **env},
             **{"image": "trl", **(trainer_fields or {})},
         )
-        job = TrainJob(trainer=trainer, workspace=Workspace(node_path=str(workspace)), **(fields or {}))
+        job = TrainJob(trainer=trainer, workspace=WorkspaceVolume(node_path=str(workspace)), **(fields or {}))
         reference = submit(cluster, job, RunKey("test", "function", unique, name))
         outcome = wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text)))
         return outcome, lines

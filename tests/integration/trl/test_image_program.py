@@ -8,7 +8,7 @@ from tests.integration.llamafactory import tiny_llamafactory
 from tests.integration.trl import tiny_trl
 from tests.support.demo_chain import ALL_ENVIRONMENTS
 from tests.support.program_images import REGISTRY, create_program_images
-from trainjob import FineTune, RunKey, Workspace, submit, wait
+from trainjob import FineTune, RunKey, WorkspaceVolume, submit, wait
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import Listener
 from trainjob.local import LocalCluster
@@ -39,7 +39,7 @@ def test_a_training_gives_the_same_model_with_both_kinds_of_programs(cluster, wo
     for program in ("packed", "image"):
         step = FineTune(
             model="tiny-llama",
-            workspace=Workspace(node_path=str(workspace)),
+            workspace=WorkspaceVolume(node_path=str(workspace)),
             config=config,
             output_path=program,
             image=f"{REGISTRY}/{config.framework}:1",

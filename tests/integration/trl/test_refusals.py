@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
-from trainjob import FineTune, RunKey, TRLLoraConfig, Workspace, submit, wait
+from trainjob import FineTune, RunKey, TRLLoraConfig, WorkspaceVolume, submit, wait
 from trainjob.errors import CommandFailed, InstallationFailed
 from trainjob.spec.trainers import trainer_image
 
@@ -52,7 +52,7 @@ def test_a_failed_installation_is_an_error_of_its_own(cluster, unique, workspace
     (workspace / "wheels").mkdir()
     step = FineTune(
         model="tiny",
-        workspace=Workspace(node_path=str(workspace)),
+        workspace=WorkspaceVolume(node_path=str(workspace)),
         config=tiny_config(wheels_path="wheels"),
         image=trainer_image("torchtune-trainer"),
     )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.integration.trl.tiny_trl import tiny_config
-from trainjob import FineTune, RunKey, Workspace, cancel, submit, wait
+from trainjob import FineTune, RunKey, WorkspaceVolume, cancel, submit, wait
 from trainjob.lifecycle import Listener
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_o
 def test_the_second_training_ends_and_the_first_one_is_undisturbed(cluster, unique, workspace):
     def start(run, rate):
         config = tiny_config(epochs=40, learning_rate=rate)
-        step = FineTune(model="tiny", workspace=Workspace(node_path=str(workspace)), config=config, image="trl")
+        step = FineTune(model="tiny", workspace=WorkspaceVolume(node_path=str(workspace)), config=config, image="trl")
         return submit(cluster, step, RunKey("airflow", "tickets", "fine_tune", run, unique))
 
     first, lines, trains = start("monday", 3e-3), [], threading.Event()

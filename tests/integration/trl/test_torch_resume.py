@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.trl.small_training import train
 from tests.support.interrupted_trainings import KILLER_PROGRAM, delete_pod, resumed_steps, saved_step
-from trainjob import CustomTrainer, RunKey, TrainJob, Workspace, submit, wait
+from trainjob import CustomTrainer, RunKey, TrainJob, WorkspaceVolume, submit, wait
 from trainjob.lifecycle import Listener
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
@@ -172,7 +172,7 @@ def test_a_trainjob_whose_node_is_drained_ends_with_the_weights_of_an_unbroken_o
             resume=True,
             env={"OMP_NUM_THREADS": "1"},
         )
-        job = TrainJob(trainer=trainer, workspace=Workspace(node_path=str(tmp_path)))
+        job = TrainJob(trainer=trainer, workspace=WorkspaceVolume(node_path=str(tmp_path)))
         reference = submit(cluster, job, RunKey("test", "torch", unique, name))
         outcome = ThreadPoolExecutor(1).submit(wait, cluster, reference, listener=Listener(on_log=follow))
         return reference, outcome, lines

@@ -34,7 +34,7 @@ from trainjob import (
     TorchTuneInstructDataset,
     TrainJob,
     Volume,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.manifest import build_trainjob, job_name, labels, spec_hash, to_trainjob
 from trainjob.manifest.function import function_command
@@ -180,7 +180,12 @@ volumes = st.lists(
     unique_by=lambda volume: volume.mount_path,
 )
 workspaces = st.sampled_from(
-    ["w", Workspace(claim="w", sub_path="x/y"), Workspace(node_path="/srv"), Workspace(node_path="/srv", sub_path="x")]
+    [
+        "w",
+        WorkspaceVolume(claim="w", sub_path="x/y"),
+        WorkspaceVolume(node_path="/srv"),
+        WorkspaceVolume(node_path="/srv", sub_path="x"),
+    ]
 )
 common = {
     "volumes": volumes,

@@ -28,7 +28,7 @@ from trainjob import (
     TorchTuneConfig,
     TorchTuneInstructDataset,
     TrainJob,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.spec.durations import to_duration
 
@@ -94,7 +94,7 @@ def container(**fields):
         (lambda: container(resources_per_node={"gpu": "many"}), "resources_per_node.gpu", "many", "quantity"),
         (lambda: TrainJob(deadline=timedelta(milliseconds=10)), "deadline", "0.01 s", "at least one second"),
         (lambda: CustomTrainerContainer(image="x", command=[]), "command", "()", "name a program"),
-        (lambda: Workspace(claim="Not A Name"), "claim", "Not A Name", "PersistentVolumeClaim"),
+        (lambda: WorkspaceVolume(claim="Not A Name"), "claim", "Not A Name", "PersistentVolumeClaim"),
         (
             lambda: TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig())),
             "runtime",

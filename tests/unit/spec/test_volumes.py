@@ -18,7 +18,7 @@ from trainjob import (
     InvalidSpec,
     TrainJob,
     Volume,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.manifest import Dialect, build_trainjob, spec_hash, to_trainjob
 
@@ -65,12 +65,12 @@ def dataset(*volumes, **fields):
         (lambda: volume(mount_path=""), "mount_path", "''", "absolute"),
         (lambda: volume(sub_path="/a"), "sub_path", "'/a'", "relative path"),
         (lambda: volume(sub_path="a/../../b"), "sub_path", "'a/../../b'", "'..'"),
-        (Workspace, "claim", "''", "node_path"),
-        (lambda: Workspace(sub_path="a"), "claim", "''", "node_path"),
-        (lambda: Workspace(claim="c", node_path="/d"), "node_path", "'/d'", "only one of claim and node_path"),
-        (lambda: Workspace(node_path="d"), "node_path", "'d'", "absolute"),
-        (lambda: Workspace(node_path="/d/.."), "node_path", "'/d/..'", "'..'"),
-        (lambda: Workspace(claim="c", sub_path="../a"), "sub_path", "'../a'", "'..'"),
+        (WorkspaceVolume, "claim", "''", "node_path"),
+        (lambda: WorkspaceVolume(sub_path="a"), "claim", "''", "node_path"),
+        (lambda: WorkspaceVolume(claim="c", node_path="/d"), "node_path", "'/d'", "only one of claim and node_path"),
+        (lambda: WorkspaceVolume(node_path="d"), "node_path", "'d'", "absolute"),
+        (lambda: WorkspaceVolume(node_path="/d/.."), "node_path", "'/d/..'", "'..'"),
+        (lambda: WorkspaceVolume(claim="c", sub_path="../a"), "sub_path", "'../a'", "'..'"),
         (lambda: dataset(workspace=""), "workspace.claim", "''", "node_path"),
         (lambda: job({"name": "a", "source": EMPTY}), "volumes[0].mount_path", "nothing", ""),
         (
@@ -164,7 +164,7 @@ def test_an_error_lists_all_conflicts_of_the_volumes():
         ),
         lambda: job(volume(), volume(mount_path="/b", read_only=True), volume("b", mount_path="/data/c")),
         lambda: volume(name="a" * 63),
-        lambda: Workspace(node_path="/srv/data", sub_path="team"),
+        lambda: WorkspaceVolume(node_path="/srv/data", sub_path="team"),
     ],
 )
 def test_allowed(make):
@@ -172,8 +172,8 @@ def test_allowed(make):
 
 
 def test_a_string_stands_for_the_workspaces_claim():
-    assert dataset(workspace="w").workspace == Workspace(claim="w")
-    assert (Workspace(claim="w").location, Workspace(node_path="/d/").location) == ("w", "/d")
+    assert dataset(workspace="w").workspace == WorkspaceVolume(claim="w")
+    assert (WorkspaceVolume(claim="w").location, WorkspaceVolume(node_path="/d/").location) == ("w", "/d")
 
 
 def test_a_source_is_copied():
@@ -200,7 +200,7 @@ def test_paths_are_normal_or_refused(text):
 @given(st.text(st.sampled_from("/.a"), max_size=9))
 def test_sub_paths_never_leave_the_volume(text):
     try:
-        path = Workspace(claim="c", sub_path=text).sub_path
+        path = WorkspaceVolume(claim="c", sub_path=text).sub_path
     except InvalidSpec:
         assert text.startswith("/") or ".." in text.split("/")
         return
@@ -236,7 +236,7 @@ def test_workspace_and_volumes_are_in_one_patch(dialect):
     step = job(
         volume(sub_path="a/b", read_only=True),
         volume("keys", secret, "/keys"),
-        workspace=Workspace(claim="w", sub_path="team"),
+        workspace=WorkspaceVolume(claim="w", sub_path="team"),
         placement={"node_selector": {"a": "b"}},
     )
     [(name, pod)] = patch_entries(step, dialect)
@@ -257,7 +257,7 @@ def test_workspace_and_volumes_are_in_one_patch(dialect):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_folder_of_the_node_must_exist(dialect):
-    [(_, pod)] = patch_entries(dataset(workspace=Workspace(node_path="/srv/data", sub_path="a")), dialect)
+    [(_, pod)] = patch_entries(dataset(workspace=WorkspaceVolume(node_path="/srv/data", sub_path="a")), dialect)
     assert pod["volumes"] == [{"name": "workspace", "hostPath": {"path": "/srv/data", "type": "Directory"}}]
     [container] = pod["containers"]
     assert container["volumeMounts"] == [{"name": "workspace", "mountPath": "/workspace", "subPath": "a"}]
@@ -352,8 +352,8 @@ def test_volumes_and_workspaces_change_the_hash():
         job(volume(read_only=True)),
         job(volume(source=EMPTY)),
         job(workspace="w"),
-        job(workspace=Workspace(claim="w", sub_path="a")),
-        job(workspace=Workspace(node_path="/w")),
+        job(workspace=WorkspaceVolume(claim="w", sub_path="a")),
+        job(workspace=WorkspaceVolume(node_path="/w")),
     ]
     assert len({spec_hash(request) for request in requests}) == len(requests)
     assert spec_hash(job(volume(mount_path="/data/"))) == spec_hash(job(json.loads(volume().model_dump_json())))

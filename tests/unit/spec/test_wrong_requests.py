@@ -16,7 +16,7 @@ from trainjob import (
     TRLConfig,
     TRLLoraConfig,
     UnslothConfig,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.manifest.request_parser import parse_documents
 
@@ -77,7 +77,7 @@ IN_PYTHON = {
     "wrong type": (lambda: TRLConfig(method="sft", epochs="three"), ["it must be a number"]),
     "wrong value": (lambda: TorchTuneConfig(epochs=0), ["epochs cannot be 0: it must be at least 1"]),
     "no workspace": (lambda: tune(workspace=None), ["workspace is required: "]),
-    "size of a workspace": (lambda: Workspace(size="10Gi"), ["its fields are claim, sub_path, node_path"]),
+    "size of a workspace": (lambda: WorkspaceVolume(size="10Gi"), ["its fields are claim, sub_path, node_path"]),
     "source of a model": (lambda: InitializeModel(workspace="w", source="hf://a/b"), ["did you mean storage_uri?"]),
     "target of an export": (lambda: ExportModel(workspace="w", storage_uri="s3://a/b"), ["did you mean destination?"]),
     "image of a job": (lambda: TrainJob(image="x"), ["in TrainJob; did you mean trainer.image?"]),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 from trainjob.status import Outcome, parse_step_result, parse_tracking_url
 from trainjob_kfp.loss_curve import Curves, render_loss_curve
 from trainjob_kfp.standard_output import print_line
@@ -87,7 +87,7 @@ class LogSummary:
         return json.dumps(self.step_result["result"]) if "result" in self.step_result else ""
 
 
-def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace | None = None) -> Outputs:
+def build_outputs(outcome: Outcome, output_path: str = "", workspace: WorkspaceVolume | None = None) -> Outputs:
     """Return the output parameters of a component."""
     claim = workspace.claim if workspace else ""
     return Outputs(outcome.job, outcome.namespace, outcome.uid, outcome.phase.value, claim, output_path)

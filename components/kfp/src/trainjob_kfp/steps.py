@@ -24,7 +24,7 @@ from trainjob.spec import (
     ModelCheck,
     TrainJob,
     TrainJobManifest,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob_kfp import task_settings
 from trainjob_kfp.framework_config import (
@@ -266,7 +266,7 @@ def _workspace_and_volumes(workspace: str, task_config: TaskConfig | None, keep_
             found["workspace"], mount = task_settings.find_mounted_workspace(workspace, mounted)
             mounted = mounted if keep_mount else tuple(volume for volume in mounted if volume is not mount)
         else:
-            found["workspace"] = Workspace(node_path=_create_local_folder(workspace))
+            found["workspace"] = WorkspaceVolume(node_path=_create_local_folder(workspace))
     return found | ({"volumes": mounted} if mounted else {})
 
 

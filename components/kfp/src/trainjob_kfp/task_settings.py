@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec import Placement, SecretKeyReference, Volume, Workspace
+from trainjob.spec import Placement, SecretKeyReference, Volume, WorkspaceVolume
 
 _CLAIM_KEY = "persistentVolumeClaim"
 # KFP 2.17 adds its API server's proxy to each container of a task (backend/src/apiserver/config/proxy/config.go).
@@ -92,7 +92,7 @@ def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
     return tuple(_convert_mount(mount, given, index) for index, mount in enumerate(mounts))
 
 
-def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tuple[Workspace, Volume]:
+def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tuple[WorkspaceVolume, Volume]:
     """Return the claim that is mounted at a path, as the step's workspace, and its mount.
 
     Args:
@@ -124,7 +124,7 @@ def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tupl
             )
         )
     folder = posixpath.join(volume.sub_path, posixpath.relpath(path, volume.mount_path))
-    return Workspace(claim=volume.source[_CLAIM_KEY]["claimName"], sub_path=folder), volume
+    return WorkspaceVolume(claim=volume.source[_CLAIM_KEY]["claimName"], sub_path=folder), volume
 
 
 def _convert_mount(mount: Mapping[str, Any], pod_volumes: Sequence[Mapping[str, Any]], index: int) -> Volume:

@@ -15,7 +15,7 @@ from trainjob.cli.request_file import FileContent, to_user_request
 from trainjob.cli.submit import OUTPUT, Output, preview_file, print_manifests
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.inspection.model_location import find_model
-from trainjob.spec import ExportModel, Workspace
+from trainjob.spec import ExportModel, WorkspaceVolume
 from trainjob.status.nested_fields import get_str
 
 __all__ = ["export"]
@@ -83,7 +83,7 @@ def export(
     try:
         with terminal.open_cluster() as cluster:
             if workspace:
-                place, path, where = Workspace(claim=workspace), output_path, namespace or cluster.namespace
+                place, path, where = WorkspaceVolume(claim=workspace), output_path, namespace or cluster.namespace
                 after_jobs: tuple[str, ...] = ()
             else:
                 [job] = get_trainjobs(cluster, names, namespace)

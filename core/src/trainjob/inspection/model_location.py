@@ -10,13 +10,13 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.output_folder import find_output_folder, path_below_output
 from trainjob.inspection.facts import command_of
 from trainjob.manifest import labels
-from trainjob.spec import Workspace
+from trainjob.spec import WorkspaceVolume
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 
 
-def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str]:
+def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[WorkspaceVolume, str]:
     """Return the workspace with a TrainJob's model, and the model's path below `output/`.
 
     Args:
@@ -37,7 +37,7 @@ def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str
         remedy = "the location of its model is unknown; set the claim of the model with --workspace"
         raise _no_model_error(name, f"its command is not that of a known framework: {remedy}")
     if not folder:
-        return Workspace(claim=_find_own_claim(cluster, job, name, namespace)), ""
+        return WorkspaceVolume(claim=_find_own_claim(cluster, job, name, namespace)), ""
     path = path_below_output(folder)
     workspace = next(_find_workspaces(get_mapping(job, "spec")), None)
     if path is None or workspace is None:
@@ -60,7 +60,7 @@ def _find_own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespa
     raise _no_model_error(name, f"its claim {labels.OWN_CLAIM_PREFIX}{name} was deleted, and its model with it")
 
 
-def _find_workspaces(value: Any) -> Iterator[Workspace]:
+def _find_workspaces(value: Any) -> Iterator[WorkspaceVolume]:
     """Yield the volumes that pods mount at `/workspace`, from a spec in any dialect."""
     if isinstance(value, list | tuple):
         for inner in value:
@@ -74,9 +74,9 @@ def _find_workspaces(value: Any) -> Iterator[Workspace]:
             yield from _find_workspaces(inner)
 
 
-def _workspaces_of_volume(pod: Mapping[str, Any], mount: Mapping[str, Any]) -> Iterator[Workspace]:
+def _workspaces_of_volume(pod: Mapping[str, Any], mount: Mapping[str, Any]) -> Iterator[WorkspaceVolume]:
     for volume in get_list(pod, "volumes"):
         claim = get_str(volume, "persistentVolumeClaim", "claimName")
         folder = get_str(volume, "hostPath", "path")
         if volume.get("name") == mount.get("name") and (claim or folder):
-            yield Workspace(claim=claim, node_path=folder, sub_path=get_str(mount, "subPath"))
+            yield WorkspaceVolume(claim=claim, node_path=folder, sub_path=get_str(mount, "subPath"))

@@ -34,7 +34,7 @@ from trainjob.spec import (
     TrainJob,
     TrainJobManifest,
     Volume,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.framework import get_framework
@@ -204,7 +204,7 @@ def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
     return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in mounted]
 
 
-def _workspace(workspace: Workspace) -> tuple[Mapping[str, Any], dict[str, Any]]:
+def _workspace(workspace: WorkspaceVolume) -> tuple[Mapping[str, Any], dict[str, Any]]:
     claim = {"persistentVolumeClaim": {"claimName": workspace.claim}}
     # With type Directory, a missing folder causes an event of the pod. Without it, a folder of root would be created.
     folder = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}

@@ -23,7 +23,7 @@ from trainjob.spec.security_context import PodSecurityContext, SecurityContext
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
 from trainjob.spec.tracking import MLflow, TensorBoard, WandB
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
-from trainjob.spec.volumes import Volume, Workspace
+from trainjob.spec.volumes import Volume, WorkspaceVolume
 
 __all__ = [
     "BuiltinTrainer",
@@ -58,5 +58,5 @@ __all__ = [
     "TrainJobManifest",
     "Volume",
     "WandB",
-    "Workspace",
+    "WorkspaceVolume",
 ]

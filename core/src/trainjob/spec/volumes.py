@@ -1,4 +1,4 @@
-"""Workspace of a step, and further volumes of its pods."""
+"""WorkspaceVolume of a step, and further volumes of its pods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AbsolutePath = Annotated[str, AfterValidator(_validate_absolute_path)]
 _RelativePath = Annotated[str, AfterValidator(_validate_relative_path)]
 
 
-class Workspace(Spec):
+class WorkspaceVolume(Spec):
     """An existing volume that is mounted at `/workspace`.
 
     Its folders are `dataset/`, `model/` and `output/`. A plain string stands for the claim's name.
@@ -193,7 +193,7 @@ def check_workspace_is_free(volumes: tuple[Volume, ...], *, taken_by: str) -> No
 
 
 WorkspaceField = Annotated[
-    Workspace, BeforeValidator(lambda given: {"claim": given} if isinstance(given, str) else given)
+    WorkspaceVolume, BeforeValidator(lambda given: {"claim": given} if isinstance(given, str) else given)
 ]
 Volumes = Annotated[tuple[Volume, ...], AfterValidator(_validate_volumes)]
 """Volumes of a step's pods besides its workspace."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
-from trainjob import Workspace
+from trainjob import WorkspaceVolume
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeDatasetOperator, InitializeModelOperator
 
 POD_ENV = json.loads(os.environ.get("POD_ENV", "{}"))
@@ -25,7 +25,7 @@ CONFIG = {
 
 @dag(schedule=None, catchup=False)
 def llamafactory_chain():
-    workspace = Workspace(node_path=os.environ.get("FOLDER", "/nowhere"))
+    workspace = WorkspaceVolume(node_path=os.environ.get("FOLDER", "/nowhere"))
 
     def fine_tune(task_id, dataset, learning_rate, **more):
         return FineTuneOperator(

@@ -4,10 +4,10 @@ import os
 
 from airflow.sdk import DAG
 
-from trainjob import Workspace
+from trainjob import WorkspaceVolume
 from trainjob_airflow import ExportModelOperator
 
-workspace = Workspace(node_path=os.environ.get("TRAINED_FOLDER", "/nowhere"))
+workspace = WorkspaceVolume(node_path=os.environ.get("TRAINED_FOLDER", "/nowhere"))
 
 with DAG("exported", schedule=None, default_args={"retries": 0}):
     for task, more in {"own": {}, "linked": {"after_jobs": ["tune-11111111"]}, "anyone": {"any_run": True}}.items():

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
-from trainjob import Workspace
+from trainjob import WorkspaceVolume
 from trainjob_airflow import FineTuneOperator
 
 
@@ -17,7 +17,7 @@ def other_framework():
     FineTuneOperator(
         task_id="fine_tune",
         model="line",
-        workspace=Workspace(node_path=os.environ.get("FOLDER", "/nowhere")),
+        workspace=WorkspaceVolume(node_path=os.environ.get("FOLDER", "/nowhere")),
         config={"framework": "line", "steps": 300},
         image="python:3.11",
         env=json.loads(os.environ.get("POD_ENV", "{}")),

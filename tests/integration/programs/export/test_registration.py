@@ -19,7 +19,7 @@ from tests.support.registry_server import RegistryServer
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.programs.export.properties import to_properties
-from trainjob.spec import ExportModel, ModelRegistry, SecretReference, Workspace
+from trainjob.spec import ExportModel, ModelRegistry, SecretReference, WorkspaceVolume
 
 TOKEN = "registry-token-of-the-test"
 METADATA = {"base_model": "hf://org/base", "run_key": {"engine": "airflow", "run": "2026-11-21"}, "trainjob_uid": "u-1"}
@@ -302,7 +302,7 @@ def test_each_secret_without_named_keys_is_checked() -> None:
 )
 def test_a_path_on_the_workspace_is_registered_as_a_uri_of_its_volume(workspace: dict[str, str], uri: str) -> None:
     step = ExportModel(
-        workspace=Workspace(**workspace),
+        workspace=WorkspaceVolume(**workspace),
         destination="/workspace/export/v1/",
         registry=ModelRegistry(server="https://registry", model="tickets"),
     )

@@ -8,7 +8,7 @@ from tests.integration.programs.fetch.fetch_results import read_contents
 from tests.support.export_runs import make_model, make_run
 from tests.support.recorded_programs import RECORDED_COMMANDS
 from trainjob.lifecycle import Listener, RunKey, submit, wait
-from trainjob.spec import ExportModel, InitializeModel, Workspace
+from trainjob.spec import ExportModel, InitializeModel, WorkspaceVolume
 from trainjob.status import parse_step_result
 
 
@@ -36,7 +36,7 @@ def run_earlier_program(cluster, unique, monkeypatch):
 
 
 def test_an_earlier_versions_fetch_ends_and_reports(run_earlier_program, hub, tmp_path):
-    workspace = Workspace(node_path=str(tmp_path))
+    workspace = WorkspaceVolume(node_path=str(tmp_path))
     receipt, progress = run_earlier_program(
         "fetch", InitializeModel(storage_uri="hf://demo/tiny", endpoint=hub.url, workspace=workspace)
     )
@@ -47,7 +47,7 @@ def test_an_earlier_versions_fetch_ends_and_reports(run_earlier_program, hub, tm
 def test_an_earlier_versions_export_ends_and_reports(run_earlier_program, tmp_path):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
-    step = ExportModel(workspace=Workspace(node_path=str(tmp_path)), destination="/workspace/export")
+    step = ExportModel(workspace=WorkspaceVolume(node_path=str(tmp_path)), destination="/workspace/export")
     receipt, _ = run_earlier_program("export", step)
     assert receipt["manifest_sha256"]
     assert (tmp_path / "export/manifest.json").is_file()

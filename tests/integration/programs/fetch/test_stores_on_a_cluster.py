@@ -28,7 +28,7 @@ from trainjob.spec import (
     MLflowRegistry,
     ModelRegistry,
     TrainJob,
-    Workspace,
+    WorkspaceVolume,
 )
 from trainjob.status import Category, parse_step_result
 
@@ -70,7 +70,7 @@ def test_a_dataset_is_fetched_from_an_object_store_only_once(run_step, create_se
             storage_uri=f"{store.scheme}://models/tickets",
             endpoint=store.url,
             secret=unique,
-            workspace=Workspace(node_path=str(tmp_path)),
+            workspace=WorkspaceVolume(node_path=str(tmp_path)),
         )
         first, progress, _ = run_step(step, "first")
         again, _, lines = run_step(step, "again")
@@ -83,7 +83,7 @@ def test_a_dataset_is_fetched_from_an_object_store_only_once(run_step, create_se
 def test_a_model_is_exported_to_an_object_store(run_step, create_secret, unique, tmp_path, evidence):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
-    workspace = Workspace(node_path=str(tmp_path))
+    workspace = WorkspaceVolume(node_path=str(tmp_path))
     with GcsServer() as store:
         create_secret(unique, **{"key.json": store.environment["GOOGLE_CREDENTIALS"]})
         # `kubectl create secret --from-file=key.json` creates a Secret with this key.
@@ -103,7 +103,7 @@ def test_a_model_is_registered_with_a_token_from_a_secret(run_step, create_secre
     with RegistryServer(token="registry-token") as registry:
         create_secret(unique, token="registry-token")
         step = ExportModel(
-            workspace=Workspace(node_path=str(tmp_path)),
+            workspace=WorkspaceVolume(node_path=str(tmp_path)),
             destination="/workspace/export",
             registry=ModelRegistry(
                 server=registry.url,
@@ -126,7 +126,7 @@ def test_a_model_is_registered_with_a_token_from_a_secret(run_step, create_secre
 def test_a_tracked_model_is_registered_in_mlflow(run_step, cluster, create_secret, mlflow, unique, tmp_path):
     """The version is linked to the run of the training, of the same run of the workflow."""
     make_model(tmp_path / "model")
-    workspace = Workspace(node_path=str(tmp_path))
+    workspace = WorkspaceVolume(node_path=str(tmp_path))
     with GcsServer() as store, authorizing_proxy(mlflow.url, "Bearer the-mlflow-token") as proxy:
         login = {"MLFLOW_TRACKING_TOKEN": "the-mlflow-token"}
         create_secret(unique, **login, GOOGLE_CREDENTIALS=store.environment["GOOGLE_CREDENTIALS"])
@@ -175,7 +175,7 @@ def missing_secret_steps(workspace, name):
 def test_a_step_without_the_keys_of_its_secret_fails(cluster, create_secret, unique, tmp_path, number, exists):
     if exists:
         create_secret(unique, other="value")
-    step = missing_secret_steps(Workspace(node_path=str(tmp_path)), unique)[number]
+    step = missing_secret_steps(WorkspaceVolume(node_path=str(tmp_path)), unique)[number]
     outcome = wait(cluster, submit(cluster, step, RunKey("test", "secrets", unique, "run")))
     assert outcome.category is Category.CONFIGURATION
     with pytest.raises(NeverStarted) as failed:

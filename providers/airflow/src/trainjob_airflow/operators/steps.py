@@ -12,7 +12,7 @@ from trainjob_airflow.operators.workspace import Workspace
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.spec import Workspace as ExistingWorkspace
+    from trainjob.spec import WorkspaceVolume
     from trainjob.status import Outcome
 
 
@@ -42,7 +42,7 @@ class _InitializeOperator(StepOperator):
         self,
         *,
         storage_uri: str,
-        workspace: Workspace | ExistingWorkspace | str,
+        workspace: Workspace | WorkspaceVolume | str,
         secret: Any = None,
         revision: str | None = None,
         ignore_patterns: Sequence[str] | None = None,
@@ -62,7 +62,7 @@ class _InitializeOperator(StepOperator):
 
         Args:
             storage_uri: location to fetch from, such as `hf://org/name`.
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit.
             ignore_patterns: patterns of the files that are not fetched.
@@ -158,7 +158,7 @@ class FineTuneOperator(StepOperator):
         self,
         *,
         model: str,
-        workspace: Workspace | ExistingWorkspace | str | None = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
         config: Any = None,
         dataset: Any = None,
         model_initializer: Any = None,
@@ -186,8 +186,8 @@ class FineTuneOperator(StepOperator):
         Args:
             model: with TorchTune, the model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or
                 `qwen2.5-1.5b`. With other frameworks, a free name; the trained model is in `model_path`.
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
-                Only TorchTune works without one.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`, with dataset and
+                model. Only TorchTune works without one.
             config: a `TorchTuneConfig`, `TRLConfig`, `LLaMAFactoryConfig` or `UnslothConfig`, or a dict of its fields,
                 which may have templates. A dict also has the name of the framework, such as
                 `"framework": "trl"`.
@@ -282,7 +282,7 @@ class ExportModelOperator(StepOperator):
     def __init__(
         self,
         *,
-        workspace: Workspace | ExistingWorkspace | str,
+        workspace: Workspace | WorkspaceVolume | str,
         destination: str,
         output_path: str | None = None,
         adapter: str | None = None,
@@ -305,8 +305,8 @@ class ExportModelOperator(StepOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with the fine-tuning's
-                output.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`, with the
+                fine-tuning's output.
             destination: such as `s3://bucket/path`, or a path below `/workspace`.
             output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
                 `output_path`.

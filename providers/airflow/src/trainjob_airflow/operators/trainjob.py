@@ -11,7 +11,7 @@ from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.workspace import Workspace
 
 if TYPE_CHECKING:
-    from trainjob.spec import Workspace as ExistingWorkspace
+    from trainjob.spec import WorkspaceVolume
     from trainjob.status import Outcome
 
 _MANIFEST_FIELDS = ("name", "labels", "annotations", "deadline")  # arguments of every step that a manifest has itself
@@ -54,7 +54,7 @@ class TrainJobOperator(StepOperator):
         trainer: Any = None,
         runtime: Any = None,
         initializer: Any = None,
-        workspace: Workspace | ExistingWorkspace | str | None = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
@@ -72,7 +72,8 @@ class TrainJobOperator(StepOperator):
             trainer: a `CustomTrainer`, `CustomTrainerContainer` or `BuiltinTrainer`.
             runtime: name of the training runtime, or a `Runtime`; by default `torch-distributed`.
             initializer: an `Initializer`, for runtimes that have initializer jobs.
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`; mounted at `/workspace`.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`; mounted at
+                `/workspace`.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement`: node selector, tolerations, affinity, service account.
             volumes: `Volume`s that the pods mount in addition to the workspace.
