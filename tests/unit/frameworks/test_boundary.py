@@ -11,7 +11,7 @@ from trainjob.framework_modules import list_own_frameworks
 CORE = Path(trainjob.__file__).parent
 NAMES = re.compile(r"torch_?tune|(?<![a-z])trl(?![a-z])|llama-?_?factory|unsloth", re.IGNORECASE)
 # The public names of the package, and the framework of a configuration that names none.
-EXEMPT = ("__init__.py", "spec/framework.py", "manifest/identity.py")
+EXEMPT = ("__init__.py",)
 
 
 def test_the_frameworks_are_those_of_the_pattern():

@@ -81,6 +81,10 @@ IN_PYTHON = {
     "source of a model": (lambda: InitializeModel(workspace="w", source="hf://a/b"), ["did you mean storage_uri?"]),
     "target of an export": (lambda: ExportModel(workspace="w", storage_uri="s3://a/b"), ["did you mean destination?"]),
     "image of a job": (lambda: TrainJob(image="x"), ["in TrainJob; did you mean trainer.image?"]),
+    "a name like that of a class": (
+        lambda: tune(placement={"nodeSelector": {}, "Tolerations": []}),
+        ["placement.Tolerations: there is no field", "did you mean tolerations?"],
+    ),
     "name in a queue": (lambda: Queue(queue="team"), ["there is no field 'queue' in Queue; its fields are name, "]),
 }  # fmt: skip
 STEP = f"step: FineTune\nworkspace: tickets\nmodel: {LLAMA}\n"

@@ -54,7 +54,9 @@ def to_invalid_spec(error: ValidationError, model: type[BaseModel]) -> InvalidSp
     problems: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
         cause = (detail.get("ctx") or {}).get("error")
-        path = tuple(part for part in detail["loc"] if not _is_union_branch(part))
+        # The last part of these paths is the name of a field, however the user writes it.
+        end = len(detail["loc"]) - (detail["type"] in ("extra_forbidden", "missing"))
+        path = [part for n, part in enumerate(detail["loc"]) if n == end or not _is_union_branch(part)]
         location = tuple(f"[{part}]" if isinstance(part, int) else str(part) for part in path)
         if isinstance(cause, InvalidSpec):  # its paths are relative to the validator's own field
             found = [replace(each, field=_join((*location, each.field))) for each in cause.problems]
