@@ -10,7 +10,7 @@ from trainjob.framework_modules import list_own_frameworks
 
 CORE = Path(trainjob.__file__).parent
 NAMES = re.compile(r"torch_?tune|(?<![a-z])trl(?![a-z])|llama-?_?factory|unsloth", re.IGNORECASE)
-# The public names of the package, and the framework of a configuration that names none.
+# The public names of the package.
 EXEMPT = ("__init__.py",)
 
 
