@@ -49,10 +49,10 @@ def prepare(words: Sequence[str]) -> list[str]:
     """
     run = parse_run_arguments(words)
     check_model(run.model, "model_path")
-    lease_output(run)
     check_gpu()
     rule = f"it must contain Unsloth {run.unsloth_version}"
     check_package("unsloth", "Unsloth", run.unsloth_version, rule, _REPORTED)
+    lease_output(run)  # it creates the folder, which a node or an image that does not fit must not leave
     check_architecture(run)
     check_space(run, "unsloth")
     check_dataset(run)
