@@ -90,7 +90,7 @@ WRONG = [
     ("initialize_dataset", {"storage_uri": IN_URI, "workspace": from_run("text")}, "storage_uri"),
     ("initialize_dataset", {"workspace": "../x", "storage_uri": from_run("output")}, "workspace.claim"),
     ("initialize_dataset", {"endpoint": "https://user:SECRET-IN-URI@store"}, "endpoint"),
-    ("initialize_dataset", {"deadline_seconds": -1}, "deadline_seconds"),
+    ("initialize_dataset", {"deadline": "-1"}, "deadline"),
     ("initialize_dataset", {"on_kill": "suspend"}, "on_kill"),
     ("initialize_dataset", {"attempts": 0}, "attempts"),
     ("initialize_dataset", {"interruption_retries": -1, "workspace": from_run("text")}, "interruption_retries"),

@@ -128,11 +128,11 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 def test_empty_and_zero_arguments_count_as_not_given():
     empty = {"epochs": 0, "learning_rate": 0.0, "overrides": [], "config": {}, "secret": "", "queue": "", "env": {}}
     empty["priority_class"] = ""
-    assert steps.fine_tune({**FINE_TUNE, **empty, "deadline_seconds": 0}, None) == steps.fine_tune(FINE_TUNE, None)
+    assert steps.fine_tune({**FINE_TUNE, **empty, "deadline": ""}, None) == steps.fine_tune(FINE_TUNE, None)
 
 
 def test_arguments_are_fields_of_the_step():
-    given = {"epochs": 3, "learning_rate": 3e-3, "lora_rank": 16, "queue": "gpu-team", "deadline_seconds": 60}
+    given = {"epochs": 3, "learning_rate": 3e-3, "lora_rank": 16, "queue": "gpu-team", "deadline": "1m"}
     step = steps.fine_tune({**FINE_TUNE, **given, "overrides": ["device=cpu"], "config": {"dtype": "fp32"}}, None)
     assert (step.config.epochs, step.config.learning_rate, step.config.overrides) == (3, 3e-3, ("device=cpu",))
     assert step.config.peft_config.lora_rank == 16
@@ -215,7 +215,7 @@ def test_a_secret_in_the_environment_stays_a_reference():
         ({"epochs": -1}, None, "epochs"),
         ({"config": {"no_such": 1}}, None, "no_such"),
         ({"model": "gpt-17"}, None, "model"),
-        ({"deadline_seconds": -5}, None, "deadline"),
+        ({"deadline": "-5s"}, None, "deadline"),
         ({}, dsl.TaskConfig(env=[{"name": "HF_TOKEN", "value": "hf_abcdef"}]), "HF_TOKEN"),
         ({}, dsl.TaskConfig(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]), "env.A"),
     ],

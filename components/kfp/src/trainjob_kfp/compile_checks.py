@@ -40,7 +40,7 @@ _UNKNOWN_ITEM = "$(UNKNOWN)"
 _UNKNOWN_FUNCTION = "def unknown(**arguments):\n    pass\n"
 _MOUNTED_CLAIM = "mounted"  # for the claim that is mounted at a path, whose name is a setting of the task
 _OUR_FRAMEWORKS = ("torchtune", "trl", "llamafactory", "unsloth")
-_INPUT_NAMES = {"func": "function", "func_args": "function_args", "deadline": "deadline_seconds"}
+_INPUT_NAMES = {"func": "function", "func_args": "function_args"}
 # The author may request GPUs on the task, and some models need exactly one, others several.
 _POSSIBLE_TASK_CONFIGS = (
     None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +234,6 @@ def _collect_fields(
         given["env"] = environment
     if placement := task_settings.placement(task_config):
         given["placement"] = placement
-    if seconds := given.pop("deadline_seconds", 0):
-        given["deadline"] = timedelta(seconds=seconds)
     if priority := given.pop("priority_class", ""):
         given["queue"] = {"name": given.get("queue", ""), "priority_class": priority}
     if kind := given.pop("runtime_kind", ""):

@@ -30,7 +30,7 @@ def initialize_model(
     resources: Dict[str, Any] = {},
     queue: str = "",
     priority_class: str = "",
-    deadline_seconds: int = 0,
+    deadline: str = "",
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
@@ -64,7 +64,7 @@ def initialize_model(
         resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
@@ -99,7 +99,7 @@ def initialize_model(
                 "resources": resources,
                 "queue": queue,
                 "priority_class": priority_class,
-                "deadline_seconds": deadline_seconds,
+                "deadline": deadline,
             },
             task_config,
         )

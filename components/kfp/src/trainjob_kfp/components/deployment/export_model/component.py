@@ -32,7 +32,7 @@ def export_model(
     resources: Dict[str, Any] = {},
     queue: str = "",
     priority_class: str = "",
-    deadline_seconds: int = 0,
+    deadline: str = "",
     after_jobs: List[str] = [],
     any_run: bool = False,
     namespace: str = "",
@@ -73,7 +73,7 @@ def export_model(
         resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
         after_jobs: Output `job` of earlier steps, one of which must have trained the model; by default any of this run.
         any_run: Whether to export the model of any run.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
@@ -113,7 +113,7 @@ def export_model(
                 "resources": resources,
                 "queue": queue,
                 "priority_class": priority_class,
-                "deadline_seconds": deadline_seconds,
+                "deadline": deadline,
                 "after_jobs": after_jobs,
                 "any_run": any_run,
             },

@@ -33,7 +33,7 @@ def evaluate(
     env: Dict[str, Any] = {},
     queue: str = "",
     priority_class: str = "",
-    deadline_seconds: int = 0,
+    deadline: str = "",
     max_restarts: int = 0,
     after_jobs: List[str] = [],
     any_run: bool = False,
@@ -89,7 +89,7 @@ def evaluate(
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         after_jobs: Output `job` of earlier steps; a model that one of them trained is accepted, also of another run.
         any_run: Whether the model may be of any run.
@@ -130,7 +130,7 @@ def evaluate(
                 "env": env,
                 "queue": queue,
                 "priority_class": priority_class,
-                "deadline_seconds": deadline_seconds,
+                "deadline": deadline,
                 "after_jobs": after_jobs,
                 "any_run": any_run,
                 "max_restarts": max_restarts,

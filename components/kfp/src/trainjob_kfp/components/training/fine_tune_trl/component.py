@@ -42,7 +42,7 @@ def fine_tune_trl(
     runtime_kind: str = "",
     queue: str = "",
     priority_class: str = "",
-    deadline_seconds: int = 0,
+    deadline: str = "",
     max_restarts: int = 0,
     resume: bool = True,
     resume_from: Dict[str, Any] = {},
@@ -108,7 +108,7 @@ def fine_tune_trl(
         runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         resume: Whether a retry resumes from the last complete checkpoint of an earlier attempt in the workspace.
         resume_from: Checkpoint of another training to start from, such as {"folder": "output/nightly", "step": 400}.
@@ -162,7 +162,7 @@ def fine_tune_trl(
                 "runtime_kind": runtime_kind,
                 "queue": queue,
                 "priority_class": priority_class,
-                "deadline_seconds": deadline_seconds,
+                "deadline": deadline,
                 "max_restarts": max_restarts,
                 "resume": resume,
                 "resume_from": resume_from,

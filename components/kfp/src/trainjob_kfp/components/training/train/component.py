@@ -35,7 +35,7 @@ def train(
     queue: str = "",
     priority_class: str = "",
     managed_by: str = "",
-    deadline_seconds: int = 0,
+    deadline: str = "",
     max_restarts: int = 0,
     tracking: Dict[str, Any] = {},
     program: str = "packed",
@@ -88,7 +88,7 @@ def train(
         queue: Name of the Kueue LocalQueue in which the TrainJob waits.
         priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
         managed_by: `kueue.x-k8s.io/multikueue` lets Kueue's MultiKueue run the TrainJob on a worker cluster.
-        deadline_seconds: Maximum time that the TrainJob may be active; the cluster then ends it. 0 means no limit.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
         max_restarts: Maximum number of restarts in place of a failing container before the step fails.
         tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
         program: With `tracking`: `packed` sends our code in the command; `image` runs the trainjob in the image.
@@ -134,7 +134,7 @@ def train(
                 "queue": queue,
                 "priority_class": priority_class,
                 "managed_by": managed_by,
-                "deadline_seconds": deadline_seconds,
+                "deadline": deadline,
                 "max_restarts": max_restarts,
                 "tracking": tracking,
                 "program": program,
