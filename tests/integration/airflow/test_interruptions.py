@@ -17,7 +17,7 @@ from tests.integration.airflow.state_store import StateStore
 from tests.support.airflow_versions import HAS_TASK_STATE_STORE
 from tests.support.crash_points import BEFORE_CREATE, SUBMITTED, WAITING, arm_trap, reached_by
 from tests.support.interruptions import evict, evictions
-from tests.support.laptop_memory import get_large_memory
+from tests.support.laptop_memory import RUN_ON_TWO_NODES, get_large_memory
 from tests.support.polling import wait_until
 from trainjob.errors import CommandFailed, Interrupted, InvalidSpec, JobDeleted
 from trainjob.lifecycle import JobReference, RunKey
@@ -75,7 +75,7 @@ def test_an_interrupted_task_continues_in_the_same_try(airflow, cluster, tmp_pat
 @both_modes()
 @pytest.mark.usefixtures("no_earlier_trainjobs")
 def test_a_task_that_gets_too_few_nodes_runs_on_fewer(airflow, cluster, deferrable):
-    environment = {"DEFERRABLE": deferrable, "MEMORY": str(get_large_memory(cluster))}
+    environment = {"DEFERRABLE": deferrable, "MEMORY": str(get_large_memory(cluster)), "SCRIPT": RUN_ON_TWO_NODES}
     printed, tasks, _ = run_dag(airflow, "elastic", **environment)
     assert tasks == {"train": ("success", 1)}, printed[-6000:]
     assert printed.count("no reservation for 4 nodes within 1 s; the next attempt requests 2 nodes") == 1

@@ -6,7 +6,6 @@ import os
 
 from airflow.sdk import dag
 
-from tests.support.laptop_memory import RUN_ON_TWO_NODES
 from trainjob_airflow import TrainJobOperator
 
 
@@ -16,7 +15,7 @@ def elastic():
         task_id="train",
         trainer={
             "image": "busybox",
-            "command": ["sh", "-c", RUN_ON_TWO_NODES],
+            "command": ["sh", "-c", os.environ.get("SCRIPT", "")],
             "num_nodes": [1, 4],
             "shrink_after": 1,
             "resources_per_node": {"memory": int(os.environ.get("MEMORY", "1"))},
