@@ -67,6 +67,9 @@ _UNKNOWN_TRIGGER = (
     "The triggerer could not create this task's trigger, for example because it has another version of the provider. "
     "Its TrainJob continues; the next try adopts it. If there is none, clear the task, or delete the TrainJob"
 )
+# Rendered TrainJobs of deferred tasks by uid, for `airflow dags test`: it runs both parts of a task in one process, and
+# drops the arguments of the deferral (Airflow 3.3.2, `airflow.sdk.definitions.dag._run_task`).
+_deferred_texts: dict[str, str] = {}
 _LAST_LINE_SECONDS = 2.0  # of waiting for a line that is being written when the worker is stopped
 _TIMEOUT_REASON = "its execution_timeout was reached"
 _PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
@@ -316,7 +319,7 @@ class StepOperator(BaseOperator):
         self._guard.may_run_unattended = is_unexpected(event)
         self._set_links(reference)
         self._set_tracking_link(event.get("tracking_url", ""))
-        self.rendered_trainjob = rendered_trainjob or None
+        self.rendered_trainjob = rendered_trainjob or _deferred_texts.pop(reference.uid, "") or None
         self._step_result = event.get("receipt") or {}
         with self._store_failure(context):
             if outcome is None:
@@ -534,6 +537,7 @@ class StepOperator(BaseOperator):
         record_deferral(deferral)
         # The operator of the resumed task has lost the field, so Airflow would store an empty one at the end.
         kept = {"rendered_trainjob": self.rendered_trainjob or ""}
+        _deferred_texts[reference.uid] = kept["rendered_trainjob"]
         self.defer(trigger=trigger, method_name="execute_complete", kwargs=kept)
 
     def _wait_on_worker(
