@@ -306,7 +306,7 @@ def workspace_requests() -> Iterator[Request]:
 def _requests_of_image_programs(label: str, fields: Mapping[str, Any]) -> Iterator[Request]:
     builders: Mapping[str, Callable[[], Any]] = {
         "fetch": partial(InitializeModel, storage_uri="hf://organization/name", **fields),
-        "torchtune": partial(FineTune, model="qwen2.5-1.5b", **fields),
+        "torchtune": partial(FineTune, model="qwen2.5-1.5b", config=TorchTuneConfig(), **fields),
         "trl": partial(FineTune, model="m", config=TRLConfig(method="sft"), **fields),
         "llamafactory": partial(FineTune, model="m", config=LLaMAFactoryConfig(method="sft"), **fields),
         "unsloth": partial(
@@ -395,11 +395,11 @@ def volume_requests() -> Iterator[Request]:
     kinds: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
         "dataset": (InitializeDataset, {"storage_uri": "hf://o/n"}),
         "model": (InitializeModel, {"storage_uri": "s3://bucket/path"}),
-        "fine-tune": (FineTune, {"model": "llama3.2-1b"}),
+        "fine-tune": (FineTune, {"model": "llama3.2-1b", "config": {}}),
         "export": (ExportModel, {"destination": "s3://bucket/path"}),
         "container": (TrainJob, {"trainer": CustomTrainerContainer(image="i:1", command=("true",))}),
     }
-    fetched = {"model": "llama3.2-1b", "dataset": "hf://o/n", "model_initializer": "hf://o/n"}
+    fetched = {"model": "llama3.2-1b", "config": {}, "dataset": "hf://o/n", "model_initializer": "hf://o/n"}
     for volumes, given in VOLUME_SETS.items():
         for step, workspace in product(kinds, WORKSPACES):
             kind, values = kinds[step]
