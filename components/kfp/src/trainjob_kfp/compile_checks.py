@@ -17,6 +17,7 @@ from typing import Any
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
@@ -39,7 +40,6 @@ _FIELDS_ONLY = "_fields_only"
 _UNKNOWN_ITEM = "$(UNKNOWN)"
 _UNKNOWN_FUNCTION = "def unknown(**arguments):\n    pass\n"
 _MOUNTED_CLAIM = "mounted"  # for the claim that is mounted at a path, whose name is a setting of the task
-_OUR_FRAMEWORKS = ("torchtune", "trl", "llamafactory", "unsloth")
 _INPUT_NAMES = {"func": "function", "func_args": "function_args"}
 # The author may request GPUs on the task, and some models need exactly one, others several.
 _POSSIBLE_TASK_CONFIGS = (
@@ -67,7 +67,7 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
         unknown.append("destination")  # by default, the launcher gets it from the artifact
     config = known.get("config")
     framework = config.get("framework") if component == "fine_tune" and isinstance(config, dict) else None
-    if framework and framework not in _OUR_FRAMEWORKS:
+    if framework and framework not in list_own_frameworks():
         unknown.append("config")  # the package of the framework may be only in the image of the step
     problems = [problem for name, value in arguments.items() for problem in _list_text_problems(name, value)]
     # The step's own error about such an argument could show the credential.

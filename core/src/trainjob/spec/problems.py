@@ -87,9 +87,9 @@ def _describe_unknown_field(name: str, model: type[BaseModel] | None) -> str:
     """Return the sentence about a field that a class does not have."""
     if model is None:
         return f"there is no field {name!r} here"
-    fields = [each for each in model.model_fields if not each.startswith("_")]
     if suggestion := suggest_field(name, model):
         return f"there is no field {name!r} in {model.__name__}; did you mean {suggestion}?"
+    fields = model.model_fields
     listed = f"; its fields are {', '.join(fields)}" if len(fields) <= _MAX_LISTED_FIELDS else ""
     return f"there is no field {name!r} in {model.__name__}{listed}"
 

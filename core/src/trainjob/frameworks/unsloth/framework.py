@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.errors import Problem, ProblemKind
+from trainjob.errors import Problem
 from trainjob.frameworks.unsloth.arguments import build_program_arguments
 from trainjob.frameworks.unsloth.config import GPU_ADVICE, UnslothConfig
 from trainjob.frameworks.workspace_framework import WorkspaceFramework
 from trainjob.spec import FineTune
+from trainjob.spec.base import invalid_field
 from trainjob.spec.framework import Framework
 
 
@@ -24,11 +25,10 @@ def find_missing(step: FineTune, config: Any) -> Iterator[Problem]:
         return
     if not step.image:
         rule = f"give an image with Unsloth {config.unsloth_version}, or a runtime with such an image"
-        yield Problem("image", "None", rule, ProblemKind.MISSING)
+        yield from invalid_field("image", None, rule).problems
     if config.resources_per_node is None:
-        yield Problem(
-            "config.resources_per_node", "None", f"{GPU_ADVICE}, or a runtime that requests one", ProblemKind.MISSING
-        )
+        rule = f"{GPU_ADVICE}, or a runtime that requests one"
+        yield from invalid_field("config.resources_per_node", None, rule).problems
 
 
 FRAMEWORK: Framework = WorkspaceFramework(
