@@ -157,7 +157,8 @@ docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
 
-reference: $(call ENVIRONMENTS,core) ## write the reference pages of the errors and of the command's options from the code
+reference: $(call ENVIRONMENTS,core) ## write operators, components and the pages of parameters, errors and command options from the code
+	PYTHONPATH=. $(call IN,core)/python -m tools.parameters.write
 	PYTHONPATH=. $(call IN,core)/python tools/reference/errors.py
 	PYTHONPATH=. $(call IN,core)/python tools/reference/commands.py
 

@@ -20,7 +20,7 @@ from trainjob_airflow import (
     Workspace,
 )
 
-SFT = LLaMAFactoryConfig(method="sft", epochs=1, batch_size=8, learning_rate=1e-2, peft_config={"r": 16})
+SFT = LLaMAFactoryConfig(method="sft", epochs=1, batch_size=8, learning_rate=1e-2, peft_config={"lora_rank": 16})
 DPO = LLaMAFactoryConfig(
     method="dpo", epochs=1, batch_size=8, learning_rate=1e-3, arguments={"pref_beta": 0.1, "logging_steps": 5}
 )

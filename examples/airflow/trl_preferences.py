@@ -20,7 +20,7 @@ from trainjob_airflow import (
     Workspace,
 )
 
-LORA = TRLLoraConfig(r=16, lora_alpha=32, target_modules=("all-linear",))
+LORA = TRLLoraConfig(lora_rank=16, lora_alpha=32, target_modules=("all-linear",))
 
 
 @dag(schedule=None, default_args={"retries": 2}, doc_md=__doc__)

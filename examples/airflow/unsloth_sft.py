@@ -25,7 +25,7 @@ CONFIG = UnslothConfig(
     epochs=1,
     batch_size=8,
     learning_rate=2e-4,
-    peft_config=UnslothLoraConfig(r=16, lora_alpha=16, load_in_4bit=True),
+    peft_config=UnslothLoraConfig(lora_rank=16, lora_alpha=16, load_in_4bit=True),
     resources_per_node={"gpu": 1},
 )
 

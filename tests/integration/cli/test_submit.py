@@ -52,7 +52,7 @@ def test_a_run_id_adopts_a_succeeded_trainjob_unless_the_document_changed(submit
 
 
 def test_a_submission_prints_the_learning_rate_of_lora_unless_it_is_given(submit, namespace):
-    lora = {"framework": "trl", "method": "sft", "peft_config": {"r": 4}}
+    lora = {"framework": "trl", "method": "sft", "peft_config": {"lora_rank": 4}}
     step = {"step": "FineTune", "name": "chosen", "model": "tiny", "workspace": "tickets", "config": lora}
     given = {**step, "name": "given", "config": {**lora, "learning_rate": 2e-4}}
     done = submit("-", input=yaml.safe_dump_all([step, given]))

@@ -151,7 +151,7 @@ NEXT_STEPS = [
     ("fine_tune", {"config": {"framework": "trl", "method": "sft"}}, "use the component fine_tune_trl for trl"),
     ("fine_tune_trl", {"config": {"num_train_epochs": 3}}, "in TRLConfig; did you mean epochs?"),
     ("fine_tune_trl", {"config": {"warmup_steps": 3}}, "in TRLConfig; did you mean arguments.warmup_steps?"),
-    ("fine_tune_trl", {"config": {"lora_rank": 8}}, "in TRLConfig; did you mean peft_config.r?"),
+    ("fine_tune_trl", {"config": {"lora_rank": 8}}, "in TRLConfig; did you mean peft_config.lora_rank?"),
     ("fine_tune_trl", {"lora_rank": -1}, "lora_rank cannot be -1: it must be at least 1"),
     ("train", {"function": FUNCTION}, "command cannot be given: leave it out, because the `function` runs"),
 ]

@@ -34,7 +34,7 @@ def test_arguments_are_fields_of_the_step_and_of_its_configuration():
         learning_rate=1e-4,
         template="llama3",
         precision="bf16",
-        peft_config=LLaMAFactoryLoraConfig(r=16, lora_alpha=32),
+        peft_config=LLaMAFactoryLoraConfig(lora_rank=16, lora_alpha=32),
         columns={"prompt": "instruction", "completion": "output"},
         arguments={"logging_steps": 5, "warmup_steps": 0.5},
     )

@@ -59,7 +59,7 @@ def test_arguments_are_fields_of_the_step_and_of_its_configuration():
         max_steps=20,
         batch_size=4,
         learning_rate=1e-4,
-        peft_config=TRLLoraConfig(r=16),
+        peft_config=TRLLoraConfig(lora_rank=16),
         columns={"prompt": "question", "completion": "answer"},
         packing=True,
         num_nodes=2,
@@ -80,14 +80,14 @@ def test_arguments_and_config_are_combined():
     config = {
         "epochs": 9,
         "seed": 3,
-        "peft_config": {"lora_alpha": 32, "r": 4},
+        "peft_config": {"lora_alpha": 32, "lora_rank": 4},
         "columns": {"completion": "answer"},
         "arguments": {"logging_steps": 2, "warmup_steps": 3},
     }
     given = {"epochs": 1.0, "lora_rank": 16, "columns": {"prompt": "question"}, "arguments": {"logging_steps": 5}}
     found = steps.fine_tune_trl({**SFT, "model": "m", "config": config, **given}, None).config
     assert (found.epochs, found.seed, found.arguments) == (1.0, 3, {"logging_steps": 5, "warmup_steps": 3})
-    assert found.peft_config == TRLLoraConfig(r=16, lora_alpha=32)
+    assert found.peft_config == TRLLoraConfig(lora_rank=16, lora_alpha=32)
     assert found.columns == {"completion": "answer", "prompt": "question"}
 
 
@@ -145,7 +145,7 @@ def test_a_function_that_is_too_long_for_a_workflow_is_refused(tmp_path):
         ({"arguments": {"num_train_epochs": 2}}, "arguments.num_train_epochs", "epochs"),
         ({"config": {"no_such": 1}}, "config.no_such", "there is no field 'no_such' in TRLConfig"),
         ({"config": {"epochs": -1}}, "config.epochs", "greater than 0"),
-        ({"config": {"peft_config": {"r": 0}}}, "config.peft_config.r", "at least 1"),
+        ({"config": {"peft_config": {"lora_rank": 0}}}, "config.peft_config.lora_rank", "at least 1"),
         ({"config": {"framework": "torchtune"}}, "config.framework", "always uses trl"),
         ({"teacher_path": "large"}, "teacher_path", "only distillation has a teacher"),
         ({"method": "distillation"}, "teacher_path", "distillation needs"),

@@ -37,7 +37,7 @@ def test_arguments_are_fields_of_the_step_and_of_its_configuration():
         learning_rate=1e-4,
         max_length=4096,
         precision="bf16",
-        peft_config=UnslothLoraConfig(r=16, lora_alpha=32, load_in_4bit=True),
+        peft_config=UnslothLoraConfig(lora_rank=16, lora_alpha=32, load_in_4bit=True),
         columns={"prompt": "instruction", "completion": "output"},
         arguments={"logging_steps": 5, "warmup_steps": 0.5},
         resources_per_node={"nvidia.com/gpu": 1},

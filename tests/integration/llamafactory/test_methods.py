@@ -13,7 +13,7 @@ from trainjob import LLaMAFactoryLoraConfig
 pytestmark = [pytest.mark.llamafactory, pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 STEPS = 6
-LORA = LLaMAFactoryLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
+LORA = LLaMAFactoryLoraConfig(lora_rank=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
 
 
 def read_record(workspace, name):

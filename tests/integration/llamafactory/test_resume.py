@@ -31,7 +31,7 @@ KILLS = {
     "OUTPUT/config.json": 12,
 }
 LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": None}
-LORA = LLaMAFactoryLoraConfig(r=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
+LORA = LLaMAFactoryLoraConfig(lora_rank=4, lora_alpha=8, target_modules=("q_proj", "v_proj"))
 
 
 # For each attempt: where it is killed, what changes, and from where it continues. A waiter deletes a TrainJob that

@@ -80,7 +80,7 @@ def test_the_new_hyperparameters_win_also_after_a_kill(run_training, workspace, 
 def test_a_change_with_which_no_state_can_be_loaded_is_refused(run_training, workspace):
     outcome, _ = run_training("first", config_for())
     outcome.raise_for_failure()
-    lora = config_for(peft_config=TRLLoraConfig(r=4, target_modules=("q_proj", "v_proj")))
+    lora = config_for(peft_config=TRLLoraConfig(lora_rank=4, target_modules=("q_proj", "v_proj")))
     outcome, lines = run_training("next", lora, resume_from="output/first")
     assert not outcome.succeeded
     assert any("config.peft_config" in line and "undo the change" in line for line in lines), lines[-20:]

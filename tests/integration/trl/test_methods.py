@@ -80,7 +80,7 @@ def check_two_ranks(run_training, workspace, shape):
 
 @pytest.mark.parametrize("modules", [("q_proj",), ("q_proj", "v_proj")], ids=" ".join)
 def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, workspace, modules):
-    lora = TRLLoraConfig(r=4, lora_alpha=8, target_modules=modules)
+    lora = TRLLoraConfig(lora_rank=4, lora_alpha=8, target_modules=modules)
     outcome, _ = run_training("run", tiny_config(max_steps=STEPS, peft_config=lora))
     outcome.raise_for_failure()
     output = workspace / "output" / "run"
@@ -97,7 +97,7 @@ def test_a_lora_training_leaves_the_adapter_and_the_merged_model(run_training, w
 @pytest.mark.parametrize("method", [method for method in METHOD_FIELDS if method != "sft"])
 def test_the_adapter_of_every_method_is_merged(run_training, workspace, method):
     """The step compares the logits of the merged model with those of base model and adapter."""
-    config = tiny_config(method, max_steps=2, peft_config=TRLLoraConfig(r=4))
+    config = tiny_config(method, max_steps=2, peft_config=TRLLoraConfig(lora_rank=4))
     outcome, lines = run_training("run", config, **STEP_FIELDS.get(method, {}))
     outcome.raise_for_failure()
     assert [line for line in lines if "contains the merged model; its logits differ by" in line]

@@ -52,7 +52,7 @@ def test_lora_without_a_learning_rate_lowers_the_loss(run_training, workspace):
         batch_size=4,
         precision="fp32",
         seed=7,
-        peft_config=TRLLoraConfig(r=16),
+        peft_config=TRLLoraConfig(lora_rank=16),
         arguments={"logging_steps": 1},
     )
     outcome, lines = run_training("run", config, dataset_path="desk")

@@ -42,7 +42,7 @@ KILLS = {
     "OUTPUT/config.json": 12,
 }
 LORA_KILLS = {"checkpoint-8/adapter_config.json": 4, "merged.new/config.json": None}
-LORA = TRLLoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "v_proj"))
+LORA = TRLLoraConfig(lora_rank=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "v_proj"))
 
 
 def config_for(*, lora: bool, **fields):

@@ -92,10 +92,10 @@ def test_no_such_checkpoint_is_an_error_that_lists_what_exists(output, wanted):
         ({}, {"framework": "unsloth"}, "framework"),
         ({}, {"config.method": "dpo"}, "config.method"),
         ({}, {"files of model": "ab"}, "files of model"),
-        ({}, {"config.peft_config.r": 8}, "config.peft_config"),
+        ({}, {"config.peft_config.lora_rank": 8}, "config.peft_config"),
         ({"config.peft_config": {}}, {}, "config.peft_config"),
-        ({"config.peft_config.r": 8}, {"config.peft_config.r": 16}, "config.peft_config.r"),
-        ({"config.peft_config.r": 8}, {"config.peft_config.target_modules": ["q"]}, "config.peft_config.r"),
+        ({"config.peft_config.lora_rank": 8}, {"config.peft_config.lora_rank": 16}, "config.peft_config.lora_rank"),
+        ({"config.peft_config.lora_rank": 8}, {"config.peft_config.target_modules": ["q"]}, "config.peft_config.lora_rank"),
         ({}, {"config.arguments.optim": "sgd"}, "config.arguments.optim"),
         ({}, {"function": "sha256:1"}, "function"),
     ],
@@ -112,7 +112,7 @@ def test_a_change_with_which_the_state_cannot_be_loaded_is_refused(tmp_path, bef
 @pytest.mark.parametrize(
     ("before", "now"),
     [
-        ({"config.peft_config.r": 8}, {"config.peft_config.r": 8, "config.peft_config.lora_alpha": 2}),
+        ({"config.peft_config.lora_rank": 8}, {"config.peft_config.lora_rank": 8, "config.peft_config.lora_alpha": 2}),
         ({"files of data": "a"}, {"files of data": "b", "config.max_length": 9}),
         ({"function": "sha256:1"}, {"function": "sha256:2", "trainer.func_args.rate": 2}),
     ],

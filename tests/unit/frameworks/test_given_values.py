@@ -33,7 +33,7 @@ def build(config_class, fields):
 
 def describe_cases():
     for config_class, required in FIELDS.items():
-        lora = {"lora_attn_modules": ("q_proj",)} if config_class is TorchTuneConfig else {"r": 8}
+        lora = {"lora_attn_modules": ("q_proj",)} if config_class is TorchTuneConfig else {"lora_rank": 8}
         for name in config_class.model_fields:
             yield pytest.param(config_class, {}, name, id=f"{config_class.__name__}.{name}")
         lora_class = type(config_class(**required, peft_config=lora).peft_config)
@@ -80,15 +80,15 @@ def test_one_target_is_a_name_as_several_are(names, sent):
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "kto", "reward"])
 def test_lora_has_a_learning_rate_for_lora(method):
-    rates = [word for word in build(TRLConfig, {"method": method, "peft_config": {"r": 8}})["args"] if "_rate" in word]
+    rates = [word for word in build(TRLConfig, {"method": method, "peft_config": {"lora_rank": 8}})["args"] if "_rate" in word]
     expected = LORA_LEARNING_RATES.get(method)
     assert rates == ([f"--learning_rate={expected}"] if expected else [])
-    notes = TRLConfig(method=method, peft_config={"r": 8}).notes
+    notes = TRLConfig(method=method, peft_config={"lora_rank": 8}).notes
     assert len(notes) == (method != "reward")
     assert all(f"the learning rate is {expected:g}" in note for note in notes)
 
 
-@pytest.mark.parametrize("fields", [{}, {"learning_rate": 1e-3, "peft_config": {"r": 8}}])
+@pytest.mark.parametrize("fields", [{}, {"learning_rate": 1e-3, "peft_config": {"lora_rank": 8}}])
 def test_a_given_learning_rate_and_that_of_all_weights_stay(fields):
     words = build(TRLConfig, fields)["args"]
     assert [word for word in words if "learning_rate" in word] == (["--learning_rate=0.001"] if fields else [])

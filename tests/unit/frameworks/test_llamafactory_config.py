@@ -54,7 +54,7 @@ def test_fields_and_arguments_become_arguments_of_llamafactory():
         max_length=512,
         packing=True,
         precision="fp16",
-        peft_config={"r": 8, "target_modules": ["all-linear"], "modules_to_save": ["embed", "head"], "use_dora": True},
+        peft_config={"lora_rank": 8, "target_modules": ["all-linear"], "modules_to_save": ["embed", "head"], "use_dora": True},
         arguments={"optim": "adafactor", "warmup_steps": 10, "run_name": "$$(HOME)"},
     ) == {
         "finetuning_type": "lora",
@@ -145,7 +145,7 @@ REFUSED = {
     "LoRA without peft_config": (
         {"arguments": {"lora_rank": 8}},
         "config.arguments.lora_rank",
-        "give peft_config=LLaMAFactoryLoraConfig(r=...)",
+        "give peft_config=LLaMAFactoryLoraConfig(lora_rank=...)",
     ),
     "kind of training": ({"arguments": {"finetuning_type": "lora"}}, "config.arguments.finetuning_type", "peft_config"),
     "path of the step": ({"arguments": {"output_dir": "/tmp"}}, "config.arguments.output_dir", "give output_path"),
@@ -159,7 +159,7 @@ REFUSED = {
     ),
     "one kept checkpoint": ({"arguments": {"save_total_limit": 1}}, "config.arguments.save_total_limit", "at least 2"),
     "merge with another vocabulary": (
-        {"peft_config": {"r": 4}, "arguments": {"resize_vocab": True}},
+        {"peft_config": {"lora_rank": 4}, "arguments": {"resize_vocab": True}},
         "config.arguments.resize_vocab",
         "merge=False",
     ),

@@ -55,7 +55,7 @@ def test_fields_and_arguments_become_words_of_the_script():
         lr_scheduler_type="cosine",
         packing=True,
         precision="fp16",
-        peft_config={"r": 8, "target_modules": ["q_proj", "v_proj"], "use_dora": True},
+        peft_config={"lora_rank": 8, "target_modules": ["q_proj", "v_proj"], "use_dora": True},
         fsdp=True,
         arguments={
             "optim": "adafactor",
@@ -158,7 +158,7 @@ REFUSED = {
     "LoRA without peft_config": (
         {"arguments": {"lora_r": 8}},
         "config.arguments.lora_r",
-        "give peft_config=TRLLoraConfig(r=...)",
+        "give peft_config=TRLLoraConfig(lora_rank=...)",
     ),
     "path of the step": ({"arguments": {"output_dir": "/tmp"}}, "config.arguments.output_dir", "give output_path"),
     "token": ({"arguments": {"hub_token": "hf_secret"}}, "config.arguments.hub_token", "ExportModel"),
@@ -229,7 +229,7 @@ def test_a_name_of_a_model_is_metadata():
 
 def test_a_merged_model_is_saved_unless_disabled():
     for merge in (True, False):
-        request = step(peft_config=TRLLoraConfig(r=4, merge=merge))
+        request = step(peft_config=TRLLoraConfig(lora_rank=4, merge=merge))
         assert ("--merge" in to_trainjob(request).trainer.args) is merge
 
 

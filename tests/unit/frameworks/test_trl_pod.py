@@ -42,7 +42,7 @@ def test_the_program_parses_what_the_core_builds():
             reward_functions=(reward, "a.b"),
             teacher_path=None,
             eval_dataset_path="held",
-            peft_config=TRLLoraConfig(r=2),
+            peft_config=TRLLoraConfig(lora_rank=2),
             pip_index_url="https://index.example/simple",
             wheels_path="wheels",
             arguments={"reward_weights": [1.0, 2.0], "beta": 0.1},

@@ -68,7 +68,7 @@ def test_fields_become_arguments_of_the_model_of_lora_and_of_the_trainer():
         precision="fp16",
         gradient_checkpointing="unsloth",
         seed=3,
-        peft_config={"r": 8, "target_modules": ["all-linear"], "modules_to_save": ["head"], "use_dora": True},
+        peft_config={"lora_rank": 8, "target_modules": ["all-linear"], "modules_to_save": ["head"], "use_dora": True},
         arguments={
             "optim": "adafactor",
             "warmup_steps": 10,
@@ -243,7 +243,7 @@ REFUSED = {
         "it must be a number",
     ),
     "wrong choice": (
-        {"peft_config": {"r": 4}, "arguments": {"bias": "some"}},
+        {"peft_config": {"lora_rank": 4}, "arguments": {"bias": "some"}},
         "config.arguments.bias",
         "'some'",
         "it must be one of none, all, lora_only",

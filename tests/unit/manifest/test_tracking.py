@@ -59,7 +59,7 @@ STEPS: dict[str, Any] = {
     "trl": FineTune(
         model="llama-1b",
         workspace="tickets",
-        config=TRLConfig(method="sft", epochs=3, peft_config=TRLLoraConfig(r=16, target_modules=("all-linear",))),
+        config=TRLConfig(method="sft", epochs=3, peft_config=TRLLoraConfig(lora_rank=16, target_modules=("all-linear",))),
         env={"HF_HUB_OFFLINE": "1"},
         tracking=WandB(project="support", entity="team", base_url="https://wandb.example.org", secret="wandb"),
     ),
@@ -88,7 +88,7 @@ STEPS: dict[str, Any] = {
 # Hashes of the same requests without the field `tracking`, computed with the version before it existed.
 RECORDED_HASHES = {
     "torchtune": "7d18f8e38d071acf",
-    "trl": "47c19c33e73544c5",
+    "trl": "2cd212cadeb96411",
     "function": "1ad3de22147f4012",
     "container": "6072790f45ba1732",
     "image": "9c52ea7599c23acd",
@@ -219,7 +219,7 @@ def test_the_parameters_are_those_of_the_configuration_and_of_the_tracker():
         "$(HOME)": "$(HOME) $$",
     }
     parameters = read_run(build(STEPS["trl"])).parameters
-    assert parameters["peft_config.r"] == "16"
+    assert parameters["peft_config.lora_rank"] == "16"
     assert parameters["peft_config.target_modules"] == '["all-linear"]'
 
 

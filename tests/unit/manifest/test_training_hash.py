@@ -209,7 +209,7 @@ def test_a_training_continues_although_these_fields_change(step, changed):
         (fine_tune(GRPO), fine_tune({**GRPO, "batch_size": 8}), "config.batch_size"),
         (fine_tune(GRPO), fine_tune({**GRPO, "num_nodes": 2}), "processes"),
         (fine_tune(), fine_tune(LORA), "config.peft_config"),
-        (fine_tune(LORA), fine_tune({"peft_config": {"r": 4}}), "config.peft_config.r"),
+        (fine_tune(LORA), fine_tune({"peft_config": {"lora_rank": 4}}), "config.peft_config.lora_rank"),
         (fine_tune(), fine_tune({"arguments": {"warmup_steps": 1}}), "config.arguments.warmup_steps"),
         (fine_tune(), fine_tune(dataset_path="other"), "dataset_path"),
         (function(), function(func_args={"config": 1}), "trainer.func_args.config"),

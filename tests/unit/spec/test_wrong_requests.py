@@ -35,7 +35,7 @@ IN_PYTHON = {
         ["config is required: choose the framework:", TORCHTUNE_LINE, TRL_LINE],
     ),
     "fields of several frameworks": (
-        lambda: tune(config={"method": "sft", "peft_config": {"r": 16}}),
+        lambda: tune(config={"method": "sft", "peft_config": {"lora_rank": 16}}),
         ["config.framework is required: choose the framework:", TRL_LINE],
     ),
     "TorchTune with another model": (
@@ -47,8 +47,8 @@ IN_PYTHON = {
         lambda: TRLConfig(method="sft", peft_config=LoraConfig(lora_rank=16)),
         ["peft_config cannot be a LoraConfig: give a TRLLoraConfig or a dict of its fields"],
     ),
-    "name of the rank": (lambda: TRLLoraConfig(lora_rank=16), ["in TRLLoraConfig; did you mean r?"]),
-    "name of TorchTune's rank": (lambda: LoraConfig(r=16), ["in LoraConfig; did you mean lora_rank?"]),
+    "peft's name of the rank": (lambda: TRLLoraConfig(r=16), ["in TRLLoraConfig; did you mean lora_rank?"]),
+    "peft's name with TorchTune": (lambda: LoraConfig(r=16), ["in LoraConfig; did you mean lora_rank?"]),
     "the Trainer's name of epochs": (lambda: TRLConfig(method="sft", num_train_epochs=3), ["did you mean epochs?"]),
     "the Trainer's name of the batch": (
         lambda: TRLConfig(method="sft", per_device_train_batch_size=8),
@@ -100,7 +100,7 @@ IN_FILES = {
     ),
     "two problems": (
         f"{STEP}config: {{framework: trl, method: sft, lora_rank: 8}}\nepochs: 2\n",
-        ["file.yaml:4: config.lora_rank: ", "did you mean peft_config.r?\nfile.yaml:5: epochs: ", "config.epochs?"],
+        ["file.yaml:4: config.lora_rank: ", "did you mean peft_config.lora_rank?\nfile.yaml:5: epochs: ", "config.epochs?"],
     ),
 }
 

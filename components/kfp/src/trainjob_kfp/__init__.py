@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.evaluation.evaluate import evaluate
     from trainjob_kfp.components.training.cleanup import cleanup
     from trainjob_kfp.components.training.fine_tune import fine_tune
-    from trainjob_kfp.components.training.fine_tune_llamafactory import fine_tune_llamafactory
-    from trainjob_kfp.components.training.fine_tune_trl import fine_tune_trl
-    from trainjob_kfp.components.training.fine_tune_unsloth import fine_tune_unsloth
     from trainjob_kfp.components.training.train import train
     from trainjob_kfp.function_text import source as source
 
@@ -26,9 +23,6 @@ _MODULES = {
     "evaluate": "components.evaluation.evaluate",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
-    "fine_tune_llamafactory": "components.training.fine_tune_llamafactory",
-    "fine_tune_trl": "components.training.fine_tune_trl",
-    "fine_tune_unsloth": "components.training.fine_tune_unsloth",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
     "source": "function_text",
@@ -41,9 +35,6 @@ __all__ = [
     "evaluate",
     "export_model",
     "fine_tune",
-    "fine_tune_llamafactory",
-    "fine_tune_trl",
-    "fine_tune_unsloth",
     "initialize_dataset",
     "initialize_model",
     "train",

@@ -22,12 +22,12 @@ from trainjob.manifest import to_trainjob
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
 from trainjob_kfp import steps
+from trainjob_kfp.framework_config import CONFIG_FIELDS
 from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
-from trainjob_kfp.launcher import parse_launch_arguments
+from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, parse_launch_arguments
 
-LAUNCH_ARGUMENTS = ("on_kill", "interruption_retries", "attempts")
-"""Arguments that the launcher checks."""
-_NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "namespace", "delete_with_run", "metric", "minimum")
+_CHECKED_LAUNCH_ARGUMENTS = ("on_kill", "attempts")
+_NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "metric", "minimum")
 _STEPS_WITH_AFTER_JOBS = ("evaluate", "export_model")
 
 # Placeholders of KFP, and those of Argo in texts. The source of a function may contain `{{` without being one.
@@ -65,10 +65,8 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
     known = _drop_unknown(given, "", unknown)
     if component == "export_model" and not given.get("destination"):
         unknown.append("destination")  # by default, the launcher gets it from the artifact
-    config = known.get("config")
-    framework = config.get("framework") if component == "fine_tune" and isinstance(config, dict) else None
-    if framework and framework not in list_own_frameworks():
-        unknown.append("config")  # the package of the framework may be only in the image of the step
+    if component == "fine_tune" and not _knows_framework(known, unknown):
+        unknown += ["config", *CONFIG_FIELDS]
     problems = [problem for name, value in arguments.items() for problem in _list_text_problems(name, value)]
     # The step's own error about such an argument could show the credential.
     ignored = [*unknown, *(problem.field for problem in problems), _FIELDS_ONLY, f"config.{_FIELDS_ONLY}"]
@@ -78,6 +76,15 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
     problems += [problem for problem in map(_name_input, found) if not _is_about(problem.field, ignored)]
     if problems:
         raise InvalidSpec(problems)
+
+
+def _knows_framework(known: Mapping[str, Any], unknown: Sequence[str]) -> bool:
+    """Return whether a configuration can be checked; its framework's package may be only in the image of the step."""
+    config = known.get("config")
+    framework = known.get("framework") or (config.get("framework") if isinstance(config, dict) else None)
+    return (framework is None and not {"framework", "config.framework"} & {*unknown}) or (
+        framework in list_own_frameworks()
+    )
 
 
 def _drop_unknown(value: Any, path: str, unknown: list[str]) -> Any:
@@ -98,8 +105,8 @@ def _drop_unknown(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _list_text_problems(name: str, value: Any) -> Iterator[Problem]:
     """Yield the problems of an argument with a credential or too much text."""
-    check = check_source if name in ("function", "reward_functions") else check_text
     for path, _, text in iterate_texts(value, name):
+        check = check_source if "def " in text and "\n" in text else check_text
         try:
             check(text, path)
         except InvalidSpec as error:
@@ -111,7 +118,7 @@ def _list_text_problems(name: str, value: Any) -> Iterator[Problem]:
 
 def _list_launch_problems(known: Mapping[str, Any]) -> list[Problem]:
     try:
-        parse_launch_arguments(**{name: known[name] for name in LAUNCH_ARGUMENTS if name in known})
+        parse_launch_arguments(**{name: known[name] for name in _CHECKED_LAUNCH_ARGUMENTS if name in known})
     except InvalidSpec as error:
         return list(error.problems)
     return []
@@ -128,7 +135,7 @@ def _list_step_problems(component: str, known: Mapping[str, Any], unknown: Seque
         given["function"] = _UNKNOWN_FUNCTION
     if unknown and not given.get("manifest"):
         given[_FIELDS_ONLY] = True
-        if component.startswith("fine_tune"):
+        if component == "fine_tune":
             given["config"] = {**given.get("config", {}), _FIELDS_ONLY: True}
     found: list[list[Problem]] = []
     for task_config in _POSSIBLE_TASK_CONFIGS:

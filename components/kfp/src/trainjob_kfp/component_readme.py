@@ -17,14 +17,8 @@ import yaml
 
 import trainjob_kfp
 
-# Outputs with the same meaning in every component. The docstring of the function describes the others.
-_COMMON_OUTPUTS = {
-    "job": "Name of the TrainJob.",
-    "namespace": "Namespace of the TrainJob.",
-    "uid": "UID of the TrainJob.",
-    "status": "`Complete`; a step that fails has no outputs.",
-    "workspace": "Name of the claim that the steps share.",
-}
+# Inputs of the example besides the required ones.
+_EXAMPLE_INPUTS = {"fine_tune": ("framework", "method", "workspace")}
 _TYPE_NAMES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
 _SET_BY_KFP = {"task_config", "status"}  # set by Kubeflow Pipelines, never by the author of a pipeline
 _ENTRY = re.compile(r"(\w+): (.+)")
@@ -39,7 +33,7 @@ def render_readme(component: Any) -> str:
     function = component.python_func
     text, arguments, returned = _parse_docstring(inspect.getdoc(function) or "")
     inputs = {name: spec for name, spec in component.component_spec.inputs.items() if name not in _SET_BY_KFP}
-    described = {**arguments, **_COMMON_OUTPUTS, **returned}
+    described = {**arguments, **returned}
     sections = {
         "Overview": text,
         "Inputs": _format_table(
@@ -71,25 +65,21 @@ def component_folder(component: Any) -> Path:
 
 
 def _parse_docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Return the text, the arguments and the return values of a Google docstring.
-
-    Prose in the section of the return values is taken as the description of `output_path`.
-    """
+    """Return the text, the arguments and the return values of a Google docstring."""
     text, _, returns = text.partition("\n\nReturns:\n")
     text, _, arguments = text.partition("\n\nArgs:\n")
-    lines = [line.strip() for line in returns.partition("\n\n")[0].splitlines()]
-    prose = " ".join(line for line in lines if not _ENTRY.fullmatch(line))
-    path = {"output_path": f"Where the result is: {prose.rpartition('path: ')[2]}"} if "path: " in prose else {}
-    return text, _parse_entries(arguments), path | _parse_entries("\n".join(lines))
+    return text, _parse_entries(arguments), _parse_entries(returns.partition("\n\n")[0])
 
 
 def _parse_entries(section: str) -> dict[str, str]:
+    """Return the texts of a section by their names; the further lines of a text are indented."""
+    section = re.sub(r"\n {8,}", " ", section)
     return {found[1]: found[2] for line in section.splitlines() if (found := _ENTRY.fullmatch(line.strip()))}
 
 
 def _get_description(described: Mapping[str, str], name: str) -> str:
     if name not in described:
-        raise ValueError(f"{name} is not described in the docstring, as `{name}: ...` on one line")
+        raise ValueError(f"{name} is not described in the docstring")
     return described[name].replace("|", "\\|")
 
 
@@ -110,9 +100,11 @@ def _format_default(spec: Any) -> str:
 def _format_example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str:
     """Return the smallest pipeline with this component.
 
-    The pipeline's parameters are the component's required inputs.
+    The pipeline's parameters are the component's required inputs, and those without which no request is complete.
     """
-    required = {parameter: _format_type(spec).strip("`") for parameter, spec in inputs.items() if not spec.optional}
+    further = _EXAMPLE_INPUTS.get(name, ())
+    shown = {parameter: spec for parameter, spec in inputs.items() if not spec.optional or parameter in further}
+    required = {parameter: _format_type(spec).strip("`") for parameter, spec in shown.items()}
     signature = ", ".join(f"{parameter}: {kind}" for parameter, kind in required.items())
     call = ", ".join(f"{parameter}={parameter}" for parameter in required)
     body = [f"    {name}({call})"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.function_source import function_from_source, function_source
+from trainjob.function_source import function_source
 
 MAX_ARGUMENT_BYTES = 64_000
 """Maximum size of an argument: Argo stores it twelve times in the Workflow (Argo 4.0, KFP 2.17)."""
@@ -20,8 +19,8 @@ def source(function: Callable[..., Any]) -> str:
     """Return the source text of a function, to pass it to a component.
 
     The text is the value of `train(function=...)` or `evaluate(function=...)`, or an item of
-    `fine_tune_trl(reward_functions=[...])`. The function has to import what it needs, and must not use names of its
-    module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot run outside its
+    `fine_tune(config={"reward_functions": [...]})`. The function has to import what it needs, and must not use names of
+    its module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot run outside its
     module raises an error here, while the pipeline is written.
 
     Args:
@@ -35,30 +34,6 @@ def source(function: Callable[..., Any]) -> str:
     if (size := len(text.encode())) > MAX_ARGUMENT_BYTES:
         raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", SIZE_RULE))
     return text
-
-
-def parse_reward_functions(given: Sequence[str]) -> list[Callable[..., Any] | str]:
-    """Return the reward functions of a `TRLConfig`, from texts of functions and from names.
-
-    Raises:
-        InvalidSpec: a text is not that of one function; the error contains all of them.
-    """
-    functions: list[Callable[..., Any] | str] = []
-    problems: list[Problem] = []
-    for number, text in enumerate(given):
-        try:
-            functions.append(function_from_source(text) if _is_source(text) else text)
-        except InvalidSpec as error:
-            field = f"reward_functions[{number}]"
-            problems += [replace(problem, field=field) for problem in error.problems]
-    if problems:
-        raise InvalidSpec(problems)
-    return functions
-
-
-def _is_source(text: Any) -> bool:
-    """Return whether a text is Python code; the name of a function has no spaces."""
-    return isinstance(text, str) and len(text.split()) > 1
 
 
 def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

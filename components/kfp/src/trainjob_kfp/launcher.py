@@ -33,8 +33,7 @@ from trainjob.lifecycle import (
 )
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import labels
-from trainjob.spec import Step, TrainJob, TrainJobManifest
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
+from trainjob.spec import Step, TrainJobManifest
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key
@@ -52,15 +51,16 @@ _ERROR_PREFIXES = {
 
 OnKill = Literal["delete", "keep", "keep_on_drain"]
 """Action on the TrainJob when the launcher receives SIGTERM or SIGINT; see [launch][]."""
+LAUNCH_ARGUMENTS = ("namespace", "on_kill", "delete_with_run", "attempts")
+"""Arguments of every component for the launcher; the others are for the step."""
 
 
 def launch(
-    request: Step | TrainJob | TrainJobManifest,
+    request: Step,
     *,
     namespace: str = "",
     on_kill: str = "delete",
     delete_with_run: bool = False,
-    interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
     attempts: int = 1,
     connection: Connection | None = None,
     key: RunKey | None = None,
@@ -92,8 +92,6 @@ def launch(
             an hour after the run's end by default. Its result must be stored elsewhere by then. An unfinished TrainJob
             in the namespace of the run is deleted with the Workflow in any case, except with `keep` and without the
             exit task `cleanup`.
-        interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob,
-            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the task.
         attempts: how many TrainJobs may fail before the step fails; see [trainjob.lifecycle.plan_resubmission][]. A
             launcher that adopts a TrainJob continues its count; one that creates its first TrainJob starts a new count.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.
@@ -112,7 +110,7 @@ def launch(
         JobFailed: the TrainJob failed, or was deleted.
         ClusterError: the cluster cannot be reached.
     """
-    interruption_retries, attempts = parse_launch_arguments(on_kill, interruption_retries, attempts)
+    attempts = parse_launch_arguments(on_kill, attempts)
     if on_kill == "keep":
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
@@ -148,24 +146,31 @@ def launch(
             )
             with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
                 _, outcome = run_attempts(
-                    step.submit, step.follow, step.pause, interruption_retries=interruption_retries, attempts=attempts
+                    step.submit,
+                    step.follow,
+                    step.pause,
+                    interruption_retries=request.interruption_retries,
+                    attempts=attempts,
                 )
     outcome.raise_for_failure()
     return outcome
 
 
-def parse_launch_arguments(
-    on_kill: str = "delete", interruption_retries: Any = DEFAULT_INTERRUPTION_RETRIES, attempts: Any = 1
-) -> tuple[int, int]:
-    """Return `interruption_retries` and `attempts` as integers; see [launch][].
+def parse_launch_arguments(on_kill: str = "delete", attempts: Any = 1) -> int:
+    """Return `attempts` as an integer; see [launch][].
+
+    A float without a fraction is accepted, because the input of KFP's executor (2.17) has numbers as floats.
 
     Raises:
         InvalidSpec: an argument has a value that is not allowed.
     """
-    budgets = parse_interruption_retries(interruption_retries), parse_attempts(attempts)
+    if isinstance(attempts, float) and attempts.is_integer():
+        attempts = int(attempts)
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise InvalidSpec(Problem("attempts", repr(attempts), "it must be an integer of at least 1"))
     if on_kill not in get_args(OnKill):
         raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
-    return budgets
+    return attempts
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ class _Callbacks:
 class _StepRun:
     """Attempts of a step within a launcher; see [launch][]."""
 
-    request: Step | TrainJob | TrainJobManifest
+    request: Step
     context: _LauncherContext
     terminator: Terminator
     guard: JobGuard

@@ -15,6 +15,7 @@ from kfp.dsl.pipeline_task import TaskState
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_kfp.code_configmap import loading_program
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
+from trainjob_kfp.struct_inputs import to_struct
 
 CODE_VARIABLE = "TRAINJOB_KFP_CODE"
 """Environment variable that says where the steps get our code from; read when a pipeline is compiled.
@@ -49,9 +50,12 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         """Create a task; `set_caching_options` of the author overrides its caching.
 
+        A text for `queue`, `runtime`, `secret` or `resume_from` stands for a dict with the name or folder.
+
         Raises:
             InvalidSpec: in a pipeline, a constant argument is wrong; see [trainjob_kfp.compile_checks][].
         """
+        arguments = {name: to_struct(name, value) for name, value in arguments.items()}
         task = super().__call__(*args, **arguments)
         if task.state is TaskState.FUTURE:
             # Imported here, because an import of the components needs neither the step classes nor the launcher.

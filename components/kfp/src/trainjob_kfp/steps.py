@@ -1,6 +1,6 @@
 """Conversion of a component's arguments and its task's settings to a step.
 
-An argument that is empty or 0 counts as not given.
+An argument that is empty or 0 counts as not given, except `interruption_retries` and `resume`.
 """
 
 from __future__ import annotations
@@ -26,27 +26,18 @@ from trainjob.spec import (
     WorkspaceVolume,
 )
 from trainjob_kfp import task_settings
-from trainjob_kfp.framework_config import (
-    LLAMAFACTORY_ARGUMENTS,
-    TORCHTUNE_ARGUMENTS,
-    TRL_ARGUMENTS,
-    UNSLOTH_ARGUMENTS,
-    FrameworkArguments,
-    build_config,
-    name_arguments,
-)
-from trainjob_kfp.function_text import convert_arguments, parse_reward_functions
+from trainjob_kfp.framework_config import CONFIG_FIELDS, build_config, name_arguments
+from trainjob_kfp.function_text import convert_arguments
 from trainjob_kfp.identity import POD_VARIABLE
 from trainjob_kfp.standard_output import print_line
+from trainjob_kfp.struct_inputs import is_empty_text
 from trainjob_kfp.task_settings import TaskConfig
 
 OUTPUT_FOLDER = "/workspace/output"
 """Folder of the checkpoints in every pod of a step."""
-_COMMON_TRAINER_FIELDS = ("image", "num_nodes", "num_proc_per_node", "env")
-_CONTAINER_FIELDS = (*_COMMON_TRAINER_FIELDS, "command", "args")
-_FUNCTION_FIELDS = (*_COMMON_TRAINER_FIELDS, "packages_to_install", "pip_index_urls")
-# Defaults of `train`, which do not count as given.
-_TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1, "program": "packed"}
+_FUNCTION_ONLY = sorted(CustomTrainer.model_fields.keys() - CustomTrainerContainer.model_fields.keys() - {"func"})
+_CONTAINER_ONLY = sorted(CustomTrainerContainer.model_fields.keys() - CustomTrainer.model_fields.keys())
+_EMPTY_IS_A_VALUE = ("interruption_retries", "resume")
 
 
 def initialize_dataset(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> InitializeDataset:
@@ -89,32 +80,14 @@ def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> F
     Raises:
         InvalidSpec: the arguments or settings break rules; it lists all of them.
     """
-    return _build_fine_tune(TORCHTUNE_ARGUMENTS, arguments, task_config)
-
-
-def fine_tune_trl(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
-    """Return the step of the component `fine_tune_trl`.
-
-    The arguments and errors are those of [fine_tune][].
-    """
-    rewards = parse_reward_functions(arguments.get("reward_functions", []))
-    return _build_fine_tune(TRL_ARGUMENTS, {**arguments, "reward_functions": rewards}, task_config)
-
-
-def fine_tune_llamafactory(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
-    """Return the step of the component `fine_tune_llamafactory`.
-
-    The arguments and errors are those of [fine_tune][].
-    """
-    return _build_fine_tune(LLAMAFACTORY_ARGUMENTS, arguments, task_config)
-
-
-def fine_tune_unsloth(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
-    """Return the step of the component `fine_tune_unsloth`.
-
-    The arguments and errors are those of [fine_tune][].
-    """
-    return _build_fine_tune(UNSLOTH_ARGUMENTS, arguments, task_config)
+    given = _collect_fields(arguments, task_config)
+    own = {name: given.pop(name) for name in (*CONFIG_FIELDS, "config") if name in given}
+    config = build_config(own)
+    config |= _merge_resources("resources_per_node", config, task_config)
+    try:
+        return FineTune(config=config or None, **given)
+    except InvalidSpec as error:
+        raise name_arguments(error, own) from None
 
 
 def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
@@ -151,40 +124,26 @@ def _find_folders(value: Any) -> Iterator[str]:
         yield from _find_folders(item)
 
 
-def _build_fine_tune(
-    component: FrameworkArguments, arguments: Mapping[str, Any], task_config: TaskConfig | None
-) -> FineTune:
-    given = _collect_fields(arguments, task_config)
-    given.pop("resume", None)
-    own = {name: given.pop(name) for name in (*component.fields, "config") if name in given}
-    config = build_config(component, own)
-    config |= _merge_resources("resources_per_node", config, task_config)
-    try:
-        return FineTune(config=config, resume=arguments.get("resume", True), **given)
-    except InvalidSpec as error:
-        raise name_arguments(error, component, own) from None
-
-
 def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob:
     given = _collect_fields(arguments, task_config, keep_mount=True)
     function, function_args = given.pop("function", ""), given.pop("function_args", {})
-    _check_one_program(bool(function), {"function_args": function_args, **given})
-    trainer = {name: given.pop(name) for name in (_FUNCTION_FIELDS if function else _CONTAINER_FIELDS) if name in given}
-    trainer |= _merge_resources(
-        "resources_per_node", {"resources_per_node": given.pop("resources_per_node", {})}, task_config
-    )
+    _check_one_program(bool(function), {"func_args": function_args, **given})
+    names = {*CustomTrainer.model_fields, *CustomTrainerContainer.model_fields}
+    trainer = {name: given.pop(name) for name in names if name in given}
+    trainer |= _merge_resources("resources_per_node", trainer, task_config)
     if function:
         func = function_from_source(function)
         return TrainJob(
             trainer=CustomTrainer(func=func, func_args=convert_arguments(func, function_args), **trainer), **given
         )
+    trainer.pop("resume", None)
     return TrainJob(trainer=CustomTrainerContainer(**trainer), **given)
 
 
 def _check_one_program(is_function: bool, arguments: Mapping[str, Any]) -> None:
-    others = ("command", "args") if is_function else ("function_args", "packages_to_install", "pip_index_urls")
+    others = _CONTAINER_ONLY if is_function else _FUNCTION_ONLY
     rule = "leave it out, because the `function` runs" if is_function else "it is only allowed with a `function`"
-    problems = [Problem(name, "given", rule) for name in others if arguments.get(name)]
+    problems = [Problem(name.replace("func_", "function_"), "given", rule) for name in others if arguments.get(name)]
     if problems:
         raise InvalidSpec(problems)
 
@@ -197,9 +156,14 @@ def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig |
     Raises:
         InvalidSpec: further arguments or task settings are given, which belong in the manifest.
     """
-    own = ("manifest", "max_restarts")
-    beside = {name: value for name, value in arguments.items() if value and value != _TRAIN_DEFAULTS.get(name)}
-    problems = [Problem(name, "given", "write it into the manifest") for name in beside if name not in own]
+    own = TrainJobManifest.model_fields
+    defaults = TrainJob.model_fields
+    beside = {name: value for name, value in arguments.items() if _is_given(name, value)}
+    problems = [
+        Problem(name, "given", "write it into the manifest")
+        for name, value in beside.items()
+        if name not in own and not (name in defaults and value == defaults[name].default)
+    ]
     variables = _merge_environment(task_config, {})
     plain = {name: value for name, value in variables.items() if isinstance(value, str)}
     on_task = {
@@ -213,9 +177,8 @@ def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig |
     ]
     if problems:
         raise InvalidSpec(problems)
-    job = TrainJobManifest(
-        manifest=_with_whole_numbers(arguments["manifest"]), max_restarts=arguments.get("max_restarts", 0)
-    )
+    given = {name: value for name, value in beside.items() if name in own}
+    job = TrainJobManifest(**{**given, "manifest": _with_whole_numbers(arguments["manifest"])})
     return add_env(job, plain)
 
 
@@ -229,18 +192,23 @@ def _collect_fields(
         task_config: settings of the task.
         keep_mount: whether the volume of the workspace is also mounted at its own path, which the command may use.
     """
-    given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
+    given = {name: _with_whole_numbers(value) for name, value in arguments.items() if _is_given(name, value)}
     if environment := _merge_environment(task_config, given.get("env", {})):
         given["env"] = environment
-    if placement := task_settings.placement(task_config):
+    if placement := task_settings.merge_placement(task_config, given.get("placement", {})):
         given["placement"] = placement
-    if priority := given.pop("priority_class", ""):
-        given["queue"] = {"name": given.get("queue", ""), "priority_class": priority}
-    if kind := given.pop("runtime_kind", ""):
-        given["runtime"] = {"name": given.get("runtime", ""), "kind": kind}
     if "output_path" in given:  # may be the output of a fine-tuning, which has the whole path
         given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT_FOLDER}/")
-    return given | _workspace_and_volumes(given.get("workspace", ""), task_config, keep_mount)
+    found = _workspace_and_volumes(given.get("workspace", ""), task_config, keep_mount)
+    if volumes := [*found.pop("volumes", ()), *given.get("volumes", ())]:
+        given["volumes"] = volumes
+    return given | found
+
+
+def _is_given(name: str, value: Any) -> bool:
+    """Return whether an argument is given: an empty text, list or dict and 0 mean that it is not."""
+    is_empty = not value or is_empty_text(name, value)
+    return not is_empty or (value is not None and name in _EMPTY_IS_A_VALUE)
 
 
 def _merge_environment(task_config: TaskConfig | None, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec import Placement, SecretKeyReference, Volume, WorkspaceVolume
+from trainjob.spec import SecretKeyReference, Volume, WorkspaceVolume
 
 _CLAIM_KEY = "persistentVolumeClaim"
 # KFP 2.17 adds its API server's proxy to each container of a task (backend/src/apiserver/config/proxy/config.go).
@@ -72,13 +72,20 @@ def proxy_variables(config: TaskConfig | None) -> set[str]:
     return {entry["name"] for entry in (config.env if config else None) or ()} & _PROXY_VARIABLES
 
 
-def placement(config: TaskConfig | None) -> Placement | None:
-    """Return the placement that is set on the task; None if there is none."""
-    if config is None or not (config.node_selector or config.tolerations or config.affinity):
-        return None
-    return Placement(
-        node_selector=config.node_selector or {}, tolerations=config.tolerations or (), affinity=config.affinity or {}
-    )
+def placement(config: TaskConfig | None) -> dict[str, Any]:
+    """Return the fields of a `Placement` that are set on the task."""
+    names = ("node_selector", "tolerations", "affinity")
+    return {name: value for name in names if (value := getattr(config, name, None))}
+
+
+def merge_placement(config: TaskConfig | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Placement` that are set on the task or given to the component.
+
+    A given field overrides the task's, and given tolerations are added to the task's.
+    """
+    found = placement(config)
+    tolerations = [*found.get("tolerations", ()), *own.get("tolerations", ())]
+    return {**found, **own, **({"tolerations": tolerations} if tolerations else {})}
 
 
 def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:

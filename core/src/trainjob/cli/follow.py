@@ -26,7 +26,6 @@ from trainjob.lifecycle import (
 )
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 from trainjob.threads import run_on_thread
 
@@ -37,7 +36,7 @@ def follow(
     namespace: str,
     console: Console,
     *,
-    interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
+    interruption_retries: int | None = None,
     keep_colors: bool = False,
 ) -> Outcome:
     """Submit or adopt a TrainJob, and report its progress until it has ended.
@@ -51,7 +50,8 @@ def follow(
         request: the request and its run key.
         namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
         console: console for the reports.
-        interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob.
+        interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob;
+            None means the number of the request.
         keep_colors: whether the colors of log lines stay.
 
     Returns:
@@ -77,11 +77,12 @@ class _JobFollower:
         namespace: str,
         console: Console,
         *,
-        interruption_retries: int,
+        interruption_retries: int | None,
         keep_colors: bool,
     ) -> None:
         self._cluster, self._request, self._namespace, self._console = cluster, request, namespace, console
-        self._interruption_retries, self._keep_colors, self._guard = interruption_retries, keep_colors, JobGuard()
+        given = request.request.interruption_retries if interruption_retries is None else interruption_retries
+        self._interruption_retries, self._keep_colors, self._guard = given, keep_colors, JobGuard()
 
     async def run(self) -> Outcome:
         """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""

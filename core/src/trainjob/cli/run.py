@@ -12,7 +12,6 @@ from trainjob.cli.interruption import Interrupted
 from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_file, print_manifests
 from trainjob.manifest import Dialect
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob.status import Outcome
 
 __all__ = ["run"]
@@ -20,7 +19,7 @@ __all__ = ["run"]
 _INTERRUPTION_RETRIES = typer.Option(
     min=0,
     help="How often another attempt starts after the infrastructure has interrupted a TrainJob, for example by an "
-    "eviction, a preemption or a drain.",
+    "eviction, a preemption or a drain; by default `interruption_retries` of the request, which is 3.",
 )
 
 
@@ -30,7 +29,7 @@ def run(
     name: Annotated[str, request_file.NAME] = "",
     run_id: Annotated[str, request_file.RUN_ID] = "",
     apply_runtimes: Annotated[bool, APPLY_RUNTIMES] = False,
-    interruption_retries: Annotated[int, _INTERRUPTION_RETRIES] = DEFAULT_INTERRUPTION_RETRIES,
+    interruption_retries: Annotated[int | None, _INTERRUPTION_RETRIES] = None,
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     keep_colors: Annotated[bool, terminal.KEEP_COLORS] = False,

@@ -42,10 +42,10 @@ _COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
 
 
 class PeftLoraConfig(Spec):
-    """Base class of a framework's configuration of LoRA, with the names of `peft.LoraConfig`.
+    """Base class of a framework's configuration of LoRA, with the names of `peft.LoraConfig`, except the rank.
 
     Attributes:
-        r: rank of the update.
+        lora_rank: rank of the update; `r` of peft.
         lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1.
         target_modules: names of the layers that LoRA applies to, or `all-linear`.
@@ -58,14 +58,14 @@ class PeftLoraConfig(Spec):
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("lora_rank", "rank", "lora_r"), "r"),
+        **dict.fromkeys(("r", "rank", "lora_r"), "lora_rank"),
         "alpha": "lora_alpha",
         "dropout": "lora_dropout",
         **dict.fromkeys(("lora_target", "lora_target_modules"), "target_modules"),
         "quantize_base": "load_in_4bit",
     }
 
-    r: int | None = Field(default=None, ge=1)
+    lora_rank: int | None = Field(default=None, ge=1)
     lora_alpha: int | None = Field(default=None, ge=1)
     lora_dropout: float | None = Field(default=None, ge=0, lt=1)
     target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
@@ -114,7 +114,7 @@ class TransformersConfig(FrameworkConfig):
         **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "batch_size"),
         "lr": "learning_rate",
         **dict.fromkeys(("max_seq_length", "cutoff_len"), "max_length"),
-        **dict.fromkeys(("lora_rank", "lora_r"), "peft_config.r"),
+        **dict.fromkeys(("lora_rank", "lora_r"), "peft_config.lora_rank"),
         **dict.fromkeys(("lora", "lora_config", "use_peft"), "peft_config"),
         **dict.fromkeys(("bf16", "fp16", "dtype"), "precision"),
         **dict.fromkeys(("gpus", "num_gpus", "resources"), "resources_per_node"),

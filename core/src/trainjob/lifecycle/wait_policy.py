@@ -17,7 +17,7 @@ from trainjob.client import ObjectEvent
 from trainjob.errors import IncompatibleVersion
 from trainjob.lifecycle.limit_starts import get_launch_start, get_queue_start
 from trainjob.manifest.node_counts import read_shrinking
-from trainjob.spec import Step, TrainJob
+from trainjob.spec import Step
 from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_verdict, find_failures
 from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 from trainjob.status.failure_rules import NO_RESERVATION, Category
@@ -87,13 +87,11 @@ class Limits:
     on_failure: KillAction = KillAction.DELETE
 
     @classmethod
-    def of(
-        cls, request: Step | TrainJob, *, queued: timedelta | None = None, starting: timedelta | None = None
-    ) -> Limits:
-        """Return the limits of a wait with the restarts and actions of the request."""
+    def of(cls, request: Step) -> Limits:
+        """Return the limits of a wait for the TrainJob of a request."""
         return cls(
-            queued=queued,
-            starting=starting,
+            queued=request.queue_timeout,
+            starting=request.start_timeout,
             max_restarts=getattr(request, "max_restarts", cls.max_restarts),  # a step of our programs has no field
             on_timeout=KillAction(request.on_kill),
             on_failure=KillAction(request.on_failure),

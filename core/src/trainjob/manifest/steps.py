@@ -37,8 +37,9 @@ from trainjob.spec import (
     TrainJob,
     TrainJobManifest,
 )
+from trainjob.spec.base_request import BaseRequest
 from trainjob.spec.framework import get_framework
-from trainjob.spec.job import END_POLICY_FIELDS, Program
+from trainjob.spec.job import Program
 from trainjob.spec.registry import Registry
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
@@ -242,5 +243,4 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
 
 
 def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
-    shared = ("name", "placement", "volumes", "queue", "deadline", "labels", "annotations", *END_POLICY_FIELDS)
-    return {name: getattr(step, name) for name in shared}
+    return {name: getattr(step, name) for name in BaseRequest.model_fields}

@@ -115,7 +115,7 @@ def list_parameters(step: FineTune) -> dict[str, str | bool | int | float]:
     """Return the parameters of a fine-tuning by name.
 
     They are its model, its framework, its `resume_from`, and the fields of its configuration that are not None. The
-    fields of a nested value have the name of the value before theirs, as in `peft_config.r`.
+    fields of a nested value have the name of the value before theirs, as in `peft_config.lora_rank`.
     """
     config = step.config.model_dump(mode="json", exclude_none=True)
     start = step.resume_from.model_dump(exclude_none=True) if step.resume_from else {}

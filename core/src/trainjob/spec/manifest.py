@@ -10,9 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import Spec, invalid_field, iterate_texts, to_json_value
+from trainjob.spec.base import invalid_field, iterate_texts, to_json_value
+from trainjob.spec.base_request import WaitSettings
 from trainjob.spec.credential_checks import check_document
-from trainjob.spec.job import EndAction, TimeToLive, check_end_actions, check_queue
+from trainjob.spec.job import check_end_actions, check_queue
 from trainjob.spec.problems import REDACTED
 from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
 
@@ -21,7 +22,7 @@ _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
 
-class TrainJobManifest(Spec):
+class TrainJobManifest(WaitSettings):
     """A complete TrainJob manifest, as for kubectl.
 
     The API server validates its spec strictly. Its name is the start of the TrainJob's name, because every attempt has
@@ -30,20 +31,11 @@ class TrainJobManifest(Spec):
 
     Attributes:
         manifest: the TrainJob as a dict, or as YAML or JSON text.
-        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended; None leaves
-            it to the runtime.
-        ttl_after_success: time for which the TrainJob is retained after it is complete; see `TrainJob`.
-        ttl_after_failure: the same time after it has failed.
-        on_kill: action on the TrainJob when its caller is stopped; see `TrainJob`.
-        on_failure: action on the TrainJob when it is ended because of its restarts; see `TrainJob`.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
     """
 
     manifest: dict[str, Any]
     max_restarts: int | None = Field(default=0, ge=0)
-    ttl_after_success: TimeToLive | None = None
-    ttl_after_failure: TimeToLive | None = None
-    on_kill: EndAction = "delete"
-    on_failure: EndAction = "delete"
 
     @field_validator("manifest", mode="before")
     @classmethod

@@ -12,12 +12,13 @@ from typing_extensions import Self
 from trainjob.addresses import Kind, parse_destination, parse_source
 from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, to_json_value
+from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
-from trainjob.spec.job import STEP_ALIASES, STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
+from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
@@ -35,16 +36,17 @@ class _InitializeStep(BaseStep):
     """Base class of the steps that fetch files from a store into the workspace.
 
     Attributes:
-        storage_uri: URI of the source; a revision may follow the repository: `hf://organization/name@v1.0`.
+        storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
+            follow: `hf://organization/name@v1.0`.
         workspace: claim into which the files are written.
-        revision: branch, tag or commit of a repository on the Hub; None means the newest commit of `main`.
-        ignore_patterns: patterns of files that are not fetched. None leaves out a model's weights in other formats than
+        revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
+        ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats than
             safetensors, if it has safetensors.
-        endpoint: URL of the object store, if it is not AWS, Google or Azure, or URL of the Hub.
+        endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
         region: region of an S3 bucket.
-        role_arn: AWS role to assume.
-        image: image with Python, huggingface_hub and opendal; None means the Trainer's own initializer.
-        resources: resources of the step, such as `{"memory": "4Gi"}`.
+        role_arn: ARN of the AWS role to assume.
+        image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
+        resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {
@@ -131,32 +133,33 @@ class FineTune(BaseStep):
     this mode, those of the two that name no Secret use `secret`.
 
     Attributes:
-        config: configuration of the training; its class determines the framework. A dict has the framework's name as
-            `framework`.
-        model: the model to train. The framework decides which names are allowed.
+        config: configuration of the training, which is required; its class determines the framework. A dict of its
+            fields also has the framework's name as `framework`.
+        model: name of the model. A framework with recipes for certain models accepts only their names. With others, it
+            is a free name; the trained model is the one in `model_path`.
         workspace: claim with dataset and model.
-        dataset: source of the dataset; only without a workspace.
-        model_initializer: source of the model; only without a workspace.
-        dataset_path: folder or file with the dataset below `/workspace/dataset`; only with a workspace. The default is
-            `data`, as in the stock runtimes.
-        model_path: folder with the model below `/workspace`, for example from the export of an earlier training; only
-            with a workspace. The default is `model`.
-        output_path: folder for the checkpoints below `/workspace/output`; only with a workspace. Trainings that share a
-            workspace each need their own folder.
-        runtime: training runtime; None means the stock runtime of the mode.
-        image: image with the framework; only with a workspace. None means the Trainer's own image.
-        max_restarts: how often a failing container may be restarted in place.
+        dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
+        model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
+        dataset_path: folder or file of the data below `/workspace/dataset`; `.` means the whole folder.
+        model_path: folder of the model below `/workspace`, for example from the export of an earlier training.
+        output_path: folder of the checkpoints below `/workspace/output`. Trainings that share a workspace each need
+            their own folder.
+        runtime: name of the training runtime, or a `Runtime`; by default the stock runtime `torch-distributed`.
+        image: image with the framework, only with a workspace; by default the framework's, or the runtime's.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
         resume: whether to continue from the last complete checkpoint that an earlier attempt of the same run left on
             the workspace. What decides the weights must be the same, such as the learning rate and the files of model
             and dataset; see `trainjob.manifest.weight_fields`.
         resume_from: checkpoint of another training from which this one starts, with its own hyperparameters; only with
-            a workspace. It is a `ResumeFrom`, a step, or a folder below `/workspace`. None starts from the model.
+            a workspace: a `ResumeFrom` or a dict of its fields, a step, or a folder below `/workspace`. By default it
+            starts from the model.
         checkpoint_uri: address in an object store, such as `s3://bucket/checkpoints`, to which the last complete
             checkpoint is copied while the training continues; only with a workspace. A retry whose workspace has no
-            checkpoint fetches the copy. `secret` has the credentials. None copies nothing.
+            checkpoint fetches the copy. `secret` has the credentials. By default nothing is copied.
         checkpoint_endpoint: URL of this object store, if it is not AWS, Google or Azure.
-        tracking: experiment tracker that gets the configuration as parameters, and the training's metrics; only with a
-            workspace. A retry continues the same tracked run.
+        tracking: experiment tracker that gets the configuration as parameters, and the training's metrics: an `MLflow`,
+            `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`); only
+            with a workspace. A retry continues the same tracked run.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {
@@ -167,7 +170,8 @@ class FineTune(BaseStep):
         },
         **{name: f"config.{name}" for name in ("batch_size", "learning_rate", "epochs", "max_steps", "seed")},
         **dict.fromkeys(("num_train_epochs", "num_epochs"), "config.epochs"),
-        **dict.fromkeys(("lora", "lora_rank", "lora_config"), "config.peft_config"),
+        **dict.fromkeys(("lora", "lora_config"), "config.peft_config"),
+        **dict.fromkeys(("lora_rank", "lora_r"), "config.peft_config.lora_rank"),
         **dict.fromkeys(("resources", "gpus", "num_gpus"), "config.resources_per_node"),
         **dict.fromkeys(("base_model", "model_name", "model_id"), "model"),
         **dict.fromkeys(("output", "output_dir"), "output_path"),
@@ -307,21 +311,21 @@ class ExportModel(BaseStep):
     """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
     Attributes:
-        workspace: claim with `/workspace/output`.
-        output_path: folder with the checkpoints below `/workspace/output`, the same as in the fine-tuning.
+        workspace: claim with the fine-tuning's output.
+        destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
+        output_path: folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
         adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
             saved no merged model; `keep` for the adapter alone.
-        destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
-        endpoint: URL of the object store, if it is not AWS, Google or Azure.
+        endpoint: URL of an object store other than AWS, Google or Azure.
         region: region of an S3 bucket.
-        image: image with Python, huggingface_hub and opendal; None means the Trainer's own model initializer.
-        resources: resources of the step.
-        after_jobs: names of TrainJobs, one of which must have trained the model; empty for any one of the same workflow
-            run. A checkpoint without a record of its TrainJob is always exported.
+        image: image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
+        resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+        after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+            workflow run. A checkpoint without a record of its TrainJob is always exported.
         any_run: whether to export the model of any workflow run.
-        metadata: additional JSON values for `manifest.json`.
-        registry: Kubeflow Model Registry, or registry of an MLflow server, in which the model is registered after the
-            upload is complete.
+        metadata: values to add to the export's `manifest.json`, such as base model and dataset.
+        registry: where the model is registered after the upload is complete: a `ModelRegistry` (Kubeflow) or
+            `MLflowRegistry`, or a dict of its fields; that of an `MLflowRegistry` has `"backend": "mlflow"`.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {

@@ -4,7 +4,7 @@ TRL trains every language model that transformers can load. The rows have `promp
 `text`; for other names, add `columns={"prompt": "question", "completion": "reply"}`. The field `model` is only a name
 for the metadata: the trained model is the one that the task `model` downloads. On a real cluster, name a real dataset
 and model, set `resources_per_node={"gpu": 1}`, and remove `precision`, which is for CPUs. To train an adapter instead
-of all weights, add `peft_config=TRLLoraConfig(r=16)`.
+of all weights, add `peft_config=TRLLoraConfig(lora_rank=16)`.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle import KillAction, Limits, RunKey, cancel, reference_to, run_key_of, wait_async
 from trainjob.manifest import Dialect, detect_dialect, job_name, labels
+from trainjob.spec.base_request import MAX_NAME_LENGTH
 from trainjob.spec.durations import parse_duration
-from trainjob.spec.job import MAX_NAME_LENGTH
 from trainjob.status import Outcome, derive_verdict
 from trainjob_migrate import Launch, convert
 from trainjob_migrate.cli import output, sources

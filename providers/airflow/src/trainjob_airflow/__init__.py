@@ -20,9 +20,9 @@ if TYPE_CHECKING:
         FineTuneOperator,
         InitializeDatasetOperator,
         InitializeModelOperator,
+        TrainJobOperator,
     )
     from trainjob_airflow.operators.sweep import TrainJobSweepOperator
-    from trainjob_airflow.operators.trainjob import TrainJobOperator
     from trainjob_airflow.operators.workspace import Workspace
     from trainjob_airflow.sensors.trainjob import TrainJobSensor
     from trainjob_airflow.triggers.end import TrainJobEndTrigger
@@ -40,7 +40,7 @@ _MODULES = {
     "TrainJobEndTrigger": "triggers.end",
     "TrainJobEventTrigger": "triggers.event",
     "TrainJobHook": "hooks.trainjob",
-    "TrainJobOperator": "operators.trainjob",
+    "TrainJobOperator": "operators.steps",
     "TrainJobSensor": "sensors.trainjob",
     "TrainJobSweepOperator": "operators.sweep",
     "TrainJobTrigger": "triggers.trainjob",

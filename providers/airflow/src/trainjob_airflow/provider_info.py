@@ -26,7 +26,6 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
-                    "trainjob_airflow.operators.trainjob",
                     "trainjob_airflow.operators.steps",
                     "trainjob_airflow.operators.workspace",
                     "trainjob_airflow.operators.lifecycle",

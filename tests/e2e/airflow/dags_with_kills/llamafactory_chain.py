@@ -18,7 +18,7 @@ CONFIG = {
     "batch_size": 8,
     "save_strategy": "steps",
     "save_steps": 4,
-    "peft_config": {"r": 4},
+    "peft_config": {"lora_rank": 4},
     "arguments": {"logging_steps": 2},
 }
 

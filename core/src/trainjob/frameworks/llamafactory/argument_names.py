@@ -26,7 +26,7 @@ FIELD_ARGUMENTS: Mapping[str, str] = {
 }
 """Fields of `LLaMAFactoryConfig` whose values are arguments of LLaMA-Factory, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
-    "r": "lora_rank",
+    "lora_rank": "lora_rank",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target",

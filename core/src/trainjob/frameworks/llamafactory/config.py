@@ -52,7 +52,7 @@ class LLaMAFactoryLoraConfig(PeftLoraConfig):
     LLaMA-Factory's default.
 
     Attributes:
-        r: rank of the update.
+        lora_rank: rank of the update; `r` of peft.
         lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1.
         target_modules: names of the layers that LoRA applies to, or `all-linear`, which is the default.
@@ -67,7 +67,7 @@ class LLaMAFactoryLoraConfig(PeftLoraConfig):
     def to_arguments(self) -> dict[str, Any]:
         """Return LLaMA-Factory's arguments by name."""
         given = {
-            "r": self.r,
+            "lora_rank": self.lora_rank,
             "lora_alpha": self.lora_alpha,
             "lora_dropout": self.lora_dropout,
             "target_modules": _join_modules(self.target_modules),

@@ -28,7 +28,7 @@ FIELD_ARGUMENTS: Mapping[str, str] = {
 }
 """Fields of `TRLConfig` whose values are arguments of TRL, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
-    "r": "lora_r",
+    "lora_rank": "lora_r",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, field_serializer, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, field_serializer, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
@@ -28,7 +28,7 @@ from trainjob.frameworks.trl.argument_names import (
     PRECISION_ARGUMENTS,
 )
 from trainjob.frameworks.trl.argument_table import METHODS, TRL_VERSIONS, find_problems, get_arguments
-from trainjob.function_source import extract_source, read_source
+from trainjob.function_source import extract_source, function_from_source, read_source
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_source, check_values
 from trainjob.spec.credential_rules import contains_credentials
@@ -46,6 +46,20 @@ REWARD_FUNCTIONS = (
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
+def _to_reward_function(value: Any) -> Any:
+    """Return the function of a text with its source; the name of a function has no spaces."""
+    if not isinstance(value, str) or len(value.split()) < 2:
+        return value
+    try:
+        return function_from_source(value)
+    except InvalidSpec as error:
+        raise InvalidSpec([replace(problem, field="") for problem in error.problems]) from None
+
+
+RewardFunction = Annotated[Callable[..., Any] | str, BeforeValidator(_to_reward_function)]
+"""A function, the text of one, or a name."""
+
+
 class TRLLoraConfig(PeftLoraConfig):
     """Configuration of LoRA for TRL; of QLoRA with `load_in_4bit`, of DoRA with `use_dora`.
 
@@ -53,7 +67,7 @@ class TRLLoraConfig(PeftLoraConfig):
     so that an export can have either.
 
     Attributes:
-        r: rank of the update.
+        lora_rank: rank of the update; `r` of peft.
         lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1.
         target_modules: names of the layers that LoRA applies to, or `all-linear`; None means peft's choice for the
@@ -143,7 +157,7 @@ class TRLConfig(TransformersConfig):
     attn_implementation: str | None = None
     fsdp: bool = False
     use_vllm: bool | None = None
-    reward_functions: tuple[Callable[..., Any] | str, ...] = ()
+    reward_functions: tuple[RewardFunction, ...] = ()
     teacher_path: str | None = None
     trl_version: str = TRL_VERSIONS[-1]
     pip_index_url: str | None = None

@@ -24,7 +24,7 @@ FIELD_ARGUMENTS: Mapping[str, str] = {
 }
 """Fields of `UnslothConfig` whose values are arguments of TRL's trainers, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
-    "r": "r",
+    "lora_rank": "r",
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "target_modules",

@@ -49,7 +49,7 @@ class UnslothLoraConfig(PeftLoraConfig):
     the base model, so that an export can have either. None means Unsloth's default.
 
     Attributes:
-        r: rank of the update.
+        lora_rank: rank of the update; `r` of peft.
         lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1; Unsloth is fastest with 0.
         target_modules: names of the layers that LoRA applies to, or `all-linear`.

@@ -10,7 +10,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import CustomTrainer
-from trainjob_airflow.operators.trainjob import TrainJobOperator
+from trainjob_airflow.operators.steps import TrainJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from trainjob.errors import IncompatibleVersion, InvalidSpec, Problem
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_interruption_retries
-from trainjob.spec.durations import to_duration
+from trainjob.errors import IncompatibleVersion
+from trainjob.spec.base_request import WaitSettings
 from trainjob_airflow.default_retries import DEFAULT_RETRIES, DefaultRetries, fail_without_retry
 from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
@@ -61,7 +60,6 @@ _ATTRIBUTE_NAMES = {
     "on_failure": "on_failure_action",
     "resources": "step_resources",
 }
-_ACTIONS = ("delete", "suspend", "keep")
 _TRIGGER_FAILED = "__fail__"  # `TRIGGER_FAIL_REPR` of Airflow 3.1 to 3.3
 _UNKNOWN_TRIGGER = (
     "The triggerer could not create this task's trigger, for example because it has another version of the provider. "
@@ -104,8 +102,8 @@ class StepOperator(BaseOperator):
 
     step_type: ClassVar[type[Any]]
     on_kill_action: str
-    on_failure_action: str
-    template_fields: Sequence[str] = ("name", "labels", "annotations", "deadline", "namespace", "rendered_trainjob")
+    interruption_retries: int | str
+    template_fields: Sequence[str] = ("namespace", "rendered_trainjob")
     template_fields_renderers: ClassVar[dict[str, str]] = {"rendered_trainjob": "yaml"}
     # Stores the field at the end of each part of the task, also at a deferral.
     overwrite_rtif_after_execution = CAN_OVERWRITE_RENDERED_FIELDS
@@ -116,24 +114,13 @@ class StepOperator(BaseOperator):
         self,
         *,
         step_arguments: Mapping[str, Any],
-        name: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
-        deadline: timedelta | float | str | None = None,
-        queue_timeout: timedelta | float | str | None = None,
-        start_timeout: timedelta | float | str | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
         cluster_context: str | None = None,
         in_cluster: bool | None = None,
         deferrable: bool | None = None,
-        on_kill_action: str = "delete",
-        on_failure_action: str = "delete",
-        interruption_retries: int = DEFAULT_INTERRUPTION_RETRIES,
         get_logs: bool = True,
         log_containers: Sequence[str] | None = None,
-        ttl_after_success: timedelta | float | str | None = None,
-        ttl_after_failure: timedelta | float | str | None = None,
         adopt_undelivered: bool = True,
         retries: int | None = DEFAULT_RETRIES,
         **task_arguments: Any,
@@ -145,14 +132,6 @@ class StepOperator(BaseOperator):
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
-            name: start of the TrainJob's name; by default the task ID. At most 24 lower case letters, digits and -.
-            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
-                if a later try has other labels, it does not adopt the TrainJob.
-            annotations: annotations of the TrainJob and of its pods, in the same way.
-            deadline: maximum time that the TrainJob may be active; the cluster then ends it. Each duration here is a
-                timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
-            queue_timeout: maximum time that the TrainJob may wait in the queue, by the cluster's times.
-            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
             namespace: namespace of the TrainJob; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
@@ -161,22 +140,10 @@ class StepOperator(BaseOperator):
                 connection's setting. True ignores the connection's kubeconfig.
             deferrable: whether to wait in the triggerer, which occupies no worker; False waits on the worker. By
                 default the value of the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`, or True if it is not set.
-            on_kill_action: what happens to the TrainJob when a user kills the task or a timeout is reached: `delete`,
-                `suspend` (its pods are deleted, and the next try resumes it) or `keep`. The TrainJob continues if only
-                the worker is stopped.
-            on_failure_action: what happens to a TrainJob that is ended because of its restarts or because it cannot
-                start: `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are
-                retained until the next try).
-            interruption_retries: how often the task starts another attempt after the infrastructure has interrupted
-                the TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as
-                retries of the task. With 0, an interruption fails the try.
             get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
                 are still logged, and the task's error still has the last lines of a failed container.
             log_containers: names of the containers whose log lines are written, such as `["node"]`; by default all
                 containers of the TrainJob's pods. The log names the containers whose lines are left out.
-            ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
-                sweep` deletes it; with None, the sweep's own time applies.
-            ttl_after_failure: how long a failed TrainJob is retained, in the same way.
             adopt_undelivered: whether to adopt a TrainJob that has succeeded, but whose result no task has ended with,
                 also after a clear, or a change of arguments that do not change the result: resources, placement, queue,
                 deadline, image, labels and annotations. With False, the work is repeated in these cases.
@@ -194,23 +161,14 @@ class StepOperator(BaseOperator):
         super().__init__(retries=retries, **task_arguments)
         # A retry policy of the user decides about each error.
         self._has_default_retries = isinstance(retries, DefaultRetries) and getattr(self, "retry_policy", None) is None
-        actions = {"on_kill": on_kill_action, "on_failure": on_failure_action}
-        for field, action in actions.items():
-            if action not in _ACTIONS:
-                raise InvalidSpec(Problem(f"{field}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
-        ttls = {"ttl_after_success": ttl_after_success, "ttl_after_failure": ttl_after_failure}
-        shared = {"name": name, "labels": labels, "annotations": annotations, "deadline": deadline}
-        step_arguments = {**step_arguments, **shared, **ttls, **actions}
+        defaults = {field: info.default for field, info in WaitSettings.model_fields.items()}
         for field, value in step_arguments.items():
-            setattr(self, _ATTRIBUTE_NAMES.get(field, field), value)
+            setattr(self, _ATTRIBUTE_NAMES.get(field, field), defaults.get(field) if value is None else value)
         self.step_argument_names = tuple(step_arguments)
-        self.queue_timeout = None if queue_timeout is None else to_duration(queue_timeout, "queue_timeout")
-        self.start_timeout = None if start_timeout is None else to_duration(start_timeout, "start_timeout")
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster
         check_cluster_arguments(self)
         self.get_logs, self.log_containers = get_logs, check_log_containers(log_containers)
-        self.interruption_retries = parse_interruption_retries(interruption_retries)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.adopt_undelivered = adopt_undelivered
         self.link_addresses: dict[str, str] = {}
@@ -232,7 +190,7 @@ class StepOperator(BaseOperator):
 
         Raises:
             AirflowFailException: a retry cannot help; see `trainjob_airflow.task_errors`.
-            AirflowException: a user has cleared the task or set its state; `on_kill_action` was applied to its
+            AirflowException: a user has cleared the task or set its state; `on_kill` was applied to its
                 TrainJob.
             AirflowRescheduleException: the worker was stopped; the same try continues with the TrainJob on another
                 worker.
@@ -289,7 +247,7 @@ class StepOperator(BaseOperator):
             lambda earlier: self._submit(context, get_step(), earlier),
             lambda reference: self._follow(context, get_step(), reference, deadline),
             partial(self._report_resubmission, context),
-            interruption_retries=self.interruption_retries,
+            interruption_retries=int(self.interruption_retries),
             ended=ended,
         )
         return self._finish(context, outcome, reference)
@@ -400,7 +358,10 @@ class StepOperator(BaseOperator):
         arguments = {name: getattr(self, _ATTRIBUTE_NAMES.get(name, name)) for name in self.step_argument_names}
         if isinstance(arguments.get("workspace"), Workspace):
             arguments["workspace"] = claim
-        return self.step_type(**{name: value for name, value in arguments.items() if value is not None})
+        return self._get_step_class()(**{name: value for name, value in arguments.items() if value is not None})
+
+    def _get_step_class(self) -> type[Any]:
+        return self.step_type
 
     def rendered_step(self, context: Context) -> Any:
         """Return the step to submit, with rendered templates and the workspace's claim."""
@@ -464,7 +425,7 @@ class StepOperator(BaseOperator):
         from trainjob.lifecycle import Limits
         from trainjob.status import derive_verdict
 
-        limits = Limits.of(step, queued=self.queue_timeout, starting=self.start_timeout)
+        limits = Limits.of(step)
         # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
         if self.deferrable and not derive_verdict(self._submitted_job).phase.finished:
             self._end_if_user_decided(context, reference)
@@ -612,7 +573,7 @@ class StepOperator(BaseOperator):
                 try:
                     self._end_unless_retried(context, error)
                 except Exception:
-                    self.log.exception("A TrainJob of this task may still run, because its on_kill_action failed")
+                    self.log.exception("A TrainJob of this task may still run, because its on_kill action failed")
             raise
 
     def _end_unless_retried(self, context: Context, error: Exception) -> None:

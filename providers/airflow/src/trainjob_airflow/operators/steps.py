@@ -1,40 +1,58 @@
-"""Operators for the steps of a fine-tuning chain."""
+"""Operators for the steps of a fine-tuning chain, and for any TrainJob.
+
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel
+from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 from trainjob_airflow.operators.base import StepOperator
-from trainjob_airflow.operators.workspace import Workspace
+from trainjob_airflow.operators.step_bases import ExportOperator, FetchOperator, ManifestOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from datetime import timedelta
 
     from trainjob.spec import WorkspaceVolume
-    from trainjob.status import Outcome
+    from trainjob_airflow.operators.workspace import Workspace
 
 
-class _InitializeOperator(StepOperator):
-    """Base class of the operators that fetch a dataset or a model into the workspace."""
+class InitializeDatasetOperator(FetchOperator):
+    """Fetch a dataset into `/workspace/dataset`.
 
+    The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched dataset, as far as the log reports them.
+    """
+
+    step_type = InitializeDataset
     template_fields: Sequence[str] = (
         "storage_uri",
         "workspace",
-        "secret",
         "revision",
         "ignore_patterns",
         "endpoint",
         "region",
         "role_arn",
-        "env",
         "image",
-        "program",
         "step_resources",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
         "queue_name",
         "placement",
         "volumes",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
         *StepOperator.template_fields,
     )
 
@@ -43,85 +61,264 @@ class _InitializeOperator(StepOperator):
         *,
         storage_uri: str,
         workspace: Workspace | WorkspaceVolume | str,
-        secret: Any = None,
         revision: str | None = None,
         ignore_patterns: Sequence[str] | None = None,
         endpoint: str | None = None,
         region: str | None = None,
         role_arn: str | None = None,
-        env: Mapping[str, Any] | None = None,
         image: str | None = None,
-        program: str | None = None,
         resources: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: Any = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: location to fetch from, such as `hf://org/name`.
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`.
-            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
-            revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit.
-            ignore_patterns: patterns of the files that are not fetched.
+            storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision
+                may follow: `hf://organization/name@v1.0`.
+            workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
+                `trainjob.WorkspaceVolume`.
+            revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of
+                `main`.
+            ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats
+                than safetensors, if it has safetensors.
             endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
             region: region of an S3 bucket.
             role_arn: ARN of the AWS role to assume.
-            env: environment variables; secrets as `SecretKeyReference`.
-            image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
-            program: `image` to run the code of the trainjob that `image` contains, with readable arguments; by default
-                `packed`, which sends the code in the command of the pods.
-            resources: resources that the step needs, such as `{"memory": "4Gi"}`.
-            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
-            placement: a `Placement` for the pods.
-            volumes: `Volume`s that the pods mount in addition to the workspace.
+            image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
+            resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
+                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
-        step = {
-            "storage_uri": storage_uri,
-            "workspace": workspace,
-            "secret": secret,
-            "revision": revision,
-            "ignore_patterns": ignore_patterns,
-            "endpoint": endpoint,
-            "region": region,
-            "role_arn": role_arn,
-            "env": env,
-            "image": image,
-            "program": program,
-            "resources": resources,
-            "queue": queue_name,
-            "placement": placement,
-            "volumes": volumes,
-        }
-        super().__init__(step_arguments=step, **arguments)
+        super().__init__(
+            step_arguments={
+                "storage_uri": storage_uri,
+                "workspace": workspace,
+                "revision": revision,
+                "ignore_patterns": ignore_patterns,
+                "endpoint": endpoint,
+                "region": region,
+                "role_arn": role_arn,
+                "image": image,
+                "resources": resources,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
 
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
-        """Return URI, revision, number of files and size in bytes, as far as the log reports them."""
-        return {name: step_result[name] for name in ("uri", "revision", "files", "bytes") if step_result.get(name)}
 
-
-class InitializeDatasetOperator(_InitializeOperator):
-    """Fetch a dataset into `/workspace/dataset`.
-
-    The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched dataset, as far as the log reports them.
-    """
-
-    step_type = InitializeDataset
-
-
-class InitializeModelOperator(_InitializeOperator):
+class InitializeModelOperator(FetchOperator):
     """Fetch a model into `/workspace/model`.
 
     The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched model, as far as the log reports them.
     """
 
     step_type = InitializeModel
+    template_fields: Sequence[str] = (
+        "storage_uri",
+        "workspace",
+        "revision",
+        "ignore_patterns",
+        "endpoint",
+        "region",
+        "role_arn",
+        "image",
+        "step_resources",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        storage_uri: str,
+        workspace: Workspace | WorkspaceVolume | str,
+        revision: str | None = None,
+        ignore_patterns: Sequence[str] | None = None,
+        endpoint: str | None = None,
+        region: str | None = None,
+        role_arn: str | None = None,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: Any = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Any = None,
+        placement: Any = None,
+        volumes: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision
+                may follow: `hf://organization/name@v1.0`.
+            workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
+                `trainjob.WorkspaceVolume`.
+            revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of
+                `main`.
+            ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats
+                than safetensors, if it has safetensors.
+            endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
+            region: region of an S3 bucket.
+            role_arn: ARN of the AWS role to assume.
+            image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
+            resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
+                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
+        """
+        super().__init__(
+            step_arguments={
+                "storage_uri": storage_uri,
+                "workspace": workspace,
+                "revision": revision,
+                "ignore_patterns": ignore_patterns,
+                "endpoint": endpoint,
+                "region": region,
+                "role_arn": role_arn,
+                "image": image,
+                "resources": resources,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
 
 
 class FineTuneOperator(StepOperator):
@@ -135,22 +332,36 @@ class FineTuneOperator(StepOperator):
         "model",
         "config",
         "workspace",
+        "dataset",
+        "model_initializer",
         "dataset_path",
         "model_path",
         "output_path",
         "runtime",
         "image",
-        "program",
-        "queue_name",
-        "placement",
-        "volumes",
-        "env",
-        "secret",
         "max_restarts",
+        "resume",
         "resume_from",
         "checkpoint_uri",
         "checkpoint_endpoint",
         "tracking",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
         *StepOperator.template_fields,
     )
 
@@ -158,8 +369,8 @@ class FineTuneOperator(StepOperator):
         self,
         *,
         model: str,
-        workspace: Workspace | WorkspaceVolume | str | None = None,
         config: Any = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
         dataset: Any = None,
         model_initializer: Any = None,
         dataset_path: str | None = None,
@@ -167,89 +378,139 @@ class FineTuneOperator(StepOperator):
         output_path: str | None = None,
         runtime: Any = None,
         image: str | None = None,
-        program: str | None = None,
-        queue_name: Any = None,
-        placement: Any = None,
-        volumes: Sequence[Any] | None = None,
-        env: Mapping[str, Any] | None = None,
-        secret: Any = None,
         max_restarts: int | str | None = None,
         resume: bool | None = None,
         resume_from: Any = None,
         checkpoint_uri: str | None = None,
         checkpoint_endpoint: str | None = None,
         tracking: Any = None,
+        env: Mapping[str, Any] | None = None,
+        secret: Any = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Any = None,
+        placement: Any = None,
+        volumes: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            model: with TorchTune, the model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or
-                `qwen2.5-1.5b`. With other frameworks, a free name; the trained model is in `model_path`.
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`, with dataset and
-                model. Only TorchTune works without one.
-            config: a `TorchTuneConfig`, `TRLConfig`, `LLaMAFactoryConfig` or `UnslothConfig`, or a dict of its fields,
-                which may have templates. A dict also has the name of the framework, such as
-                `"framework": "trl"`.
+            model: name of the model. A framework with recipes for certain models accepts only their names. With others,
+                it is a free name; the trained model is the one in `model_path`.
+            config: configuration of the training, which is required; its class determines the framework. A dict of its
+                fields also has the framework's name as `framework`.
+            workspace: claim with dataset and model. It is a `Workspace`, the name of an existing claim, or a
+                `trainjob.WorkspaceVolume`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
-            dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.
-            model_path: folder of the model below `/workspace`; by default `model`.
-            output_path: folder of the checkpoints below `/workspace/output`. Mapped tasks that share a workspace need
-                different folders, such as `"{{ ti.map_index }}"`.
-            runtime: name of the training runtime, or a `Runtime`.
-            image: image with the framework. By default, TorchTune uses the Trainer's image, LLaMA-Factory its own, and
-                TRL the runtime's image with torch, in which each pod installs TRL.
-            program: `image` to run the code of the trainjob in `image`, or in the image of `runtime`, with readable
-                arguments; by default `packed`, which sends the code in the command of the pods. Only with a workspace.
-            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
-            placement: a `Placement` for the pods.
-            volumes: `Volume`s that the pods mount in addition to the workspace.
-            env: environment variables; secrets as `SecretKeyReference`.
-            secret: a Kubernetes Secret whose known keys become environment variables.
-            max_restarts: maximum number of restarts in place of a failing container; by default 0.
-            resume: whether a retry resumes from the last complete checkpoint on the workspace; by default True.
-                TorchTune saves one after each epoch.
-            resume_from: checkpoint of another training from which this one starts with its own hyperparameters: a
-                `ResumeFrom` or a dict of its fields, a step, or a folder below `/workspace`; it may have templates.
+            dataset_path: folder or file of the data below `/workspace/dataset`; `.` means the whole folder; by default
+                `data`.
+            model_path: folder of the model below `/workspace`, for example from the export of an earlier training; by
+                default `model`.
+            output_path: folder of the checkpoints below `/workspace/output`. Trainings that share a workspace each need
+                their own folder.
+            runtime: name of the training runtime, or a `Runtime`; by default the stock runtime `torch-distributed`.
+            image: image with the framework, only with a workspace; by default the framework's, or the runtime's.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+            resume: whether to continue from the last complete checkpoint that an earlier attempt of the same run left
+                on the workspace. What decides the weights must be the same, such as the learning rate and the files of
+                model and dataset; see `trainjob.manifest.weight_fields`. By default `True`.
+            resume_from: checkpoint of another training from which this one starts, with its own hyperparameters; only
+                with a workspace: a `ResumeFrom` or a dict of its fields, a step, or a folder below `/workspace`. By
+                default it starts from the model.
             checkpoint_uri: address in an object store, such as `s3://bucket/checkpoints`, to which the last complete
-                checkpoint is copied; a retry whose workspace is gone continues from it. Only with a workspace.
+                checkpoint is copied while the training continues; only with a workspace. A retry whose workspace has no
+                checkpoint fetches the copy. `secret` has the credentials. By default nothing is copied.
             checkpoint_endpoint: URL of this object store, if it is not AWS, Google or Azure.
-            tracking: an `MLflow`, `WandB` or `TensorBoard` that gets parameters and metrics, or a dict of its fields
-                and `backend` (`mlflow`, `wandb` or `tensorboard`), which may have templates. Only with a workspace.
+            tracking: experiment tracker that gets the configuration as parameters, and the training's metrics: an
+                `MLflow`, `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or
+                `tensorboard`); only with a workspace. A retry continues the same tracked run.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
+                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
-        step = {
-            "model": model,
-            "workspace": workspace,
-            "config": config,
-            "dataset": dataset,
-            "model_initializer": model_initializer,
-            "dataset_path": dataset_path,
-            "model_path": model_path,
-            "output_path": output_path,
-            "runtime": runtime,
-            "image": image,
-            "program": program,
-            "queue": queue_name,
-            "placement": placement,
-            "volumes": volumes,
-            "env": env,
-            "secret": secret,
-            "max_restarts": max_restarts,
-            "resume": resume,
-            "resume_from": resume_from,
-            "checkpoint_uri": checkpoint_uri,
-            "checkpoint_endpoint": checkpoint_endpoint,
-            "tracking": tracking,
-        }
-        super().__init__(step_arguments=step, **arguments)
+        super().__init__(
+            step_arguments={
+                "model": model,
+                "config": config,
+                "workspace": workspace,
+                "dataset": dataset,
+                "model_initializer": model_initializer,
+                "dataset_path": dataset_path,
+                "model_path": model_path,
+                "output_path": output_path,
+                "runtime": runtime,
+                "image": image,
+                "max_restarts": max_restarts,
+                "resume": resume,
+                "resume_from": resume_from,
+                "checkpoint_uri": checkpoint_uri,
+                "checkpoint_endpoint": checkpoint_endpoint,
+                "tracking": tracking,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
 
 
-class ExportModelOperator(StepOperator):
+class ExportModelOperator(ExportOperator):
     """Create a Hugging Face folder from the final checkpoint, and send it to its destination.
 
     The XCom also has the model's `location` and what the export's log reports about it, such as `digest`, `metrics` and
@@ -257,25 +518,36 @@ class ExportModelOperator(StepOperator):
     """
 
     step_type = ExportModel
-    destination: str
     template_fields: Sequence[str] = (
         "workspace",
         "destination",
         "output_path",
         "adapter",
-        "secret",
         "endpoint",
         "region",
-        "env",
         "image",
-        "program",
         "step_resources",
+        "after_jobs",
+        "any_run",
+        "metadata",
+        "registry",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
         "queue_name",
         "placement",
         "volumes",
-        "after_jobs",
-        "metadata",
-        "registry",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
         *StepOperator.template_fields,
     )
 
@@ -286,91 +558,266 @@ class ExportModelOperator(StepOperator):
         destination: str,
         output_path: str | None = None,
         adapter: str | None = None,
-        secret: Any = None,
         endpoint: str | None = None,
         region: str | None = None,
-        env: Mapping[str, Any] | None = None,
         image: str | None = None,
-        program: str | None = None,
         resources: Mapping[str, Any] | None = None,
-        queue_name: Any = None,
-        placement: Any = None,
-        volumes: Sequence[Any] | None = None,
         after_jobs: Sequence[str] | None = None,
         any_run: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
         registry: Any = None,
+        env: Mapping[str, Any] | None = None,
+        secret: Any = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Any = None,
+        placement: Any = None,
+        volumes: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
         **arguments: Any,
     ) -> None:
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`, with the
-                fine-tuning's output.
-            destination: such as `s3://bucket/path`, or a path below `/workspace`.
-            output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
-                `output_path`.
-            adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if there is no
-                merged model; `keep` for the adapter alone. By default `merge`.
-            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            workspace: claim with the fine-tuning's output. It is a `Workspace`, the name of an existing claim, or a
+                `trainjob.WorkspaceVolume`.
+            destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
+            output_path: folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
+            adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
+                saved no merged model; `keep` for the adapter alone; by default `merge`.
             endpoint: URL of an object store other than AWS, Google or Azure.
             region: region of an S3 bucket.
-            env: environment variables; secrets as `SecretKeyReference`.
-            image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
-            program: `image` to run the code of the trainjob that `image` contains, with readable arguments; by default
-                `packed`, which sends the code in the command of the pods.
-            resources: resources that the step needs, such as `{"memory": "4Gi"}`.
-            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
-            placement: a `Placement` for the pods.
-            volumes: `Volume`s that the pods mount in addition to the workspace.
-            after_jobs: names of TrainJobs, one of which must have trained the model, such as
-                `["{{ ti.xcom_pull('fine_tune')['job'] }}"]`; by default any one of this DAG run.
-            any_run: whether to export the model of any DAG run.
+            image: image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
+            resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+            after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+                workflow run. A checkpoint without a record of its TrainJob is always exported.
+            any_run: whether to export the model of any workflow run.
             metadata: values to add to the export's `manifest.json`, such as base model and dataset.
-            registry: a `ModelRegistry` or `MLflowRegistry` in which to register the model, or a dict of its fields,
-                which may have templates; that of an `MLflowRegistry` has `"backend": "mlflow"`.
+            registry: where the model is registered after the upload is complete: a `ModelRegistry` (Kubeflow) or
+                `MLflowRegistry`, or a dict of its fields; that of an `MLflowRegistry` has `"backend": "mlflow"`.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
+                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
             **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
-        step = {
-            "workspace": workspace,
-            "destination": destination,
-            "output_path": output_path,
-            "adapter": adapter,
-            "secret": secret,
-            "endpoint": endpoint,
-            "region": region,
-            "env": env,
-            "image": image,
-            "program": program,
-            "resources": resources,
-            "queue": queue_name,
-            "placement": placement,
-            "volumes": volumes,
-            "after_jobs": after_jobs,
-            "any_run": any_run,
-            "metadata": metadata,
-            "registry": registry,
-        }
-        super().__init__(step_arguments=step, **arguments)
+        super().__init__(
+            step_arguments={
+                "workspace": workspace,
+                "destination": destination,
+                "output_path": output_path,
+                "adapter": adapter,
+                "endpoint": endpoint,
+                "region": region,
+                "image": image,
+                "resources": resources,
+                "after_jobs": after_jobs,
+                "any_run": any_run,
+                "metadata": metadata,
+                "registry": registry,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
 
-    def rendered_step(self, context: Context) -> Any:
-        """Return the step to submit, with the run key added to its metadata.
 
-        The export writes the metadata into `manifest.json`.
+class TrainJobOperator(ManifestOperator):
+    """Run a TrainJob with any trainer on any runtime, or from a complete manifest.
+
+    The XCom also has `result` if the training's code returned a value.
+    """
+
+    step_type = TrainJob
+    template_fields: Sequence[str] = (
+        "trainer",
+        "runtime",
+        "initializer",
+        "workspace",
+        "tracking",
+        "program",
+        "model_check",
+        "managed_by",
+        "max_restarts",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        "manifest",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        trainer: Any = None,
+        runtime: Any = None,
+        initializer: Any = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
+        tracking: Any = None,
+        program: str | None = None,
+        model_check: Any = None,
+        managed_by: str | None = None,
+        max_restarts: int | str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Any = None,
+        placement: Any = None,
+        volumes: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        manifest: Any = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            trainer: a `CustomTrainer`, `CustomTrainerContainer` or `BuiltinTrainer`; by default the command of the
+                runtime.
+            runtime: name of the training runtime, or a `Runtime`; by default `torch-distributed`.
+            initializer: an `Initializer`: Jobs of the same TrainJob that fetch dataset and model, on runtimes that have
+                them.
+            workspace: claim that is mounted at `/workspace`. It is a `Workspace`, the name of an existing claim, or a
+                `trainjob.WorkspaceVolume`.
+            tracking: experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
+                `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`).
+                The image must contain Python, and the trainer must have a command.
+            program: where the code that sends them comes from, and that of `model_check`: `packed` sends it in the
+                command of the pods; `image` runs the `trainjob` of the image, with readable arguments; by default
+                `packed`.
+            model_check: folders that must have no model of another workflow run: a `ModelCheck` or a dict of its
+                fields. The image must contain Python, and the trainer must have a command.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
+                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            manifest: a whole TrainJob, which replaces all arguments about its content. It is a dict, or the name of a
+                YAML or JSON file beside the DAG's file; both may have templates. The names of the created TrainJobs
+                begin with the manifest's name.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
-        from trainjob_airflow.run_key import get_run_key
-
-        step = super().rendered_step(context)
-        return step.model_copy(update={"metadata": {"run_key": get_run_key(context).to_dict(), **step.metadata}})
-
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
-        """Return the model's location, and what the export's receipt reports about it.
-
-        The receipt is the last line of the export's log. It has, for example, digest, metrics, size and registration.
-        """
-        from trainjob.status import get_model_facts
-
-        return {"location": self.destination, **get_model_facts(step_result)}
+        super().__init__(
+            step_arguments={
+                "trainer": trainer,
+                "runtime": runtime,
+                "initializer": initializer,
+                "workspace": workspace,
+                "tracking": tracking,
+                "program": program,
+                "model_check": model_check,
+                "managed_by": managed_by,
+                "max_restarts": max_restarts,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+                "manifest": manifest,
+            },
+            **arguments,
+        )

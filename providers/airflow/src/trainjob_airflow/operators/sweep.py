@@ -30,7 +30,7 @@ class TrainJobSweepOperator(BaseOperator):
     user marked the task while no triggerer ran, or the worker was killed before it could delete the TrainJob.
 
     Of the active TrainJobs, the sweep considers only those of this Airflow's tasks, and it applies their
-    `on_kill_action`. It retains a model that has not been exported. The XCom lists the results, each with `job`,
+    `on_kill`. It retains a model that has not been exported. The XCom lists the results, each with `job`,
     `namespace`, `uid`, `done` and `reason`.
     """
 

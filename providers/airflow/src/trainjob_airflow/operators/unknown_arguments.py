@@ -11,6 +11,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
+from trainjob.spec.base import invalid_field
 
 _AIRFLOW_RESOURCES = ("cpus", "ram", "disk", "gpus")  # fields of `airflow.sdk.definitions._internal.resources`
 
@@ -38,14 +39,19 @@ def check_argument_names(
         names: names of the operator's arguments by the fields of the step, if they differ.
 
     Raises:
-        InvalidSpec: there is no argument of such a name, or `resources` has other keys than Airflow's.
+        InvalidSpec: there is no argument of such a name, `resources` has other keys than Airflow's, or `queue` is no
+            text.
     """
     unknown = [name for name in task_arguments if name not in _list_airflow_arguments()]
     resources = task_arguments.get("resources")
     if isinstance(resources, Mapping) and not resources.keys() <= {*_AIRFLOW_RESOURCES}:
         unknown.append("resources")
-    if unknown:
-        raise InvalidSpec([_describe(name, operator, step_type, names) for name in unknown])
+    problems = [_describe(name, operator, step_type, names) for name in unknown]
+    if not isinstance(task_arguments.get("queue", ""), str):
+        rule = "it selects the Airflow workers of the task, by a text: queue_name= is the Kueue queue"
+        problems.append(invalid_field("queue", task_arguments["queue"], rule).problems[0])
+    if problems:
+        raise InvalidSpec(problems)
 
 
 def _describe(name: str, operator: type[Any], step_type: type[Any], names: Mapping[str, str]) -> Problem:

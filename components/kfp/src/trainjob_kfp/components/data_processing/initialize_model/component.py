@@ -1,8 +1,9 @@
 """Component `initialize_model`.
 
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+
 Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
-therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
-is not given.
+therefore not postponed, and the body uses no name of this module.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -18,23 +19,33 @@ from trainjob_kfp.packaging import trainjob_component
 def initialize_model(
     storage_uri: str,
     workspace: str,
-    secret: str = "",
     revision: str = "",
     ignore_patterns: List[str] = [],
     endpoint: str = "",
     region: str = "",
     role_arn: str = "",
-    env: Dict[str, Any] = {},
     image: str = "",
-    program: str = "packed",
     resources: Dict[str, Any] = {},
-    queue: str = "",
-    priority_class: str = "",
+    env: Dict[str, Any] = {},
+    secret: Dict[str, Any] = {},
+    program: str = "packed",
+    name: str = "",
+    labels: Dict[str, Any] = {},
+    annotations: Dict[str, Any] = {},
     deadline: str = "",
-    namespace: str = "",
-    on_kill: str = "delete",
-    delete_with_run: bool = False,
+    queue: Dict[str, Any] = {},
+    placement: Dict[str, Any] = {},
+    volumes: List[Dict[str, Any]] = [],
+    queue_timeout: str = "",
+    start_timeout: str = "",
     interruption_retries: int = 3,
+    on_kill: str = "delete",
+    on_failure: str = "delete",
+    ttl_after_success: str = "",
+    ttl_after_failure: str = "",
+    after_jobs: List[str] = [],
+    namespace: str = "",
+    delete_with_run: bool = False,
     attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
@@ -43,33 +54,59 @@ def initialize_model(
 ):
     """Fetch a model into `/workspace/model` with a TrainJob.
 
-    The TrainJob runs in the image of Kubeflow Trainer's model initializer. Credentials, queues, logs and retries work
-    as in the other components. Later steps read the model from that folder.
+    Later steps read the model from that folder. Resources and other settings of the task apply to the TrainJob's pod.
+
+    An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
+    fields; a text for `queue`, `runtime` or `secret` stands for the name.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Location of the model: hf://ORGANIZATION/NAME, s3:// or gs://BUCKET/PATH, az://CONTAINER/PATH.
+        storage_uri: Address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
+            follow: `hf://organization/name@v1.0`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        secret: Name of the Kubernetes Secret with the credentials for `storage_uri`.
-        revision: Branch, tag or commit of a repository on the Hub; by default the newest commit.
-        ignore_patterns: Glob patterns of the files that are not fetched; by default weights in other formats.
+        revision: Branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
+        ignore_patterns: Patterns of the files that are not fetched; by default a model's weights in other formats than
+            safetensors, if it has safetensors.
         endpoint: URL of an object store other than AWS, Google or Azure, or of the Hub.
         region: Region of an S3 bucket.
         role_arn: ARN of the AWS role to assume.
-        env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
-        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
-        resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
-        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
-        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
+        image: Image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
+        resources: Resources of the step's pod, such as `{"memory": "4Gi"}`.
+        env: Environment variables by name; secrets as `SecretKeyReference`.
+        secret: Name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+        program: Where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
+            any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments. By default
+            `packed`.
+        name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+        labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
+            later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+        annotations: Annotations of the TrainJob and of its pods, in the same way.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
+            cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+        volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
+            as `8h`; by default there is no limit.
+        start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
+        interruption_retries: How often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the workflow
+            engine. With 0, an interruption is a failure. By default `3`.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
+            default `delete`.
+        on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
+            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+        ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+            deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+        ttl_after_failure: The same time after it has failed.
+        after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
-        interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
-        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
+            `1`.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -80,35 +117,7 @@ def initialize_model(
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the model: `/workspace/model`.
     """
-    from trainjob_kfp import launcher, outputs, steps
+    given = locals()
+    from trainjob_kfp import component_programs
 
-    with launcher.ExitOnError():
-        step = steps.initialize_model(
-            {
-                "storage_uri": storage_uri,
-                "workspace": workspace,
-                "secret": secret,
-                "revision": revision,
-                "ignore_patterns": ignore_patterns,
-                "endpoint": endpoint,
-                "region": region,
-                "role_arn": role_arn,
-                "env": env,
-                "image": image,
-                "program": program,
-                "resources": resources,
-                "queue": queue,
-                "priority_class": priority_class,
-                "deadline": deadline,
-            },
-            task_config,
-        )
-        outcome = launcher.launch(
-            step,
-            namespace=namespace,
-            on_kill=on_kill,
-            delete_with_run=delete_with_run,
-            interruption_retries=interruption_retries,
-            attempts=attempts,
-        )
-        return outputs.build_outputs(outcome, "/workspace/model", step.workspace)
+    return component_programs.initialize_model(**given)

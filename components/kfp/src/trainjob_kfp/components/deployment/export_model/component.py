@@ -1,8 +1,9 @@
 """Component `export_model`.
 
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+
 Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
-therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
-is not given.
+therefore not postponed, and the body uses no name of this module.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -21,24 +22,33 @@ def export_model(
     destination: str = "",
     output_path: str = "",
     adapter: str = "merge",
-    secret: str = "",
     endpoint: str = "",
     region: str = "",
+    image: str = "",
+    resources: Dict[str, Any] = {},
+    after_jobs: List[str] = [],
+    any_run: bool = False,
     metadata: Dict[str, Any] = {},
     registry: Dict[str, Any] = {},
     env: Dict[str, Any] = {},
-    image: str = "",
+    secret: Dict[str, Any] = {},
     program: str = "packed",
-    resources: Dict[str, Any] = {},
-    queue: str = "",
-    priority_class: str = "",
+    name: str = "",
+    labels: Dict[str, Any] = {},
+    annotations: Dict[str, Any] = {},
     deadline: str = "",
-    after_jobs: List[str] = [],
-    any_run: bool = False,
-    namespace: str = "",
-    on_kill: str = "delete",
-    delete_with_run: bool = False,
+    queue: Dict[str, Any] = {},
+    placement: Dict[str, Any] = {},
+    volumes: List[Dict[str, Any]] = [],
+    queue_timeout: str = "",
+    start_timeout: str = "",
     interruption_retries: int = 3,
+    on_kill: str = "delete",
+    on_failure: str = "delete",
+    ttl_after_success: str = "",
+    ttl_after_failure: str = "",
+    namespace: str = "",
+    delete_with_run: bool = False,
     attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
@@ -53,34 +63,61 @@ def export_model(
 
     A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.
 
+    An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
+    fields; a text for `queue`, `runtime` or `secret` stands for the name.
+
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        model: Artifact of the exported model with its location, digest, size and training metrics.
-        destination: An address, such as s3://BUCKET/PATH, or a path below /workspace; see the overview.
-        output_path: Folder of the checkpoints below /workspace/output; the same as `output_path` of the fine-tuning.
-        adapter: Export of a LoRA training: `merge` for the merged model if there is one, `keep` for the adapter alone.
-        secret: Name of the Kubernetes Secret with the credentials for `destination`.
+        model: Artifact of the model with location, digest, size and training metrics.
+        destination: An address such as `s3://bucket/path`, or a path below `/workspace`; see the overview.
+        output_path: Folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
+        adapter: What to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
+            saved no merged model; `keep` for the adapter alone; by default `merge`.
         endpoint: URL of an object store other than AWS, Google or Azure.
         region: Region of an S3 bucket.
-        metadata: Values to add to the export's manifest.json, such as base model and dataset.
-        registry: Registry: {"server": URL, "model": NAME} or {"backend": "mlflow", "tracking_uri": URL, "model": NAME}.
-        env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        image: Image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
-        program: `packed` sends the code of the step in its command; `image` runs the trainjob in the image.
-        resources: Resources that the step needs, such as {"memory": "4Gi"}, in addition to those set on the task.
-        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
-        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
-        after_jobs: Output `job` of earlier steps, one of which must have trained the model; by default any of this run.
-        any_run: Whether to export the model of any run.
+        image: Image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
+        resources: Resources of the step's pod, such as `{"memory": "4Gi"}`.
+        after_jobs: Names of TrainJobs, one of which must have trained the model; by default any one of the same
+            workflow run. A checkpoint without a record of its TrainJob is always exported.
+        any_run: Whether to export the model of any workflow run.
+        metadata: Values to add to the export's `manifest.json`, such as base model and dataset.
+        registry: Where the model is registered after the upload is complete: a `ModelRegistry` (Kubeflow) or
+            `MLflowRegistry`, or a dict of its fields; that of an `MLflowRegistry` has `"backend": "mlflow"`.
+        env: Environment variables by name; secrets as `SecretKeyReference`.
+        secret: Name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+        program: Where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
+            any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments. By default
+            `packed`.
+        name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+        labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
+            later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+        annotations: Annotations of the TrainJob and of its pods, in the same way.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
+            cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+        volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
+            as `8h`; by default there is no limit.
+        start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
+        interruption_retries: How often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the workflow
+            engine. With 0, an interruption is a failure. By default `3`.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
+            default `delete`.
+        on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
+            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+        ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+            deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+        ttl_after_failure: The same time after it has failed.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
-        interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
-        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
+            `1`.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -91,43 +128,7 @@ def export_model(
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Location of the exported model.
     """
-    from trainjob_kfp import launcher, model_location, outputs, steps
+    given = locals()
+    from trainjob_kfp import component_programs
 
-    log_summary = outputs.LogSummary()
-    with launcher.ExitOnError():
-        place = model_location.choose_destination(model.uri, destination, endpoint)
-        step = steps.export_model(
-            {
-                "workspace": workspace,
-                "destination": place,
-                "output_path": output_path,
-                "adapter": adapter,
-                "secret": secret,
-                "endpoint": endpoint,
-                "region": region,
-                "metadata": metadata,
-                "registry": registry,
-                "env": env,
-                "image": image,
-                "program": program,
-                "resources": resources,
-                "queue": queue,
-                "priority_class": priority_class,
-                "deadline": deadline,
-                "after_jobs": after_jobs,
-                "any_run": any_run,
-            },
-            task_config,
-        )
-        outcome = launcher.launch(
-            step,
-            namespace=namespace,
-            on_kill=on_kill,
-            delete_with_run=delete_with_run,
-            interruption_retries=interruption_retries,
-            attempts=attempts,
-            on_attempt=log_summary.start_attempt,
-            on_line=log_summary.read_line,
-        )
-        model_location.update_artifact(model, outcome, place, log_summary.step_result)
-        return outputs.build_outputs(outcome, place, step.workspace)
+    return component_programs.export_model(**given)

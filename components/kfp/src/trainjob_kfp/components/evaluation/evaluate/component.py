@@ -1,8 +1,9 @@
 """Component `evaluate`.
 
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+
 Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
-therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
-is not given.
+therefore not postponed, and the body uses no name of this module.
 """
 # ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
@@ -21,26 +22,34 @@ def evaluate(
     minimum: float,
     metrics: dsl.Output[dsl.Metrics],
     function_args: Dict[str, Any] = {},
+    any_run: bool = False,
+    image: str = "",
+    env: Dict[str, Any] = {},
+    num_nodes: int = 0,
+    resources_per_node: Dict[str, Any] = {},
+    num_proc_per_node: int = 0,
     packages_to_install: List[str] = [],
     pip_index_urls: List[str] = [],
+    runtime: Dict[str, Any] = {},
     workspace: str = "",
-    runtime: str = "torch-distributed",
-    runtime_kind: str = "",
-    image: str = "",
-    num_nodes: int = 1,
-    num_proc_per_node: int = 0,
-    resources_per_node: Dict[str, Any] = {},
-    env: Dict[str, Any] = {},
-    queue: str = "",
-    priority_class: str = "",
-    deadline: str = "",
     max_restarts: int = 0,
-    after_jobs: List[str] = [],
-    any_run: bool = False,
-    namespace: str = "",
-    on_kill: str = "delete",
-    delete_with_run: bool = False,
+    name: str = "",
+    labels: Dict[str, Any] = {},
+    annotations: Dict[str, Any] = {},
+    deadline: str = "",
+    queue: Dict[str, Any] = {},
+    placement: Dict[str, Any] = {},
+    volumes: List[Dict[str, Any]] = [],
+    queue_timeout: str = "",
+    start_timeout: str = "",
     interruption_retries: int = 3,
+    on_kill: str = "delete",
+    on_failure: str = "delete",
+    ttl_after_success: str = "",
+    ttl_after_failure: str = "",
+    after_jobs: List[str] = [],
+    namespace: str = "",
+    delete_with_run: bool = False,
     attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
@@ -61,12 +70,15 @@ def evaluate(
     The function runs in a TrainJob under torchrun, on each node. The dict that rank 0 returns has the scores by name,
     such as {"exact_match": 0.98}. Settings on the task apply to the TrainJob's pods.
 
-    The step succeeds with any score. To run the next steps only after a good score, create them inside
-    `with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There,
-    pass `passed` to a nested pipeline that contains the `dsl.If`.
+    The step succeeds with any score. To run the next steps only after a good score, create them inside `with
+    dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There, pass
+    `passed` to a nested pipeline that contains the `dsl.If`.
 
-    A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`. With
-    `after_jobs`, the step may be cached.
+    A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`. With `after_jobs`,
+    the step may be cached.
+
+    An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
+    fields; a text for `queue`, `runtime` or `secret` stands for the name.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
@@ -77,27 +89,45 @@ def evaluate(
         minimum: Smallest value of the score that is good enough.
         metrics: All scores that the function returned, and `attempts`.
         function_args: Arguments of the function, by name.
-        packages_to_install: Packages that pip installs before the function runs.
-        pip_index_urls: URLs of pip's package indexes; the first one is the main index.
-        workspace: Name of the claim that is mounted at /workspace; or a path, see the overview.
-        runtime: Name of the training runtime.
-        runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
-        image: Image of the evaluation; by default the runtime's.
-        num_nodes: Number of nodes.
-        num_proc_per_node: Number of processes on each node; 0 means the runtime's default.
-        resources_per_node: Resources of each node, such as {"gpu": 2}, in addition to those set on the task.
-        env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
-        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
-        max_restarts: Maximum number of restarts in place of a failing container before the step fails.
-        after_jobs: Output `job` of earlier steps; a model that one of them trained is accepted, also of another run.
         any_run: Whether the model may be of any run.
+        image: Container image; None means the runtime's image.
+        env: Environment variables; secrets as `SecretKeyReference`.
+        num_nodes: Number of training nodes; by default the runtime's number.
+        resources_per_node: Resources of each node.
+        num_proc_per_node: Number of processes on each node; None means one for each GPU, or one without GPUs.
+        packages_to_install: Packages that pip installs first.
+        pip_index_urls: Package indexes for pip, of which the first is the main index; empty means pip's default.
+        runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
+        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.
+        name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+        labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
+            later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+        annotations: Annotations of the TrainJob and of its pods, in the same way.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
+            cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+        volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
+            as `8h`; by default there is no limit.
+        start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
+        interruption_retries: How often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the workflow
+            engine. With 0, an interruption is a failure. By default `3`.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
+            default `delete`.
+        on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
+            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+        ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+            deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+        ttl_after_failure: The same time after it has failed.
+        after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
-        interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
-        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
+            `1`.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -110,42 +140,7 @@ def evaluate(
         score: Value of the score `metric`.
         passed: Whether the score is at least `minimum`.
     """
-    from trainjob_kfp import launcher, outputs, steps
+    given = locals()
+    from trainjob_kfp import component_programs
 
-    log_summary = outputs.LogSummary()
-    with launcher.ExitOnError():
-        step = steps.evaluate(
-            {
-                "function": function,
-                "function_args": function_args,
-                "packages_to_install": packages_to_install,
-                "pip_index_urls": pip_index_urls,
-                "workspace": workspace,
-                "runtime": runtime,
-                "runtime_kind": runtime_kind,
-                "image": image,
-                "num_nodes": num_nodes,
-                "num_proc_per_node": num_proc_per_node,
-                "resources_per_node": resources_per_node,
-                "env": env,
-                "queue": queue,
-                "priority_class": priority_class,
-                "deadline": deadline,
-                "after_jobs": after_jobs,
-                "any_run": any_run,
-                "max_restarts": max_restarts,
-            },
-            task_config,
-        )
-        outcome = launcher.launch(
-            step,
-            namespace=namespace,
-            on_kill=on_kill,
-            delete_with_run=delete_with_run,
-            interruption_retries=interruption_retries,
-            attempts=attempts,
-            on_attempt=log_summary.start_attempt,
-            on_line=log_summary.read_line,
-        )
-        score, passed = outputs.log_scores(log_summary, metric, minimum, metrics)
-        return (*outputs.build_outputs(outcome, "/workspace" if workspace else "", step.workspace), score, passed)
+    return component_programs.evaluate(**given)

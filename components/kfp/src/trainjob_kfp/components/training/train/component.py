@@ -1,10 +1,11 @@
 """Component `train`.
 
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+
 Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
-therefore not postponed, and the body uses no name of this module. A default that is empty or 0 means that the argument
-is not given.
+therefore not postponed, and the body uses no name of this module.
 """
-# ruff: noqa: ARG001, B006, UP006, UP035
+# ruff: noqa: B006, UP006, UP035
 # mypy: disable-error-code="valid-type,untyped-decorator"
 
 from typing import Any, Dict, List, NamedTuple
@@ -17,33 +18,45 @@ from trainjob_kfp.packaging import trainjob_component
 @trainjob_component
 def train(
     metrics: dsl.Output[dsl.Metrics],
-    runtime: str = "torch-distributed",
-    runtime_kind: str = "",
+    function: str = "",
+    function_args: Dict[str, Any] = {},
+    manifest: Dict[str, Any] = {},
     image: str = "",
     command: List[str] = [],
     args: List[str] = [],
-    function: str = "",
-    function_args: Dict[str, Any] = {},
+    env: Dict[str, Any] = {},
+    num_nodes: int = 0,
+    resources_per_node: Dict[str, Any] = {},
+    num_proc_per_node: int = 0,
     packages_to_install: List[str] = [],
     pip_index_urls: List[str] = [],
-    manifest: Dict[str, Any] = {},
-    num_nodes: int = 1,
-    num_proc_per_node: int = 0,
-    resources_per_node: Dict[str, Any] = {},
+    resume: bool = False,
+    resume_from: Dict[str, Any] = {},
+    runtime: Dict[str, Any] = {},
+    initializer: Dict[str, Any] = {},
     workspace: str = "",
-    env: Dict[str, Any] = {},
-    queue: str = "",
-    priority_class: str = "",
-    managed_by: str = "",
-    deadline: str = "",
-    max_restarts: int = 0,
     tracking: Dict[str, Any] = {},
     program: str = "packed",
+    model_check: Dict[str, Any] = {},
+    managed_by: str = "",
+    max_restarts: int = 0,
+    name: str = "",
+    labels: Dict[str, Any] = {},
+    annotations: Dict[str, Any] = {},
+    deadline: str = "",
+    queue: Dict[str, Any] = {},
+    placement: Dict[str, Any] = {},
+    volumes: List[Dict[str, Any]] = [],
+    queue_timeout: str = "",
+    start_timeout: str = "",
+    interruption_retries: int = 3,
+    on_kill: str = "delete",
+    on_failure: str = "delete",
+    ttl_after_success: str = "",
+    ttl_after_failure: str = "",
     after_jobs: List[str] = [],
     namespace: str = "",
-    on_kill: str = "delete",
     delete_with_run: bool = False,
-    interruption_retries: int = 3,
     attempts: int = 1,
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
@@ -64,40 +77,74 @@ def train(
     Accelerators, CPU, memory, environment, volumes, tolerations, node selector and affinity that are set on the task
     apply to the training pods. The task's own pod only follows the TrainJob. torchrun runs a function on each node.
 
+    An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
+    fields; a text for `queue`, `runtime` or `secret` stands for the name.
+
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        metrics: `seconds`, `gpu_seconds`, `pod_seconds`, `attempts`, and `loss`, `first_loss`, `steps` and `epochs` if
-            the log contains them.
-        runtime: Name of the training runtime.
-        runtime_kind: Kind of the runtime: `TrainingRuntime`, or by default `ClusterTrainingRuntime`.
-        image: Image of the training; by default the runtime's.
-        command: Command of the training; by default the runtime's.
-        args: Arguments of the command; by default the runtime's.
-        function: Text of a Python function to run instead of a command, from `trainjob_kfp.source(function)`.
+        metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs`, `seconds`,
+            `gpu_seconds`, `pod_seconds` and `attempts`, as far as they are known.
+        function: Text of a Python function, from `trainjob_kfp.source(function)`.
         function_args: Arguments of the function, by name.
-        packages_to_install: Packages that pip installs before the function runs.
-        pip_index_urls: URLs of pip's package indexes; the first one is the main index.
-        manifest: A whole TrainJob as a dict, which replaces the other arguments of the training.
-        num_nodes: Number of nodes.
-        num_proc_per_node: Number of training processes on each node; 0 means the runtime's default.
-        resources_per_node: Resources of each node, such as {"gpu": 2}, in addition to those set on the task.
-        workspace: Name of the claim that is mounted at /workspace; or a path, see the overview.
-        env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
-        queue: Name of the Kueue LocalQueue in which the TrainJob waits.
-        priority_class: Name of the Kueue WorkloadPriorityClass, which orders admission and preemption.
-        managed_by: `kueue.x-k8s.io/multikueue` lets Kueue's MultiKueue run the TrainJob on a worker cluster.
-        deadline: Maximum time that the TrainJob may be active, such as `6h`; then the cluster ends it.
-        max_restarts: Maximum number of restarts in place of a failing container before the step fails.
-        tracking: Experiment tracker, such as {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org"}.
-        program: With `tracking`: `packed` sends our code in the command; `image` runs the trainjob in the image.
+        manifest: A whole TrainJob, which replaces the other arguments about its content.
+        image: Container image; None means the runtime's image.
+        command: The program and its first arguments; None means the command of the runtime or of the image.
+        args: Further arguments; Kubernetes expands `$(NAME)` in these and in the command.
+        env: Environment variables; secrets as `SecretKeyReference`.
+        num_nodes: Number of training nodes; by default the runtime's number.
+        resources_per_node: Resources of each node.
+        num_proc_per_node: Number of processes on each node; None means one for each GPU, or one without GPUs.
+        packages_to_install: Packages that pip installs first.
+        pip_index_urls: Package indexes for pip, of which the first is the main index; empty means pip's default.
+        resume: Whether the function uses transformers' Trainer and can resume. It then can import the callback and the
+            function that `trainjob.frameworks.transformers` describes.
+        resume_from: Checkpoint of another training from which this one starts; only with `resume` and with
+            `find_checkpoint_to_resume`. It is a `ResumeFrom`, a step, or a folder below `/workspace`.
+        runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
+        initializer: An `Initializer`: Jobs of the same TrainJob that fetch dataset and model, on runtimes that have
+            them.
+        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        tracking: Experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
+            `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`). The
+            image must contain Python, and the trainer must have a command.
+        program: Where the code that sends them comes from, and that of `model_check`: `packed` sends it in the command
+            of the pods; `image` runs the `trainjob` of the image, with readable arguments; by default `packed`.
+        model_check: Folders that must have no model of another workflow run: a `ModelCheck` or a dict of its fields.
+            The image must contain Python, and the trainer must have a command.
+        managed_by: Controller that acts on the TrainJob; by default this cluster's Trainer. With
+            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
+            an older one also runs it on this cluster.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.
+        name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+        labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
+            later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+        annotations: Annotations of the TrainJob and of its pods, in the same way.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
+            cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+        volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
+            as `8h`; by default there is no limit.
+        start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
+        interruption_retries: How often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the workflow
+            engine. With 0, an interruption is a failure. By default `3`.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
+            default `delete`.
+        on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
+            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+        ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+            deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+        ttl_after_failure: The same time after it has failed.
         after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain).
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
-        interruption_retries: Number of further attempts after evictions, preemptions and drains, within one try.
-        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
+            `1`.
         task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
 
     Returns:
@@ -108,50 +155,9 @@ def train(
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.
         result: JSON value that the function returned on rank 0; empty if it returned none.
-        tracking_url: Address of the tracked run; empty without `tracking`, and if the tracker has no page.
+        tracking_url: Address of the tracked run; empty without `tracking`, or without a page.
     """
-    from trainjob_kfp import launcher, outputs, steps
+    given = locals()
+    from trainjob_kfp import component_programs
 
-    log_summary = outputs.LogSummary()
-    with launcher.ExitOnError():
-        step = steps.train(
-            {
-                "runtime": runtime,
-                "runtime_kind": runtime_kind,
-                "image": image,
-                "command": command,
-                "args": args,
-                "function": function,
-                "function_args": function_args,
-                "packages_to_install": packages_to_install,
-                "pip_index_urls": pip_index_urls,
-                "manifest": manifest,
-                "num_nodes": num_nodes,
-                "num_proc_per_node": num_proc_per_node,
-                "resources_per_node": resources_per_node,
-                "workspace": workspace,
-                "env": env,
-                "queue": queue,
-                "priority_class": priority_class,
-                "managed_by": managed_by,
-                "deadline": deadline,
-                "max_restarts": max_restarts,
-                "tracking": tracking,
-                "program": program,
-            },
-            task_config,
-        )
-        outcome = launcher.launch(
-            step,
-            namespace=namespace,
-            on_kill=on_kill,
-            delete_with_run=delete_with_run,
-            interruption_retries=interruption_retries,
-            attempts=attempts,
-            on_attempt=log_summary.start_attempt,
-            on_progress=log_summary.points.append,
-            on_line=log_summary.read_line,
-        )
-        outputs.log_training_metrics(outcome, log_summary, metrics)
-        common = outputs.build_outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
-        return (*common, log_summary.result_json, log_summary.tracking_url)
+    return component_programs.train(**given)

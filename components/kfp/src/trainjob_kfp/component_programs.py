@@ -1,0 +1,93 @@
+"""Programs of the components: what each does in its launcher's pod.
+
+A component's own source is its signature and a call of its program here, because Argo stores this source about ten
+times in each Workflow. Each program gets the arguments of its component by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from trainjob.status import Outcome
+from trainjob_kfp import model_location, outputs, steps
+from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch
+from trainjob_kfp.model_location import Artifact
+from trainjob_kfp.outputs import LogSummary, Metrics, Outputs
+
+
+class _Page(Protocol):
+    path: str
+
+
+def initialize_dataset(**arguments: Any) -> Outputs:
+    """Fetch a dataset, and return the outputs."""
+    with ExitOnError():
+        step, outcome = _run(steps.initialize_dataset, arguments)
+        return outputs.build_outputs(outcome, "/workspace/dataset", step.workspace)
+
+
+def initialize_model(**arguments: Any) -> Outputs:
+    """Fetch a model, and return the outputs."""
+    with ExitOnError():
+        step, outcome = _run(steps.initialize_model, arguments)
+        return outputs.build_outputs(outcome, "/workspace/model", step.workspace)
+
+
+def fine_tune(metrics: Metrics, loss_curve: _Page, after_jobs: Sequence[str], **arguments: Any) -> tuple[Any, ...]:  # noqa: ARG001 - `after_jobs` is for KFP's cache
+    """Fine-tune a model, write metrics and loss curve, and return the outputs."""
+    with ExitOnError():
+        log_summary = LogSummary()
+        step, outcome = _run(steps.fine_tune, arguments, log_summary)
+        outputs.log_training_metrics(outcome, log_summary, metrics)
+        outputs.write_loss_curve(outcome, log_summary, loss_curve.path)
+        output_folder = f"{steps.OUTPUT_FOLDER}/{step.output_path}".rstrip("/") if step.workspace else ""
+        return (*outputs.build_outputs(outcome, output_folder, step.workspace), log_summary.tracking_url)
+
+
+def export_model(model: Artifact, **arguments: Any) -> Outputs:
+    """Export a model, describe it in the artifact, and return the outputs."""
+    with ExitOnError():
+        log_summary = LogSummary()
+        place = model_location.choose_destination(model.uri, arguments["destination"], arguments["endpoint"])
+        step, outcome = _run(steps.export_model, {**arguments, "destination": place}, log_summary)
+        model_location.update_artifact(model, outcome, place, log_summary.step_result)
+        return outputs.build_outputs(outcome, place, step.workspace)
+
+
+def train(metrics: Metrics, after_jobs: Sequence[str], **arguments: Any) -> tuple[Any, ...]:  # noqa: ARG001 - `after_jobs` is for KFP's cache
+    """Run a training, write its metrics, and return the outputs."""
+    with ExitOnError():
+        log_summary = LogSummary()
+        step, outcome = _run(steps.train, arguments, log_summary)
+        outputs.log_training_metrics(outcome, log_summary, metrics)
+        workspace = getattr(step, "workspace", None)
+        common = outputs.build_outputs(outcome, "/workspace" if workspace else "", workspace)
+        return (*common, log_summary.result_json, log_summary.tracking_url)
+
+
+def evaluate(metrics: Metrics, metric: str, minimum: float, **arguments: Any) -> tuple[Any, ...]:
+    """Run an evaluation, write its scores, and return the outputs."""
+    with ExitOnError():
+        log_summary = LogSummary()
+        step, outcome = _run(steps.evaluate, arguments, log_summary)
+        score, passed = outputs.log_scores(log_summary, metric, minimum, metrics)
+        common = outputs.build_outputs(outcome, "/workspace" if step.workspace else "", step.workspace)
+        return (*common, score, passed)
+
+
+def _run(
+    build_step: Callable[..., Any], arguments: dict[str, Any], log_summary: LogSummary | None = None
+) -> tuple[Any, Outcome]:
+    """Follow the TrainJob of a component to its end, and return its step and outcome."""
+    log_summary = log_summary or LogSummary()
+    for_launcher = {name: arguments.pop(name) for name in LAUNCH_ARGUMENTS}
+    step = build_step(arguments, arguments.pop("task_config"))
+    outcome = launch(
+        step,
+        **for_launcher,
+        on_attempt=log_summary.start_attempt,
+        on_progress=log_summary.points.append,
+        on_line=log_summary.read_line,
+    )
+    return step, outcome

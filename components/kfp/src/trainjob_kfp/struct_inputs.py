@@ -1,0 +1,19 @@
+"""Inputs of the type STRUCT for which an author may give a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder"}
+"""Field that a text stands for, as in Python and in files."""
+
+
+def to_struct(name: str, value: Any) -> Any:
+    """Return the value of an input, with a dict in place of a text or of a value of the run that is a text."""
+    is_text = isinstance(value, str) or getattr(value, "channel_type", None) == "STRING"
+    return {FIELDS_OF_TEXTS[name]: value} if is_text and name in FIELDS_OF_TEXTS else value
+
+
+def is_empty_text(name: str, value: Any) -> bool:
+    """Return whether the value of an input is the dict of an empty text."""
+    return name in FIELDS_OF_TEXTS and value == {FIELDS_OF_TEXTS[name]: ""}

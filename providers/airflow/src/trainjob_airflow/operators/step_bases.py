@@ -1,0 +1,85 @@
+"""What the operators of the single steps do besides passing their arguments on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec import TrainJobManifest
+from trainjob_airflow.operators.base import StepOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainjob.status import Outcome
+
+
+class FetchOperator(StepOperator):
+    """Base class of the operators that fetch a dataset or a model into the workspace."""
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return URI, revision, number of files and size in bytes, as far as the log reports them."""
+        return {name: step_result[name] for name in ("uri", "revision", "files", "bytes") if step_result.get(name)}
+
+
+class ExportOperator(StepOperator):
+    """Base class of the operator that exports a model."""
+
+    destination: str
+
+    def rendered_step(self, context: Context) -> Any:
+        """Return the step to submit, with the run key added to its metadata.
+
+        The export writes the metadata into `manifest.json`.
+        """
+        from trainjob_airflow.run_key import get_run_key
+
+        step = super().rendered_step(context)
+        return step.model_copy(update={"metadata": {"run_key": get_run_key(context).to_dict(), **step.metadata}})
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return the model's location, and what the export's receipt reports about it.
+
+        The receipt is the last line of the export's log. It has, for example, digest, metrics, size and registration.
+        """
+        from trainjob.status import get_model_facts
+
+        return {"location": self.destination, **get_model_facts(step_result)}
+
+
+class ManifestOperator(StepOperator):
+    """Base class of the operator for any TrainJob, which may also be given as a manifest."""
+
+    trainer: Any
+    manifest: Mapping[str, Any] | str | None
+    template_ext: Sequence[str] = (".yaml", ".yml", ".json")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **StepOperator.template_fields_renderers,
+        "manifest": "yaml",
+    }
+
+    def __init__(self, *, step_arguments: Mapping[str, Any], **arguments: Any) -> None:
+        """Create the operator, and refuse arguments that belong into a given manifest.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, or is given beside a manifest.
+        """
+        beside = [
+            "queue_name" if name == "queue" else name
+            for name, value in step_arguments.items()
+            if name not in TrainJobManifest.model_fields and value is not None
+        ]
+        if step_arguments["manifest"] is not None and beside:
+            raise InvalidSpec(Problem("manifest", f"given with {', '.join(beside)}", "write these into the manifest"))
+        super().__init__(step_arguments=step_arguments, **arguments)
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return the value that the training's code returned, as `result`.
+
+        For a function, this is the value that rank 0 returned. If it can't be used, `result_error` has the reason.
+        """
+        return {name: step_result[name] for name in ("result", "result_error") if name in step_result}
+
+    def _get_step_class(self) -> type[Any]:
+        return super()._get_step_class() if self.manifest is None else TrainJobManifest

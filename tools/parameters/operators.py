@@ -1,0 +1,199 @@
+"""Generator of the operators of the Airflow provider: signatures, docstrings and template fields.
+
+What an operator does besides passing its arguments on is in its base class in `trainjob_airflow.operators`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.parameters.fields import Field, list_fields
+from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+
+PATH = Path("providers/airflow/src/trainjob_airflow/operators/steps.py")
+ARGUMENT_NAMES = {"queue": "queue_name"}
+"""Names of arguments whose field has a name that Airflow's `BaseOperator` uses for another argument."""
+_ATTRIBUTE_NAMES = {"on_kill": "on_kill_action", "on_failure": "on_failure_action", "resources": "step_resources"}
+_TYPES = {
+    "text": "str",
+    "boolean": "bool",
+    "integer": "int | str",
+    "number": "float | str",
+    "duration": "timedelta | float | str",
+    "texts": "Sequence[str]",
+    "list": "Sequence[Any]",
+    "mapping": "Mapping[str, Any]",
+    "object": "Any",
+    "workspace": "Workspace | WorkspaceVolume | str",
+}
+# What differs from the field's description.
+_NOTES = {
+    "queue": "Airflow's own `queue` selects workers",
+    "workspace": "It is a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`",
+}
+_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """An operator: the class of its step, its base class, and the beginning of its docstring."""
+
+    step: type[Any]
+    base: str
+    text: str
+    more: tuple[Field, ...] = ()
+
+
+_MANIFEST = Field(
+    "manifest",
+    "object",
+    None,
+    required=False,
+    description="a whole TrainJob, which replaces all arguments about its content. It is a dict, or the name of a YAML "
+    "or JSON file beside the DAG's file; both may have templates. The names of the created TrainJobs begin with the "
+    "manifest's name",
+)
+MORE_FIELDS = (_MANIFEST,)
+"""Arguments that are no fields of a step."""
+_FETCHED = "The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched {}, as far as the log reports them."
+_OPERATORS: Mapping[str, _Operator] = {
+    "InitializeDatasetOperator": _Operator(
+        InitializeDataset,
+        "FetchOperator",
+        f"Fetch a dataset into `/workspace/dataset`.\n\n{_FETCHED.format('dataset')}",
+    ),
+    "InitializeModelOperator": _Operator(
+        InitializeModel, "FetchOperator", f"Fetch a model into `/workspace/model`.\n\n{_FETCHED.format('model')}"
+    ),
+    "FineTuneOperator": _Operator(
+        FineTune,
+        "StepOperator",
+        "Fine-tune `/workspace/model` on `/workspace/dataset` with a training framework.\n\n"
+        "The class of `config` determines the framework. The checkpoints are written to `/workspace/output`.",
+    ),
+    "ExportModelOperator": _Operator(
+        ExportModel,
+        "ExportOperator",
+        "Create a Hugging Face folder from the final checkpoint, and send it to its destination.\n\n"
+        "The XCom also has the model's `location` and what the export's log reports about it, such as `digest`, "
+        "`metrics` and `bytes`.",
+    ),
+    "TrainJobOperator": _Operator(
+        TrainJob,
+        "ManifestOperator",
+        "Run a TrainJob with any trainer on any runtime, or from a complete manifest.\n\n"
+        "The XCom also has `result` if the training's code returned a value.",
+        (_MANIFEST,),
+    ),
+}
+_HEADER = '''"""Operators for the steps of a fine-tuning chain, and for any TrainJob.
+
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainjob.spec import {steps}
+from trainjob_airflow.operators.base import StepOperator
+from trainjob_airflow.operators.step_bases import ExportOperator, FetchOperator, ManifestOperator
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from trainjob.spec import WorkspaceVolume
+    from trainjob_airflow.operators.workspace import Workspace
+'''
+
+
+def render_operators() -> str:
+    """Return the module with the operators."""
+    steps = ", ".join(sorted(each.step.__name__ for each in _OPERATORS.values()))
+    return "\n\n".join(
+        [_HEADER.format(steps=steps), *(_render_operator(name, each) for name, each in _OPERATORS.items())]
+    )
+
+
+def list_arguments(step: type[Any]) -> list[str]:
+    """Return the names of the arguments of a step's operator; empty if there is none."""
+    return [_get_argument(field) for each in _OPERATORS.values() if each.step is step for field in _list_fields(each)]
+
+
+def _list_fields(operator: _Operator) -> list[Field]:
+    return [*list_fields(operator.step), *operator.more]
+
+
+def _render_operator(name: str, operator: _Operator) -> str:
+    fields = _list_fields(operator)
+    attributes = [_ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in fields]
+    lines = [
+        f"class {name}({operator.base}):",
+        *_indent(f'"""{_wrap(operator.text, 4)}\n"""', 4),
+        "",
+        f"    step_type = {operator.step.__name__}",
+        f"    template_fields: Sequence[str] = ({', '.join(map(repr, attributes))}, *StepOperator.template_fields)",
+        "",
+        "    def __init__(",
+        "        self,",
+        "        *,",
+        *(f"        {_render_parameter(each)}," for each in fields),
+        "        **arguments: Any,",
+        "    ) -> None:",
+        *_indent(_render_docstring(fields), 8),
+        "        super().__init__(step_arguments={",
+        *(f"            {each.name!r}: {_get_argument(each)}," for each in fields),
+        "        }, **arguments)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _get_argument(field: Field) -> str:
+    return ARGUMENT_NAMES.get(field.name, field.name)
+
+
+def _render_parameter(field: Field) -> str:
+    kind = _TYPES[field.kind]
+    if field.required:
+        return f"{_get_argument(field)}: {kind}"
+    return f"{_get_argument(field)}: {kind if kind == 'Any' else f'{kind} | None'} = None"
+
+
+def _render_docstring(fields: list[Field]) -> str:
+    arguments = "\n".join(
+        textwrap.fill(
+            f"{_get_argument(each)}: {_describe(each)}",
+            _WIDTH - 12,
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for each in fields
+    )
+    return (
+        '"""Create the operator; `StepOperator` describes further arguments.\n\n'
+        f"Args:\n{textwrap.indent(arguments, '    ')}\n"
+        "    **arguments: arguments of `StepOperator` and `BaseOperator`.\n\n"
+        "Raises:\n    InvalidSpec: an argument has a wrong value, is missing, or does not exist.\n"
+        '"""'
+    )
+
+
+def _describe(field: Field) -> str:
+    note = _NOTES.get(field.name)
+    return f"{field.full_description} {note}." if note else field.full_description
+
+
+def _wrap(text: str, indent: int) -> str:
+    paragraphs = (textwrap.fill(each, _WIDTH - indent, break_on_hyphens=False) for each in text.split("\n\n"))
+    return "\n\n".join(paragraphs)
+
+
+def _indent(text: str, spaces: int) -> list[str]:
+    return textwrap.indent(text, " " * spaces).splitlines()
