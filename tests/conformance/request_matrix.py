@@ -220,7 +220,9 @@ def trl_requests() -> Iterator[Request]:
         "pip_index_url": "https://p.example/simple",
         "arguments": {"run_name": "$(x) it's", "fsdp_config": {"version": 2}, "report_to": ["wandb", "tensorboard"]},
     }
-    for method, size, lora in product(TRL_METHODS, SIZES, (None, TRLLoraConfig(lora_rank=8, target_modules=("q_proj",)))):
+    for method, size, lora in product(
+        TRL_METHODS, SIZES, (None, TRLLoraConfig(lora_rank=8, target_modules=("q_proj",)))
+    ):
         config = TRLConfig(method=method, peft_config=lora, **TRL_METHODS[method], **SIZES[size], **tuned)
         label = f"{method} {size} {'lora' if lora else 'full'}"
         yield from _workspace_tuning_requests(label, "any/model", config)

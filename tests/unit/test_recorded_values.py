@@ -62,7 +62,9 @@ STEPS = {
         config={"framework": "torchtune", "epochs": 2, "peft_config": {"lora_rank": 4}},
     ),
     "fine-tune with TRL": FineTune(
-        model="m", workspace="w", config={"framework": "trl", "method": "sft", "epochs": 2, "peft_config": {"lora_rank": 4}}
+        model="m",
+        workspace="w",
+        config={"framework": "trl", "method": "sft", "epochs": 2, "peft_config": {"lora_rank": 4}},
     ),
     "fine-tune with LLaMA-Factory": FineTune(
         model="m",
@@ -73,7 +75,12 @@ STEPS = {
         model="m",
         workspace="w",
         image="unsloth:1",
-        config={"framework": "unsloth", "method": "sft", "resources_per_node": {"gpu": 1}, "peft_config": {"lora_rank": 4}},
+        config={
+            "framework": "unsloth",
+            "method": "sft",
+            "resources_per_node": {"gpu": 1},
+            "peft_config": {"lora_rank": 4},
+        },
     ),
     "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
     "export of an adapter": ExportModel(destination="hf://a/b", workspace="w", adapter="keep"),

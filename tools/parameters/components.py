@@ -288,8 +288,8 @@ def render_components() -> dict[Path, str]:
 
 def list_inputs(step: type[Any]) -> list[str]:
     """Return the names of the inputs of a step's component; of two components, those of the first one."""
-    [component, *_] = [each for each in _COMPONENTS if each.step is step] or [None]
-    return [field.name for field in list_component_fields(component)] if component else []
+    of_step = [each for each in _COMPONENTS if each.step is step]
+    return [field.name for each in of_step[:1] for field in list_component_fields(each)]
 
 
 def list_own_inputs() -> dict[str, list[Field]]:

@@ -95,7 +95,11 @@ def test_no_such_checkpoint_is_an_error_that_lists_what_exists(output, wanted):
         ({}, {"config.peft_config.lora_rank": 8}, "config.peft_config"),
         ({"config.peft_config": {}}, {}, "config.peft_config"),
         ({"config.peft_config.lora_rank": 8}, {"config.peft_config.lora_rank": 16}, "config.peft_config.lora_rank"),
-        ({"config.peft_config.lora_rank": 8}, {"config.peft_config.target_modules": ["q"]}, "config.peft_config.lora_rank"),
+        (
+            {"config.peft_config.lora_rank": 8},
+            {"config.peft_config.target_modules": ["q"]},
+            "config.peft_config.lora_rank",
+        ),
         ({}, {"config.arguments.optim": "sgd"}, "config.arguments.optim"),
         ({}, {"function": "sha256:1"}, "function"),
     ],

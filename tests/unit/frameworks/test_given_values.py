@@ -80,7 +80,11 @@ def test_one_target_is_a_name_as_several_are(names, sent):
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "kto", "reward"])
 def test_lora_has_a_learning_rate_for_lora(method):
-    rates = [word for word in build(TRLConfig, {"method": method, "peft_config": {"lora_rank": 8}})["args"] if "_rate" in word]
+    rates = [
+        word
+        for word in build(TRLConfig, {"method": method, "peft_config": {"lora_rank": 8}})["args"]
+        if "_rate" in word
+    ]
     expected = LORA_LEARNING_RATES.get(method)
     assert rates == ([f"--learning_rate={expected}"] if expected else [])
     notes = TRLConfig(method=method, peft_config={"lora_rank": 8}).notes

@@ -54,7 +54,12 @@ def test_fields_and_arguments_become_arguments_of_llamafactory():
         max_length=512,
         packing=True,
         precision="fp16",
-        peft_config={"lora_rank": 8, "target_modules": ["all-linear"], "modules_to_save": ["embed", "head"], "use_dora": True},
+        peft_config={
+            "lora_rank": 8,
+            "target_modules": ["all-linear"],
+            "modules_to_save": ["embed", "head"],
+            "use_dora": True,
+        },
         arguments={"optim": "adafactor", "warmup_steps": 10, "run_name": "$$(HOME)"},
     ) == {
         "finetuning_type": "lora",

@@ -59,7 +59,9 @@ STEPS: dict[str, Any] = {
     "trl": FineTune(
         model="llama-1b",
         workspace="tickets",
-        config=TRLConfig(method="sft", epochs=3, peft_config=TRLLoraConfig(lora_rank=16, target_modules=("all-linear",))),
+        config=TRLConfig(
+            method="sft", epochs=3, peft_config=TRLLoraConfig(lora_rank=16, target_modules=("all-linear",))
+        ),
         env={"HF_HUB_OFFLINE": "1"},
         tracking=WandB(project="support", entity="team", base_url="https://wandb.example.org", secret="wandb"),
     ),

@@ -100,7 +100,11 @@ IN_FILES = {
     ),
     "two problems": (
         f"{STEP}config: {{framework: trl, method: sft, lora_rank: 8}}\nepochs: 2\n",
-        ["file.yaml:4: config.lora_rank: ", "did you mean peft_config.lora_rank?\nfile.yaml:5: epochs: ", "config.epochs?"],
+        [
+            "file.yaml:4: config.lora_rank: ",
+            "did you mean peft_config.lora_rank?\nfile.yaml:5: epochs: ",
+            "config.epochs?",
+        ],
     ),
 }
 

@@ -19,9 +19,9 @@ def source(function: Callable[..., Any]) -> str:
     """Return the source text of a function, to pass it to a component.
 
     The text is the value of `train(function=...)` or `evaluate(function=...)`, or an item of
-    `fine_tune(config={"reward_functions": [...]})`. The function has to import what it needs, and must not use names of
-    its module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot run outside its
-    module raises an error here, while the pipeline is written.
+    `fine_tune(config={"reward_functions": [...]})`. The function has to import what it needs, and must not use
+    names of its module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot
+    run outside its module raises an error here, while the pipeline is written.
 
     Args:
         function: a plain function that is defined with `def` in a file.
