@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from tools.docs import check_reference
+from tools.parameters import fields, write
 from tools.reference import commands, errors
 from trainjob.manifest import labels
+from trainjob.spec.base import Spec
 from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL
 from trainjob.status.failed_mark import FAILED_MARK
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
@@ -35,6 +37,34 @@ OWN_KEY = re.compile(r"\b(?:[a-z]+\.)?trainjob\.dev/[a-z-]+")
 def test_a_generated_page_is_up_to_date(generator):
     """`make reference` writes the pages."""
     assert generator.PAGE.read_text("utf-8") == generator.render_page()
+
+
+def test_the_operators_components_and_parameters_are_those_of_the_steps():
+    """`make reference` writes them."""
+    stale = [str(path) for path, text in write.render_files().items() if (ROOT / path).read_text("utf-8") != text]
+    assert not stale
+
+
+def test_a_field_that_its_class_does_not_describe_is_an_error():
+    class Described(Spec):
+        """A class.
+
+        Attributes:
+            first: a text
+                in two lines.
+        """
+
+        first: str = "a"
+
+    class Undescribed(Described):
+        """A class with a field that nobody described."""
+
+        second: int | None = None
+
+    [field] = fields.list_fields(Described)
+    assert (field.name, field.kind, field.full_description) == ("first", "text", "a text in two lines; by default `a`.")
+    with pytest.raises(ValueError, match="the docstring of Undescribed does not describe second"):
+        fields.list_fields(Undescribed)
 
 
 def test_each_error_has_a_cause_and_a_remedy(monkeypatch):

@@ -169,6 +169,7 @@ _COMPONENTS = (
         "Later steps read the dataset from that folder. Resources and other settings of the task apply to the "
         "TrainJob's pod.",
         "Folder of the dataset: `/workspace/dataset`.",
+        omitted=("after_jobs",),
     ),
     _Component(
         "data_processing/initialize_model",
@@ -177,6 +178,7 @@ _COMPONENTS = (
         "Later steps read the model from that folder. Resources and other settings of the task apply to the TrainJob's "
         "pod.",
         "Folder of the model: `/workspace/model`.",
+        omitted=("after_jobs",),
     ),
     _Component(
         "training/fine_tune",

@@ -1,15 +1,15 @@
 """Tests of the checks of constant arguments when a pipeline is compiled."""
 
-import ast
 import inspect
+from types import SimpleNamespace
 
 import pytest
 from kfp import dsl
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob.errors import InvalidSpec
-from trainjob_kfp import compile_checks
+from trainjob.errors import InvalidSpec, Problem
+from trainjob_kfp import steps
 from trainjob_kfp.image import BASE_IMAGE
 
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
@@ -20,15 +20,15 @@ DEPENDENT_FUNCTION = "def rewards(completions, **kwargs):\n    return [1.0 for _
 REQUIRED = {
     "initialize_model": {"storage_uri": "hf://acme/llm", "workspace": "claim"},
     "initialize_dataset": {"storage_uri": "s3://bucket/tickets", "workspace": "claim"},
-    "fine_tune": {"model": "llama3.2-1b", "workspace": "claim"},
-    "fine_tune_trl": {"method": "sft", "workspace": "claim"},
-    "fine_tune_llamafactory": {"method": "sft", "workspace": "claim"},
-    "fine_tune_unsloth": {"method": "sft", "workspace": "claim", "image": "unsloth"},
+    "fine_tune": {"model": "llama3.2-1b", "workspace": "claim", "framework": "torchtune"},
     "export_model": {"workspace": "claim"},
     "train": {"image": "busybox", "command": ["true"]},
     "evaluate": {"function": FUNCTION, "metric": "share", "minimum": 0.5},
     "cleanup": {},
 }
+TRL = {"model": "m", "framework": "trl", "method": "sft"}
+LLAMAFACTORY = {**TRL, "framework": "llamafactory"}
+UNSLOTH = {**TRL, "framework": "unsloth", "image": "unsloth"}
 MANIFEST = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -79,7 +79,7 @@ WRONG = [
     ("initialize_model", {"storage_uri": "javascript:alert(1)"}, "storage_uri"),
     ("initialize_model", {"storage_uri": "s3://bucket/" + "x" * 100_000}, "storage_uri"),
     ("initialize_model", {"storage_uri": SECRET}, "storage_uri"),
-    ("initialize_model", {"secret": SECRET}, "secret"),
+    ("initialize_model", {"secret": SECRET}, "secret.name"),
     ("initialize_model", {"workspace": "../x"}, "workspace.claim"),
     ("initialize_model", {"workspace": ""}, "workspace"),
     ("initialize_model", {"env": {"HF_TOKEN": SECRET}}, "env.HF_TOKEN"),
@@ -97,22 +97,28 @@ WRONG = [
     ("initialize_dataset", {"namespace": SECRET}, "namespace"),
     ("fine_tune", {"model": "gpt-9"}, "model"),
     ("fine_tune", {"model": SECRET}, "model"),
-    ("fine_tune", {"overrides": [f"token={SECRET}"]}, "overrides[0]"),
-    ("fine_tune", {"batch_size": -1, "epochs": from_run("number")}, "batch_size"),
+    ("fine_tune", {"config": {"overrides": [f"token={SECRET}"]}}, "config.overrides[0]"),
+    ("fine_tune", {"batch_size": -1, "lora_rank": from_run("number")}, "batch_size"),
     ("fine_tune", {"dataset_path": "../x"}, "dataset_path"),
     ("fine_tune", {"config": {"no_such_field": 1}}, "config.no_such_field"),
     ("fine_tune", {"config": {"no_such_field": 1}, "workspace": from_run("text")}, "config.no_such_field"),
-    ("fine_tune", {"workspace": "../x", "config": {"framework": "line"}}, "workspace.claim"),
-    ("fine_tune", {"config": {"framework": "trl"}}, "config.framework"),
-    ("fine_tune_trl", {"config": {"framework": "line"}}, "config.framework"),
-    ("fine_tune_trl", {"method": "magic"}, "method"),
-    ("fine_tune_trl", {"method": "magic", "max_steps": from_run("number")}, "method"),
-    ("fine_tune_trl", {"learning_rate": -1.0}, "learning_rate"),
-    ("fine_tune_trl", {"secret": SECRET, "workspace": from_run("text")}, "secret"),
-    ("fine_tune_trl", {"method": "grpo", "reward_functions": ["def broken("]}, "reward_functions[0]"),
-    ("fine_tune_llamafactory", {"arguments": {"hub_token": SECRET}}, "arguments.hub_token"),
-    ("fine_tune_llamafactory", {"queue": "Not A Queue"}, "queue.name"),
-    ("fine_tune_unsloth", {"lora_rank": -4}, "lora_rank"),
+    ("fine_tune", {"workspace": "../x", "framework": "line"}, "workspace.claim"),
+    ("fine_tune", {"framework": ""}, "framework"),
+    ("fine_tune", {**TRL, "config": {"framework": "line"}}, "framework"),
+    ("fine_tune", {"epochs": 1.5}, "epochs"),
+    ("fine_tune", {"max_steps": 3}, "max_steps"),
+    ("fine_tune", {**TRL, "method": "magic"}, "method"),
+    ("fine_tune", {**TRL, "method": "magic", "max_steps": from_run("number")}, "method"),
+    ("fine_tune", {**TRL, "learning_rate": -1.0}, "learning_rate"),
+    ("fine_tune", {**TRL, "secret": SECRET, "workspace": from_run("text")}, "secret.name"),
+    (
+        "fine_tune",
+        {**TRL, "method": "grpo", "config": {"reward_functions": ["def broken("]}},
+        "config.reward_functions[0]",
+    ),
+    ("fine_tune", {**LLAMAFACTORY, "arguments": {"hub_token": SECRET}}, "arguments.hub_token"),
+    ("fine_tune", {**LLAMAFACTORY, "queue": "Not A Queue"}, "queue.name"),
+    ("fine_tune", {**UNSLOTH, "lora_rank": -4}, "lora_rank"),
     ("export_model", {"destination": IN_URI}, "destination"),
     ("export_model", {"destination": "ftp://server/path"}, "destination"),
     ("export_model", {"adapter": "other"}, "adapter"),
@@ -148,12 +154,28 @@ def test_a_wrong_constant_is_refused_by_the_name_of_its_input(name, arguments, f
 
 NEXT_STEPS = [
     ("fine_tune", {"model": "meta-llama/Llama-3.1-8B-Instruct"}, "TorchTune trains llama3.2-1b, llama3.2-3b, "),
-    ("fine_tune", {"config": {"framework": "trl", "method": "sft"}}, "use the component fine_tune_trl for trl"),
-    ("fine_tune_trl", {"config": {"num_train_epochs": 3}}, "in TRLConfig; did you mean epochs?"),
-    ("fine_tune_trl", {"config": {"warmup_steps": 3}}, "in TRLConfig; did you mean arguments.warmup_steps?"),
-    ("fine_tune_trl", {"config": {"lora_rank": 8}}, "in TRLConfig; did you mean peft_config.lora_rank?"),
-    ("fine_tune_trl", {"lora_rank": -1}, "lora_rank cannot be -1: it must be at least 1"),
+    (
+        "fine_tune",
+        {"framework": ""},
+        'framework is required: choose the framework:\n  config={"framework": "torchtune"}',
+    ),
+    ("fine_tune", {"config": {"framework": "trl", "method": "sft"}}, "config has the framework 'trl': give one"),
+    ("fine_tune", {**TRL, "config": {"num_train_epochs": 3}}, "in TRLConfig; did you mean epochs?"),
+    ("fine_tune", {**TRL, "config": {"warmup_steps": 3}}, "in TRLConfig; did you mean arguments.warmup_steps?"),
+    ("fine_tune", {**TRL, "config": {"lora_rank": 8}}, "in TRLConfig; did you mean peft_config.lora_rank?"),
+    ("fine_tune", {**TRL, "lora_rank": -1}, "lora_rank cannot be -1: it must be at least 1"),
     ("train", {"function": FUNCTION}, "command cannot be given: leave it out, because the `function` runs"),
+    ("fine_tune", {"overrides": ["a=b"]}, "there is no input 'overrides' in fine_tune; did you mean config.overrides?"),
+    ("fine_tune", {"num_train_epochs": 3}, "did you mean epochs?"),
+    ("fine_tune", {"reward_functions": []}, "did you mean config.reward_functions?"),
+    ("fine_tune", {"priority_class": "high"}, "did you mean queue.priority_class?"),
+    ("fine_tune", {"service_account": "trainer"}, "did you mean placement.service_account_name?"),
+    ("fine_tune", {"queue_name": "team"}, "did you mean queue?"),
+    ("fine_tune", {"retries": 3}, "there is no input 'retries' in fine_tune"),
+    ("train", {"comand": ["true"]}, "there is no input 'comand' in train; did you mean command?"),
+    ("train", {"runtime_kind": "TrainingRuntime"}, "there is no input 'runtime_kind' in train"),
+    ("initialize_model", {"source": "hf://a/b"}, "did you mean storage_uri?"),
+    ("evaluate", {"treshold": 0.5}, "there is no input 'treshold' in evaluate"),
 ]
 
 
@@ -182,20 +204,22 @@ RIGHT = [
     ("initialize_model", {"env": {"TOKEN": {"name": from_run("text"), "key": "k"}}}),
     ("initialize_dataset", {"secret": from_run("output"), "namespace": from_run("text")}),
     ("initialize_dataset", {"attempts": from_run("number"), "on_kill": from_run("text")}),
-    ("initialize_dataset", {"priority_class": "high", "queue": from_run("text")}),
+    ("initialize_dataset", {"queue": lambda values: {"priority_class": "high", "name": values["text"]}}),
+    ("initialize_dataset", {"queue": from_run("text"), "secret": from_run("output")}),
     ("fine_tune", {"model": from_run("text"), "workspace": from_run("output"), "lora_rank": from_run("number")}),
     ("fine_tune", {"model": "llama3.3-70b"}),  # needs several GPUs, which the task may request
-    ("fine_tune", {"overrides": lambda values: [f"seed={values['number']}", "dtype=bf16"]}),
-    ("fine_tune", {"config": from_run("mapping"), "epochs": 2}),
+    ("fine_tune", {"config": lambda values: {"overrides": [f"seed={values['number']}", "dtype=bf16"]}}),
+    ("fine_tune", {"framework": "", "config": from_run("mapping"), "epochs": 2.0}),
+    ("fine_tune", {"framework": from_run("text"), "method": "any"}),
     ("fine_tune", {"config": lambda values: {"seed": values["number"], "num_nodes": 2}}),
-    ("fine_tune", {"model": "line", "config": {"framework": "line", "steps": 3}}),  # its package is in the image
-    ("fine_tune_trl", {"epochs": 2.0, "max_steps": from_run("number")}),
-    ("fine_tune_trl", {"method": from_run("text"), "reward_functions": [DEPENDENT_FUNCTION]}),
-    ("fine_tune_trl", {"method": "grpo", "reward_functions": from_run("words")}),
-    ("fine_tune_trl", {"columns": lambda values: {"prompt": values["text"]}}),
-    ("fine_tune_unsloth", {"load_in_4bit": True, "lora_rank": from_run("number")}),
-    ("fine_tune_unsloth", {"image": from_run("text")}),
-    ("fine_tune_llamafactory", {"tracking": lambda values: {"backend": "mlflow", "tracking_uri": values["text"]}}),
+    ("fine_tune", {"model": "line", "framework": "line", "config": {"steps": 3}}),  # its package is in the image
+    ("fine_tune", {**TRL, "epochs": 2.0, "max_steps": from_run("number")}),
+    ("fine_tune", {**TRL, "method": from_run("text"), "config": {"reward_functions": [DEPENDENT_FUNCTION]}}),
+    ("fine_tune", {**TRL, "method": "grpo", "config": lambda values: {"reward_functions": values["words"]}}),
+    ("fine_tune", {**TRL, "config": lambda values: {"columns": {"prompt": values["text"]}}}),
+    ("fine_tune", {**UNSLOTH, "config": {"peft_config": {"load_in_4bit": True}}, "lora_rank": from_run("number")}),
+    ("fine_tune", {**UNSLOTH, "image": from_run("text")}),
+    ("fine_tune", {**LLAMAFACTORY, "tracking": lambda values: {"backend": "mlflow", "tracking_uri": values["text"]}}),
     ("export_model", {"destination": from_run("text"), "output_path": from_run("output")}),
     ("export_model", {"endpoint": "https://minio", "region": "eu"}),
     ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),
@@ -228,7 +252,7 @@ def test_loops_and_conditions_compile():
     @dsl.pipeline
     def pipeline(rates: list, wanted: bool):
         with dsl.ParallelFor(rates) as rate, dsl.If(wanted == True):  # noqa: E712
-            trainjob_kfp.fine_tune_trl(method="sft", workspace="claim", learning_rate=rate)
+            trainjob_kfp.fine_tune(model="m", framework="trl", method="sft", workspace="claim", learning_rate=rate)
         with dsl.ParallelFor([{"uri": "hf://acme/a", "at": "one"}]) as item:
             trainjob_kfp.initialize_model(storage_uri=item.uri, workspace=item.at)
 
@@ -241,7 +265,9 @@ def test_a_wrong_constant_in_a_loop_and_a_condition_is_refused():
         @dsl.pipeline
         def pipeline(rates: list, wanted: bool):
             with dsl.ParallelFor(rates) as rate, dsl.If(wanted == True):  # noqa: E712
-                trainjob_kfp.fine_tune_trl(method="magic", workspace="claim", learning_rate=rate)
+                trainjob_kfp.fine_tune(
+                    model="m", framework="trl", method="magic", workspace="claim", learning_rate=rate
+                )
 
 
 def test_a_wrong_type_is_still_an_error_of_kfp():
@@ -251,15 +277,20 @@ def test_a_wrong_type_is_still_an_error_of_kfp():
 
 @pytest.mark.parametrize("name", [name for name in REQUIRED if name != "cleanup"])
 def test_the_checked_arguments_are_those_that_the_component_gives_to_its_step(name, monkeypatch):
-    tree = ast.parse(inspect.getsource(getattr(trainjob_kfp, name).python_func))
-    [own] = [
-        {key.value for key in node.args[0].keys}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
-    ]
     given = []
-    monkeypatch.setattr(compile_checks.steps, name, lambda arguments, _: given.append(set(arguments)))
-    monkeypatch.setattr(compile_checks, "to_trainjob", lambda _: None)
-    extra = {"destination": "s3://bucket/path"} if name == "export_model" else {}
-    compile_call(name, extra)
-    assert given == [own]
+
+    def build(arguments, _):
+        given.append(set(arguments))
+        raise InvalidSpec(Problem("a", "b", "c"))
+
+    monkeypatch.setattr(steps, name, build)
+    with pytest.raises(InvalidSpec):
+        compile_call(name, {"destination": "s3://bucket/path"} if name == "export_model" else {})
+    component = getattr(trainjob_kfp, name).python_func
+    artifact = SimpleNamespace(uri="s3://bucket/path", path="", metadata={})
+    filled = dict.fromkeys(("metrics", "loss_curve"), artifact) if name != "export_model" else {"model": artifact}
+    parameters = inspect.signature(component).parameters
+    with pytest.raises(SystemExit):
+        component(**{**{each: filled[each] for each in filled if each in parameters}, **REQUIRED[name]})
+    assert given[0] == given[-1]
+    assert len(given) > 1

@@ -19,7 +19,6 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES
 from trainjob_kfp.component_readme import component_folder, render_readme
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.outputs import Outputs
@@ -61,13 +60,6 @@ def component_spec(component, compiled_component):
 
 def parameters(component):
     return inspect.signature(component.python_func).parameters.values()
-
-
-@WITH_A_JOB
-def test_the_default_budget_for_interruptions_is_that_of_the_core(component):
-    """The component's source is copied into its YAML, so its default can't be a name."""
-    [default] = [one.default for one in parameters(component) if one.name == "interruption_retries"]
-    assert default == DEFAULT_INTERRUPTION_RETRIES
 
 
 def test_a_compiled_component_installs_nothing(compiled_component):

@@ -8,11 +8,12 @@ import pytest
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec
+from trainjob.lifecycle import Limits
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.spec import CustomTrainer, SecretKeyReference, TrainJobManifest
 from trainjob_kfp import source, steps
 
-FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets"}
+FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets", "framework": "torchtune"}
 TASK = dsl.TaskConfig(
     resources={"limits": {"nvidia.com/gpu": "2", "cpu": "4"}, "requests": {"cpu": "1", "memory": "16Gi"}},
     env=[
@@ -49,15 +50,7 @@ CONFIG = (
 CHAIN = {
     "initialize_dataset": {"storage_uri": "hf://acme/tickets"},
     "initialize_model": {"storage_uri": "hf://acme/llama"},
-    "fine_tune": {"model": "llama3.2-1b"},
-    "fine_tune_trl": {"model": "llama", "method": "sft"},
-    "fine_tune_llamafactory": {"model": "llama", "method": "sft"},
-    "fine_tune_unsloth": {
-        "model": "llama",
-        "method": "sft",
-        "image": "unsloth:1",
-        "config": {"resources_per_node": {"gpu": 1}},
-    },
+    "fine_tune": {"model": "llama3.2-1b", "framework": "torchtune"},
     "export_model": {"destination": "s3://models/tickets"},
 }
 
@@ -65,12 +58,10 @@ CHAIN = {
 MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org", "secret": "mlflow"}
 
 
-@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_trl", "fine_tune_llamafactory", "fine_tune_unsloth"])
-def test_a_fine_tuning_has_its_tracker(name):
-    step = getattr(steps, name)({**CHAIN[name], "workspace": "tickets", "tracking": MLFLOW}, None)
-    tracked = to_trainjob(step).tracking
+def test_a_fine_tuning_has_its_tracker():
+    tracked = to_trainjob(steps.fine_tune({**FINE_TUNE, "tracking": MLFLOW}, None)).tracking
     assert (tracked.tracking_uri, tracked.secret.name) == ("https://mlflow.example.org", "mlflow")
-    assert tracked.parameters["model"] == CHAIN[name]["model"]
+    assert tracked.parameters["model"] == "llama3.2-1b"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +117,22 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
 def test_empty_and_zero_arguments_count_as_not_given():
-    empty = {"epochs": 0, "learning_rate": 0.0, "overrides": [], "config": {}, "secret": "", "queue": "", "env": {}}
-    empty["priority_class"] = ""
+    empty = {
+        "epochs": 0,
+        "learning_rate": 0.0,
+        "method": "",
+        "config": {},
+        "secret": {"name": ""},  # of an empty text
+        "queue": {},
+        "env": {},
+    }
     assert steps.fine_tune({**FINE_TUNE, **empty, "deadline": ""}, None) == steps.fine_tune(FINE_TUNE, None)
 
 
 def test_arguments_are_fields_of_the_step():
     given = {"epochs": 3, "learning_rate": 3e-3, "lora_rank": 16, "queue": "gpu-team", "deadline": "1m"}
-    step = steps.fine_tune({**FINE_TUNE, **given, "overrides": ["device=cpu"], "config": {"dtype": "fp32"}}, None)
+    config = {"dtype": "fp32", "overrides": ["device=cpu"]}
+    step = steps.fine_tune({**FINE_TUNE, **given, "config": config}, None)
     assert (step.config.epochs, step.config.learning_rate, step.config.overrides) == (3, 3e-3, ("device=cpu",))
     assert step.config.peft_config.lora_rank == 16
     assert step.config.dtype.value == "fp32"
@@ -141,10 +140,11 @@ def test_arguments_are_fields_of_the_step():
 
 
 def test_a_queue_may_have_a_priority():
-    step = steps.train({"queue": "gpu-team", "priority_class": "urgent", "managed_by": MULTIKUEUE}, None)
+    queue = {"name": "gpu-team", "priority_class": "urgent"}
+    step = steps.train({"queue": queue, "managed_by": MULTIKUEUE}, None)
     assert (step.queue.name, step.queue.priority_class, step.managed_by) == ("gpu-team", "urgent", MULTIKUEUE)
-    with pytest.raises(InvalidSpec, match=r"queue\.name.*''"):
-        steps.train({"priority_class": "urgent"}, None)
+    with pytest.raises(InvalidSpec, match=r"queue\.name is required"):
+        steps.train({"queue": {"priority_class": "urgent"}}, None)
 
 
 def test_settings_of_the_task_apply_to_the_training_pods():
@@ -171,6 +171,59 @@ def test_settings_of_the_task_apply_in_every_component():
     assert job.trainer.resources_per_node == {"nvidia.com/gpu": "2", "cpu": "8", "memory": "16Gi"}
     assert job.trainer.env["MODE"] == "fast"
     assert job.placement.node_selector == {"pool": "gpu"}
+
+
+def test_placement_and_volumes_are_added_to_those_of_the_task():
+    placement = {
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "node_selector": {"pool": "spot"},
+        "service_account_name": "trainer",
+        "image_pull_secrets": ["registry"],
+    }
+    memory = {"name": "shm", "source": {"emptyDir": {"medium": "Memory"}}, "mount_path": "/dev/shm"}
+    task = task_config_with(CLAIM)
+    task.tolerations, task.node_selector, task.affinity = TASK.tolerations, TASK.node_selector, TASK.affinity
+    step = steps.fine_tune({**FINE_TUNE, "placement": placement, "volumes": [memory]}, task)
+    assert [one["key"] for one in step.placement.tolerations] == ["nvidia.com/gpu", "spot"]
+    assert (step.placement.node_selector, step.placement.affinity) == ({"pool": "spot"}, {"nodeAffinity": {}})
+    assert (step.placement.service_account_name, step.placement.image_pull_secrets) == ("trainer", ["registry"])
+    assert [volume.mount_path for volume in step.volumes] == ["/mnt/data", "/dev/shm"]
+
+
+SETTINGS = {
+    "name": "tuning",
+    "labels": {"example.org/team": "nlp"},
+    "annotations": {"example.org/run": "monday"},
+    "queue_timeout": "8h",
+    "start_timeout": "10m",
+    "interruption_retries": 0,
+    "on_failure": "keep",
+    "ttl_after_success": "7d",
+    "ttl_after_failure": "P14D",
+}
+
+
+@pytest.mark.parametrize("name", [*CHAIN, "train", "evaluate"])
+def test_every_component_has_the_settings_of_every_step(name):
+    own = {"train": {"image": "busybox"}, "evaluate": {"function": source(weigh)}}
+    arguments = own.get(name) or {**CHAIN[name], "workspace": "tickets"}
+    step = getattr(steps, name)({**arguments, **SETTINGS}, None)
+    assert (step.name, step.labels, step.annotations) == tuple(
+        SETTINGS[each] for each in ("name", "labels", "annotations")
+    )
+    limits = Limits.of(step)
+    assert (limits.queued, limits.starting) == (timedelta(hours=8), timedelta(minutes=10))
+    assert (step.interruption_retries, limits.on_failure.value) == (0, "keep")
+    assert (step.ttl_after_success, step.ttl_after_failure) == (timedelta(days=7), timedelta(days=14))
+
+
+def test_a_function_may_resume():
+    given = {"function": source(weigh), "resume": True, "resume_from": {"step": 400}}
+    trainer = steps.train(given, None).trainer
+    assert (trainer.resume, trainer.resume_from.step) == (True, 400)
+    with pytest.raises(InvalidSpec, match="resume cannot be given: it is only allowed with a `function`"):
+        steps.train({"image": "busybox", "resume": True}, None)
+    assert steps.train({"image": "busybox", "resume": False}, None).trainer.image == "busybox"
 
 
 def test_an_argument_overrides_the_tasks_environment():
@@ -330,10 +383,10 @@ def test_an_export_accepts_the_output_path_of_a_fine_tuning(path, folder):
 
 
 def test_a_runtime_of_the_namespace_can_be_selected():
-    job = steps.train({"runtime": "ours", "runtime_kind": "TrainingRuntime"}, None)
+    job = steps.train({"runtime": {"name": "ours", "kind": "TrainingRuntime"}}, None)
     assert (job.runtime.name, job.runtime.kind) == ("ours", "TrainingRuntime")
     with pytest.raises(InvalidSpec, match="runtime"):
-        steps.fine_tune({**FINE_TUNE, "runtime_kind": "TrainingRuntime"}, None)
+        steps.fine_tune({**FINE_TUNE, "runtime": {"kind": "TrainingRuntime"}}, None)
 
 
 def test_a_function_is_sent_as_text():
@@ -406,9 +459,9 @@ MANIFEST = {
 
 def test_only_plain_environment_variables_are_added_to_a_manifest():
     task = dsl.TaskConfig(env=[{"name": "MODE", "value": "fast"}])
-    job = steps.train({"manifest": MANIFEST, "runtime": "torch-distributed", "num_nodes": 1, "max_restarts": 2}, task)
+    job = steps.train({"manifest": MANIFEST, "program": "packed", "interruption_retries": 5, "max_restarts": 2}, task)
     assert isinstance(job, TrainJobManifest)
-    assert job.max_restarts == 2
+    assert (job.max_restarts, job.interruption_retries) == (2, 5)
     assert job.manifest["spec"]["trainer"]["env"] == [{"name": "MODE", "value": "fast"}]
 
 

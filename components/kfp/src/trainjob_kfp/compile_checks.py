@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from kfp import dsl
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
+from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
+from trainjob.spec.problems import suggest_field
 from trainjob_kfp import steps
 from trainjob_kfp.framework_config import CONFIG_FIELDS
 from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
@@ -29,6 +32,14 @@ from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, parse_launch_arguments
 _CHECKED_LAUNCH_ARGUMENTS = ("on_kill", "attempts")
 _NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "metric", "minimum")
 _STEPS_WITH_AFTER_JOBS = ("evaluate", "export_model")
+_STEPS: Mapping[str, type[Any]] = {
+    "initialize_dataset": InitializeDataset,
+    "initialize_model": InitializeModel,
+    "fine_tune": FineTune,
+    "export_model": ExportModel,
+    "train": TrainJob,
+    "evaluate": TrainJob,
+}
 
 # Placeholders of KFP, and those of Argo in texts. The source of a function may contain `{{` without being one.
 _PLACEHOLDER = re.compile(r"\{\{(\$|channel:|workflow\.)")
@@ -78,11 +89,37 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
         raise InvalidSpec(problems)
 
 
+def check_names(component: str, names: Iterable[str], inputs: Collection[str]) -> None:
+    """Raise an error if a component has no input of a name.
+
+    Args:
+        component: name of the component.
+        names: names of the arguments of a call.
+        inputs: names of the component's inputs.
+
+    Raises:
+        InvalidSpec: there is no such input; the error names the one that may be meant.
+    """
+    unknown = [name for name in names if name not in inputs]
+    if unknown:
+        raise InvalidSpec([_describe_unknown(name, component, inputs) for name in unknown])
+
+
+def _describe_unknown(name: str, component: str, inputs: Collection[str]) -> Problem:
+    step = _STEPS.get(component)
+    path = suggest_field(name, step) if step else ""
+    suggestion = {f"config.{field}": argument for argument, field in CONFIG_FIELDS.items()}.get(path, path)
+    if suggestion.partition(".")[0] not in inputs:
+        suggestion = next(iter(get_close_matches(name, [*inputs], n=1, cutoff=0.75)), "")
+    advice = f"; did you mean {suggestion}?" if suggestion else ""
+    return Problem(name, "given", f"there is no input {name!r} in {component}{advice}", ProblemKind.UNKNOWN)
+
+
 def _knows_framework(known: Mapping[str, Any], unknown: Sequence[str]) -> bool:
     """Return whether a configuration can be checked; its framework's package may be only in the image of the step."""
     config = known.get("config")
     framework = known.get("framework") or (config.get("framework") if isinstance(config, dict) else None)
-    return (framework is None and not {"framework", "config.framework"} & {*unknown}) or (
+    return (framework is None and not {"framework", "config", "config.framework"} & {*unknown}) or (
         framework in list_own_frameworks()
     )
 

@@ -53,15 +53,17 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         A text for `queue`, `runtime`, `secret` or `resume_from` stands for a dict with the name or folder.
 
         Raises:
-            InvalidSpec: in a pipeline, a constant argument is wrong; see [trainjob_kfp.compile_checks][].
+            InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
+                [trainjob_kfp.compile_checks][].
         """
+        # Imported here, because an import of the components needs neither the step classes nor the launcher.
+        from trainjob_kfp.compile_checks import check_arguments, check_names
+
+        inputs = self.component_spec.inputs or {}
+        check_names(self.python_func.__name__, arguments, inputs)
         arguments = {name: to_struct(name, value) for name, value in arguments.items()}
         task = super().__call__(*args, **arguments)
         if task.state is TaskState.FUTURE:
-            # Imported here, because an import of the components needs neither the step classes nor the launcher.
-            from trainjob_kfp.compile_checks import check_arguments
-
-            inputs = self.component_spec.inputs or {}
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}
             check_arguments(self.python_func.__name__, arguments, defaults)
         if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:

@@ -85,7 +85,7 @@ def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> F
     config = build_config(own)
     config |= _merge_resources("resources_per_node", config, task_config)
     try:
-        return FineTune(config=config or None, **given)
+        return FineTune(config=config, **given)
     except InvalidSpec as error:
         raise name_arguments(error, own) from None
 
@@ -157,7 +157,7 @@ def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig |
         InvalidSpec: further arguments or task settings are given, which belong in the manifest.
     """
     own = TrainJobManifest.model_fields
-    defaults = TrainJob.model_fields
+    defaults = {**CustomTrainer.model_fields, **TrainJob.model_fields}
     beside = {name: value for name, value in arguments.items() if _is_given(name, value)}
     problems = [
         Problem(name, "given", "write it into the manifest")

@@ -7,10 +7,12 @@ from typing import Any
 FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder"}
 """Field that a text stands for, as in Python and in files."""
 
+_TEXT_TYPES = ("String", "str")  # of a value of the run: a parameter or an output, and an item of a loop (kfp 2.17)
+
 
 def to_struct(name: str, value: Any) -> Any:
     """Return the value of an input, with a dict in place of a text or of a value of the run that is a text."""
-    is_text = isinstance(value, str) or getattr(value, "channel_type", None) == "STRING"
+    is_text = isinstance(value, str) or getattr(value, "channel_type", None) in _TEXT_TYPES
     return {FIELDS_OF_TEXTS[name]: value} if is_text and name in FIELDS_OF_TEXTS else value
 
 

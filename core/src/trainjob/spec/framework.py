@@ -223,6 +223,14 @@ def _find_frameworks_with(value: Any) -> list[str]:
     return [name for name, config_class in classes.items() if fields.keys() <= config_class.model_fields.keys()]
 
 
+def find_config_field(name: str) -> str:
+    """Return the path of a field of a framework's configuration by this or another name; empty if there is none."""
+    classes = [_load_framework(each).config_class for each in list_own_frameworks()]
+    fields = (name if name in each.model_fields else each.find_field(name) for each in classes)
+    found = min(filter(None, fields), key=lambda field: field.count("."), default="")
+    return f"config.{found}" if found else ""
+
+
 def _describe_choice() -> str:
     """Return the rule of a missing framework, with the line to write for each kind of model."""
     usages = [_load_framework(name).config_class.usage for name in list_own_frameworks()]

@@ -16,7 +16,7 @@ from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
-from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, get_framework
+from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
 from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
 from trainjob.spec.manifest import TrainJobManifest
@@ -164,14 +164,7 @@ class FineTune(BaseStep):
 
     field_aliases: ClassVar[Mapping[str, str]] = {
         **STEP_ALIASES,
-        **{
-            name: f"config.{name}"
-            for name in ("framework", "method", "peft_config", "arguments", "columns", "max_length")
-        },
-        **{name: f"config.{name}" for name in ("batch_size", "learning_rate", "epochs", "max_steps", "seed")},
-        **dict.fromkeys(("num_train_epochs", "num_epochs"), "config.epochs"),
-        **dict.fromkeys(("lora", "lora_config"), "config.peft_config"),
-        **dict.fromkeys(("lora_rank", "lora_r"), "config.peft_config.lora_rank"),
+        "framework": "config.framework",
         **dict.fromkeys(("resources", "gpus", "num_gpus"), "config.resources_per_node"),
         **dict.fromkeys(("base_model", "model_name", "model_id"), "model"),
         **dict.fromkeys(("output", "output_dir"), "output_path"),
@@ -194,6 +187,11 @@ class FineTune(BaseStep):
     checkpoint_uri: CheckpointUri = None
     checkpoint_endpoint: Endpoint | None = None
     tracking: Tracking | None = None
+
+    @classmethod
+    def find_field(cls, name: str) -> str:
+        """Return the path of the field that another name means, also in a configuration; empty if there is none."""
+        return super().find_field(name) or find_config_field(name)
 
     @property
     def can_resume(self) -> bool:

@@ -43,7 +43,6 @@ def initialize_dataset(
     on_failure: str = "delete",
     ttl_after_success: str = "",
     ttl_after_failure: str = "",
-    after_jobs: List[str] = [],
     namespace: str = "",
     delete_with_run: bool = False,
     attempts: int = 1,
@@ -102,7 +101,6 @@ def initialize_dataset(
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.
-        after_jobs: Output `job` of the earlier steps whose files this step reads; with it, this step may be cached.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
         delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
         attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
