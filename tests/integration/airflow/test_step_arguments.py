@@ -79,8 +79,8 @@ def test_a_wrong_argument_is_refused_when_the_dag_is_parsed(operator, arguments,
 @OPERATOR
 def test_a_duration_is_given_in_any_form(operator):
     given = operator(queue_timeout="30m", start_timeout=600, deadline="6h", ttl_after_success="P7D")
-    assert (given.queue_timeout, given.start_timeout) == (timedelta(minutes=30), timedelta(minutes=10))
     step = given._build_step("w")
+    assert (step.queue_timeout, step.start_timeout) == (timedelta(minutes=30), timedelta(minutes=10))
     assert (step.deadline, step.ttl_after_success) == (timedelta(hours=6), timedelta(days=7))
 
 
@@ -102,6 +102,22 @@ def test_name_and_labels_of_a_dag_reach_trainjob_and_pods(airflow, cluster):
     [pod] = cluster.list_pods(job["metadata"]["name"], "default")
     assert pod["metadata"]["labels"]["example.org/team"] == "nlp"
     assert pod["metadata"]["annotations"]["example.org/run"] == key["run"]
+
+
+@OPERATOR
+def test_every_setting_of_a_wait_may_have_a_template(operator):
+    settings = {
+        "queue_timeout": "{{ params.wait }}",
+        "interruption_retries": "{{ params.retries }}",
+        "on_kill": "{{ params.action }}",
+        "on_failure": "{{ params.action }}",
+        "ttl_after_failure": "{{ params.wait }}",
+    }
+    task = operator(**settings)
+    task.render_template_fields({"params": {"wait": "8h", "retries": 5, "action": "keep"}})
+    step = task._build_step("w")
+    assert (step.queue_timeout, step.ttl_after_failure) == (timedelta(hours=8), timedelta(hours=8))
+    assert (step.interruption_retries, step.on_kill, step.on_failure) == (5, "keep", "keep")
 
 
 @pytest.mark.parametrize(

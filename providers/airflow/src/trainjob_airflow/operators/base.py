@@ -157,7 +157,7 @@ class StepOperator(BaseOperator):
         Raises:
             InvalidSpec: an argument has a wrong value, is missing, or does not exist.
         """
-        check_argument_names(type(self), self.step_type, task_arguments, _ATTRIBUTE_NAMES)
+        check_argument_names(type(self), self.step_type, task_arguments)
         super().__init__(retries=retries, **task_arguments)
         # A retry policy of the user decides about each error.
         self._has_default_retries = isinstance(retries, DefaultRetries) and getattr(self, "retry_policy", None) is None

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import invalid_field
 
+_ARGUMENT_NAMES = {"queue": "queue_name"}  # by the fields of the step, if they differ
 _AIRFLOW_RESOURCES = ("cpus", "ram", "disk", "gpus")  # fields of `airflow.sdk.definitions._internal.resources`
 
 
@@ -27,16 +28,13 @@ def _list_airflow_arguments() -> Collection[str]:
     return _list_arguments(BaseOperator)
 
 
-def check_argument_names(
-    operator: type[Any], step_type: type[Any], task_arguments: Mapping[str, Any], names: Mapping[str, str]
-) -> None:
+def check_argument_names(operator: type[Any], step_type: type[Any], task_arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that do not exist, with the argument that may be meant.
 
     Args:
         operator: class of the operator.
         step_type: class of `trainjob.spec` that receives the step's arguments.
         task_arguments: the arguments for `BaseOperator`.
-        names: names of the operator's arguments by the fields of the step, if they differ.
 
     Raises:
         InvalidSpec: there is no argument of such a name, `resources` has other keys than Airflow's, or `queue` is no
@@ -46,7 +44,7 @@ def check_argument_names(
     resources = task_arguments.get("resources")
     if isinstance(resources, Mapping) and not resources.keys() <= {*_AIRFLOW_RESOURCES}:
         unknown.append("resources")
-    problems = [_describe(name, operator, step_type, names) for name in unknown]
+    problems = [_describe(name, operator, step_type) for name in unknown]
     if not isinstance(task_arguments.get("queue", ""), str):
         rule = "it selects the Airflow workers of the task, by a text: queue_name= is the Kueue queue"
         problems.append(invalid_field("queue", task_arguments["queue"], rule).problems[0])
@@ -54,12 +52,12 @@ def check_argument_names(
         raise InvalidSpec(problems)
 
 
-def _describe(name: str, operator: type[Any], step_type: type[Any], names: Mapping[str, str]) -> Problem:
+def _describe(name: str, operator: type[Any], step_type: type[Any]) -> Problem:
     from trainjob.spec.problems import suggest_field
 
     first, dot, rest = suggest_field(name, step_type).partition(".")
     close = difflib.get_close_matches(name, _list_arguments(operator), n=1, cutoff=0.75)
-    suggestion = f"{names.get(first, first)}{dot}{rest}" if first else next(iter(close), "")
+    suggestion = f"{_ARGUMENT_NAMES.get(first, first)}{dot}{rest}" if first else next(iter(close), "")
     advice = f"; did you mean {suggestion}?" if suggestion else ""
     rule = f"there is no argument {name!r} in {operator.__name__}{advice}"
     return Problem(name, "given", rule, ProblemKind.UNKNOWN)
