@@ -16,11 +16,11 @@ from tests.support.odd_credentials import ODD_ENDS, write_odd_kubeconfig
 from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
-from trainjob.errors import PermissionDenied
+from trainjob.errors import InvalidSpec, PermissionDenied
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
 from trainjob_kfp import steps
-from trainjob_kfp.launcher import ExitOnError, clean_up, launch
+from trainjob_kfp.launcher import ExitOnError, clean_up, launch, parse_launch_arguments
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -387,7 +387,7 @@ def test_an_attempt_that_gets_too_few_nodes_is_followed_by_one_with_fewer(laptop
 def test_a_used_up_budget_fails_the_step(laptop_environment, cluster, own_pod):
     environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
     with evictions(cluster, f"{labels.RUN}=run-{own_pod}", 2):
-        done = run_launcher(environment, {"interruption_retries": 1}, command=["sleep", "60"])
+        done = run_launcher(environment, interruption_retries=1, command=["sleep", "60"])
     assert done.returncode == 3
     assert done.stdout.count("starting another attempt") == 1
     assert "Evicted" in done.stderr
@@ -407,7 +407,7 @@ def test_a_termination_after_an_interruption_deletes_the_newest_trainjob(laptop_
 
 @pytest.mark.parametrize("budget", [-1, 1.5])
 def test_the_budget_for_interruptions_is_checked(laptop_environment, budget):
-    done = run_launcher(laptop_environment, {"interruption_retries": budget})
+    done = run_launcher(laptop_environment, interruption_retries=budget)
     assert done.returncode == 2
     assert "interruption_retries" in done.stderr
 
@@ -496,3 +496,13 @@ def test_the_number_of_attempts_is_checked(laptop_environment, attempts):
     done = run_launcher(laptop_environment, {"attempts": attempts})
     assert done.returncode == 2
     assert "attempts" in done.stderr
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "3", True, None])
+def test_an_invalid_number_of_attempts_is_refused(value):
+    with pytest.raises(InvalidSpec, match="attempts"):
+        parse_launch_arguments(attempts=value)
+
+
+def test_a_valid_number_of_attempts_becomes_an_integer():
+    assert [parse_launch_arguments(attempts=value) for value in (1, 2.0)] == [1, 2]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.errors import Interrupted, InvalidSpec, NeverStarted
-from trainjob.lifecycle import JobReference, Resubmission, RunKey, plan_resubmission, reference_to
+from trainjob.lifecycle import JobReference, Limits, Resubmission, RunKey, plan_resubmission, reference_to
 from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import build_trainjob, labels
+from trainjob.manifest.identity import spec_hash
 from trainjob.spec import CustomTrainerContainer, TrainJob
-from trainjob.spec.attempt_budgets import DEFAULT_INTERRUPTION_RETRIES, parse_attempts, parse_interruption_retries
 from trainjob.status import Category, Outcome, Phase
 from trainjob.status.failure_rules import RULES
 
@@ -96,16 +97,25 @@ def test_an_edited_annotation_that_is_no_number_counts_as_0(text, number):
     assert labels.get_interruptions({"metadata": {"annotations": {labels.INTERRUPTIONS: text}}}) == number
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, "3", True, None])
+@pytest.mark.parametrize("value", [-1, 1.5, "many", None])
 def test_an_invalid_budget_is_refused(value):
     with pytest.raises(InvalidSpec, match="interruption_retries"):
-        parse_interruption_retries(value)
+        TrainJob(interruption_retries=value)
 
 
-@pytest.mark.parametrize(("value", "budget"), [(0, 0), (DEFAULT_INTERRUPTION_RETRIES, 3), (2.0, 2)])
+@pytest.mark.parametrize(("value", "budget"), [(0, 0), (2.0, 2), ("5", 5)])
 def test_a_valid_budget_becomes_an_integer(value, budget):
-    parsed = parse_interruption_retries(value)
+    parsed = TrainJob(interruption_retries=value).interruption_retries
     assert (parsed, type(parsed)) == (budget, int)
+    assert TrainJob().interruption_retries == 3
+
+
+def test_the_settings_of_a_wait_do_not_change_the_request():
+    settings = {"queue_timeout": "8h", "start_timeout": 600, "interruption_retries": 0, "on_failure": "keep"}
+    other = TrainJob(trainer=REQUEST.trainer, **settings)
+    assert spec_hash(other) == spec_hash(REQUEST)
+    limits = Limits.of(other)
+    assert (limits.queued, limits.starting) == (timedelta(hours=8), timedelta(minutes=10))
 
 
 def failure(category=Category.APPLICATION, phase=Phase.FAILED):
@@ -168,13 +178,3 @@ def test_the_number_of_failures_is_read_from_the_manifest():
     job = build_trainjob(REQUEST, **metadata)
     job["metadata"]["uid"] = "uid-3"
     assert reference_to(job, adopted=True).failures == 2
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "3", True, None])
-def test_an_invalid_number_of_attempts_is_refused(value):
-    with pytest.raises(InvalidSpec, match="attempts"):
-        parse_attempts(value)
-
-
-def test_a_valid_number_of_attempts_becomes_an_integer():
-    assert [parse_attempts(value) for value in (1, 2.0)] == [1, 2]
