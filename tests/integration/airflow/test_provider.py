@@ -325,11 +325,12 @@ def test_retention_and_actions_are_in_the_annotations_and_the_limits(manifest):
         on_failure="suspend",
         ttl_after_success=timedelta(days=2),
         ttl_after_failure=timedelta(days=7),
+        queue_timeout="1h",
     )
     step = operator._build_step("w")
     annotations = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
     assert annotations == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
-    limits = Limits.of(step, queued=timedelta(hours=1))
+    limits = Limits.of(step)
     assert (limits.queued, limits.starting, limits.max_restarts) == (timedelta(hours=1), None, 0)
     assert (limits.on_timeout, limits.on_failure) == (KillAction.KEEP, KillAction.SUSPEND)
 
