@@ -14,7 +14,7 @@ On a real cluster, name a real dataset and model, and add `config={"precision": 
 from kfp import dsl
 from tickets_llm import main
 
-from trainjob_kfp import export_model, fine_tune_llamafactory, initialize_dataset, initialize_model
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
@@ -35,7 +35,9 @@ def llamafactory_preferences(
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
     model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
-    sft = fine_tune_llamafactory(
+    sft = fine_tune(
+        model="tiny-llama",
+        framework="llamafactory",
         method="sft",
         workspace=WORKSPACE,
         dataset_path="chats",
@@ -49,7 +51,9 @@ def llamafactory_preferences(
     merged = export_model(
         workspace=WORKSPACE, output_path="sft", destination="/workspace/sft", after_jobs=[sft.outputs["job"]]
     )
-    dpo = fine_tune_llamafactory(
+    dpo = fine_tune(
+        model="tiny-llama",
+        framework="llamafactory",
         method="dpo",
         workspace=WORKSPACE,
         model_path="sft",

@@ -29,12 +29,17 @@ def object_store(
     model = initialize_model(storage_uri=model_uri, endpoint=endpoint, workspace=workspace, **STORE)
     tune = fine_tune(
         model="llama3.2-1b",
+        framework="torchtune",
         workspace=workspace,
-        epochs=1,
+        epochs=1.0,
         batch_size=8,
         learning_rate=3e-3,
-        config={"dtype": "fp32", "max_steps_per_epoch": 10, "dataset_preprocess_config": {"source": "parquet"}},
-        overrides=[*CPU, *TINY],
+        config={
+            "dtype": "fp32",
+            "max_steps_per_epoch": 10,
+            "dataset_preprocess_config": {"source": "parquet"},
+            "overrides": [*CPU, *TINY],
+        },
         after_jobs=[dataset.outputs["job"], model.outputs["job"]],
     )
     export_model(

@@ -34,13 +34,13 @@ def preference_tuning(
     model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
     answers = fine_tune(
         model="llama3.2-1b",
+        framework="torchtune",
         workspace=WORKSPACE,
         output_path="answers",
-        epochs=1,
+        epochs=1.0,
         batch_size=8,
         learning_rate=3e-3,
-        config={"dtype": "fp32"},
-        overrides=[*CPU, *TINY],
+        config={"dtype": "fp32", "overrides": [*CPU, *TINY]},
         after_jobs=[dataset.outputs["job"], model.outputs["job"]],
     )
     taught = export_model(
@@ -48,11 +48,12 @@ def preference_tuning(
     )
     preferences = fine_tune(
         model="llama3.2-1b",
+        framework="torchtune",
         workspace=WORKSPACE,
         model_path="taught",
         dataset_path="pairs",
         output_path="preferences",
-        epochs=1,
+        epochs=1.0,
         batch_size=8,
         learning_rate=1e-3,
         lora_rank=16,
@@ -62,8 +63,8 @@ def preference_tuning(
             "dataset_preprocess_config": {"kind": "preference", "source": "parquet"},
             "gradient_accumulation_steps": 1,
             "dtype": "fp32",
+            "overrides": [*CPU, *TINY_LORA, "lr_scheduler.num_warmup_steps=5"],
         },
-        overrides=[*CPU, *TINY_LORA, "lr_scheduler.num_warmup_steps=5"],
         after_jobs=[taught.outputs["job"]],
     )
     export_model(

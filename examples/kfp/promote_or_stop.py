@@ -70,12 +70,16 @@ def promote_or_stop(
         model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
         tune = fine_tune(
             model="llama3.2-1b",
+            framework="torchtune",
             workspace=WORKSPACE,
-            epochs=4,
+            epochs=4.0,
             batch_size=8,
             learning_rate=3e-3,
-            config={"dtype": "fp32", "dataset_preprocess_config": {"source": "parquet"}},
-            overrides=[*CPU, *TINY],
+            config={
+                "dtype": "fp32",
+                "dataset_preprocess_config": {"source": "parquet"},
+                "overrides": [*CPU, *TINY],
+            },
             after_jobs=[dataset.outputs["job"], model.outputs["job"]],
         )
         candidate = export_model(workspace=WORKSPACE, destination=CANDIDATE, after_jobs=[tune.outputs["job"]])

@@ -34,8 +34,7 @@ def queued(rate: float = 0.1):
             command=["python", "-c", PROGRAM],
             args=[f"{rate}", "20"],
             resources_per_node={"cpu": 1},  # the quota that the queue needs
-            queue="team",
-            priority_class=priority,
+            queue={"name": "team", "priority_class": priority},
         )
         step.set_display_name(priority)
 

@@ -46,18 +46,19 @@ def sweep(
     with dsl.ParallelFor(learning_rates) as rate:
         tune = fine_tune(
             model="llama3.2-1b",
+            framework="torchtune",
             workspace=WORKSPACE,
             output_path=f"rate-{rate}",
             learning_rate=rate,
-            epochs=1,
+            epochs=1.0,
             batch_size=8,
             config={
                 "dtype": "fp32",
                 "max_steps_per_epoch": 10,
                 "seed": 1,
                 "dataset_preprocess_config": {"source": "parquet"},
+                "overrides": [*CPU, *TINY],
             },
-            overrides=[*CPU, *TINY],
             after_jobs=[dataset.outputs["job"], model.outputs["job"]],
         )
     chosen = best(

@@ -12,7 +12,7 @@ second training starts from this folder (`model_path`). It learns which of two a
 from kfp import dsl
 from tickets_llm import main
 
-from trainjob_kfp import export_model, fine_tune_trl, initialize_dataset, initialize_model
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 LORA = {"lora_alpha": 32, "target_modules": ["all-linear"]}
 WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
@@ -34,10 +34,11 @@ def trl_preferences(
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
     model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
-    sft = fine_tune_trl(
+    sft = fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="sft",
         workspace=WORKSPACE,
-        model="tiny-llama",
         dataset_path="chats",
         output_path="sft",
         epochs=1.0,
@@ -50,10 +51,11 @@ def trl_preferences(
     sft_model = export_model(
         workspace=WORKSPACE, output_path="sft", destination="/workspace/sft", after_jobs=[sft.outputs["job"]]
     )
-    dpo = fine_tune_trl(
+    dpo = fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="dpo",
         workspace=WORKSPACE,
-        model="tiny-llama",
         model_path="sft",
         dataset_path="pairs",
         output_path="dpo",
@@ -61,8 +63,8 @@ def trl_preferences(
         batch_size=8,
         learning_rate=1e-3,
         lora_rank=16,
-        config={"precision": "fp32", "peft_config": LORA},
         arguments={"beta": 0.1},
+        config={"precision": "fp32", "peft_config": LORA},
         after_jobs=[sft_model.outputs["job"]],
     )
     export_model(workspace=WORKSPACE, output_path="dpo", destination=destination, after_jobs=[dpo.outputs["job"]])

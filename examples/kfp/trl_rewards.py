@@ -6,7 +6,7 @@
 TRL lets the model answer each prompt several times. The reward function scores the answers, and the model learns to
 give those with higher scores. The function gets the answers and the dataset's other columns, here `answer`. Its source
 is sent to the pods. It therefore imports its modules inside and uses no names from outside. A function that is
-installed in the image is named instead: `reward_functions=["my_package.rewards.similarity"]`.
+installed in the image is named instead: `"reward_functions": ["my_package.rewards.similarity"]`.
 
 On a real cluster, start from a model that already answers, for example from the export of a fine-tuning
 (`model_path`). With a GPU and an image that contains vLLM, `config={"use_vllm": True}` generates the answers much
@@ -16,7 +16,7 @@ faster.
 from kfp import dsl
 from tickets_llm import main
 
-from trainjob_kfp import export_model, fine_tune_trl, initialize_dataset, initialize_model, source
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model, source
 
 WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
@@ -45,17 +45,17 @@ def trl_rewards(
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
     model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
-    grpo = fine_tune_trl(
+    grpo = fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="grpo",
         workspace=WORKSPACE,
-        model="tiny-llama",
         dataset_path="chats",
         max_steps=40,
         batch_size=32,
         learning_rate=1e-2,
-        reward_functions=[source(similarity)],
-        config={"precision": "fp32"},
         arguments={"num_generations": 8, "max_completion_length": 12},
+        config={"precision": "fp32", "reward_functions": [source(similarity)]},
         after_jobs=[dataset.outputs["job"], model.outputs["job"]],
     )
     export_model(workspace=WORKSPACE, destination=destination, after_jobs=[grpo.outputs["job"]])

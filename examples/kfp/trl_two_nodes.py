@@ -14,7 +14,7 @@ processes on each node. A retry resumes from the last complete checkpoint.
 from kfp import dsl
 from tickets_llm import main
 
-from trainjob_kfp import export_model, fine_tune_trl, initialize_dataset, initialize_model
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
@@ -35,10 +35,11 @@ def trl_two_nodes(
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
     model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
-    tune = fine_tune_trl(
+    tune = fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="sft",
         workspace=WORKSPACE,
-        model="tiny-llama",
         dataset_path="chats",
         epochs=1.0,
         batch_size=8,

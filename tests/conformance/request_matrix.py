@@ -238,7 +238,8 @@ def llamafactory_requests() -> Iterator[Request]:
         "deepspeed": {"zero_optimization": {"stage": 3}},
         "arguments": {"run_name": "$(x) it's", "report_to": ["wandb", "tensorboard"]},
     }
-    for method, size, lora in product(("pt", "sft", "dpo", "kto"), SIZES, (None, {"r": 8, "modules_to_save": ["q"]})):
+    adapter = {"lora_rank": 8, "modules_to_save": ["q"]}
+    for method, size, lora in product(("pt", "sft", "dpo", "kto"), SIZES, (None, adapter)):
         config = LLaMAFactoryConfig(method=method, peft_config=lora, **SIZES[size], **tuned)
         label = f"{method} {size} {'lora' if lora else 'full'}"
         yield from _workspace_tuning_requests(label, "any/model", config)
@@ -253,7 +254,7 @@ def unsloth_requests() -> Iterator[Request]:
         "eval_dataset_path": "held $(out)",
         "arguments": {"run_name": "$(x) it's", "report_to": ["wandb", "tensorboard"], "rope_scaling": {"factor": 2.0}},
     }
-    lora = {"r": 8, "modules_to_save": ["q"], "load_in_4bit": True}
+    lora = {"lora_rank": 8, "modules_to_save": ["q"], "load_in_4bit": True}
     for method, nodes, gpus, peft in product(("sft", "dpo", "kto"), (1, 2), (1, 4), (None, lora)):
         config = UnslothConfig(
             method=method, peft_config=peft, num_nodes=nodes, resources_per_node={"gpu": gpus}, **tuned

@@ -126,8 +126,9 @@ def _fine_tune(rate, **more):
     """Return the task of a short training with real weights; the claim has dataset and model."""
     return fine_tune(
         model="llama3.2-1b",
+        framework="torchtune",
         workspace="tickets",
-        epochs=1,
+        epochs=1.0,
         batch_size=8,
         learning_rate=rate,
         config={
@@ -135,8 +136,8 @@ def _fine_tune(rate, **more):
             "max_steps_per_epoch": 3,
             "seed": 1,
             "dataset_preprocess_config": {"source": "parquet"},
+            "overrides": [*CPU, *TINY],
         },
-        overrides=[*CPU, *TINY],
         **more,
     )
 

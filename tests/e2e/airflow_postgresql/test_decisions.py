@@ -71,7 +71,7 @@ def test_each_action_is_applied_when_a_user_marks_the_task(running_tasks, airflo
     assert not recorder.deleted_at(uids["suspend"])
     assert not recorder.deleted_at(uids["keep"])
     assert not recorder.jobs(run, "keep")[uids["keep"]]["spec"].get("suspend")
-    record_case("each `on_kill_action`", f"deleted, suspended and kept after {seconds:.1f} s")
+    record_case("each `on_kill`", f"deleted, suspended and kept after {seconds:.1f} s")
     for task in ("suspend", "keep"):
         job = recorder.jobs(run, task)[uids[task]]
         cluster.delete_trainjob(job["metadata"]["name"], "default", uids[task])

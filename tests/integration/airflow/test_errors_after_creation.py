@@ -72,7 +72,7 @@ def run_try(task, context):
         return task.execute(context)
     except TaskDeferred as deferred:
         path, arguments = deferred.trigger.serialize()
-    return resume(operator(on_kill_action=task.on_kill_action), context, path, arguments)
+    return resume(operator(on_kill=task.on_kill_action), context, path, arguments)
 
 
 def resume(task, context, path, arguments, **kept):
@@ -146,7 +146,7 @@ def test_the_next_try_adopts_the_trainjob(cluster, unique, capsys, deferred, poi
 
 @pytest.mark.parametrize(("action", "runs"), [("suspend", False), ("keep", True)])
 def test_the_kill_action_is_applied_after_the_last_try(cluster, unique, action, runs):
-    task = operator(on_kill_action=action)
+    task = operator(on_kill=action)
     context = make_context(task, unique)
     with (
         raise_at(crash_points.TRIGGER_STARTED, ImportError("injected")),
@@ -217,7 +217,7 @@ def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):
     )
     with first, broken, pytest.raises(ImportError, match="injected"):
         run_try(task, context)
-    assert "because its on_kill_action failed" in capsys.readouterr().out
+    assert "because its on_kill action failed" in capsys.readouterr().out
     assert active_uids(cluster, context)
     delete_trainjobs(cluster, context)
 

@@ -219,9 +219,9 @@ QLORA = LoraConfig(quantize_base=True)
             ),
             ["volumes[0].mount_path", "'keys'", "absolute"],
         ),
-        (lambda: TrainJobOperator(task_id="t", on_kill_action="explode"), ["on_kill_action", "explode", "delete"]),
-        (lambda: TrainJobOperator(task_id="t", on_failure_action="x"), ["on_failure_action", "x", "suspend"]),
-        (lambda: TrainJobOperator(task_id="t", on_kill_action="suspend", queue_name="gpu"), ["suspend", "queue gpu"]),
+        (lambda: TrainJobOperator(task_id="t", on_kill="explode"), ["on_kill", "explode", "delete"]),
+        (lambda: TrainJobOperator(task_id="t", on_failure="x"), ["on_failure", "x", "suspend"]),
+        (lambda: TrainJobOperator(task_id="t", on_kill="suspend", queue_name="gpu"), ["suspend", "queue gpu"]),
         (lambda: Workspace(size="1Gi", keep="sometimes"), ["keep", "sometimes", "on_failure"]),
         (
             lambda: FineTuneOperator(
@@ -321,15 +321,16 @@ def test_retention_and_actions_are_in_the_annotations_and_the_limits(manifest):
     operator = TrainJobOperator(
         task_id="t",
         manifest=manifest,
-        on_kill_action="keep",
-        on_failure_action="suspend",
+        on_kill="keep",
+        on_failure="suspend",
         ttl_after_success=timedelta(days=2),
         ttl_after_failure=timedelta(days=7),
+        queue_timeout="1h",
     )
     step = operator._build_step("w")
     annotations = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
     assert annotations == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
-    limits = Limits.of(step, queued=timedelta(hours=1))
+    limits = Limits.of(step)
     assert (limits.queued, limits.starting, limits.max_restarts) == (timedelta(hours=1), None, 0)
     assert (limits.on_timeout, limits.on_failure) == (KillAction.KEEP, KillAction.SUSPEND)
 
@@ -389,7 +390,7 @@ def test_timeouts_are_accepted():
 )
 def test_an_operator_has_an_argument_for_each_field_of_its_step(operator):
     arguments = set(inspect.signature(operator.__init__).parameters)
-    # The TrainJob's name begins with the task ID. `queue` is an argument of Airflow for its workers.
+    # `queue` is an argument of Airflow for its workers.
     arguments |= set(inspect.signature(StepOperator.__init__).parameters)
-    renamed = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
-    assert {renamed.get(name, name) for name in operator.step_type.model_fields} - {"name"} <= arguments
+    renamed = {"queue": "queue_name"}
+    assert {renamed.get(name, name) for name in operator.step_type.model_fields} <= arguments

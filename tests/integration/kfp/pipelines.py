@@ -13,8 +13,6 @@ from trainjob_kfp import (
     evaluate,
     export_model,
     fine_tune,
-    fine_tune_llamafactory,
-    fine_tune_trl,
     initialize_dataset,
     initialize_model,
     source,
@@ -85,7 +83,7 @@ def side_by_side():
 def wrong(workspace: str, uri: str = "acme/tickets"):
     """Fail in the first step; a constant URI would fail when the pipeline is compiled."""
     dataset = initialize_dataset(storage_uri=uri, workspace=workspace)
-    fine_tune(model="llama3.2-1b", workspace=workspace).after(dataset)
+    fine_tune(model="llama3.2-1b", framework="torchtune", workspace=workspace).after(dataset)
 
 
 @dsl.pipeline(pipeline_config=dsl.PipelineConfig(workspace=dsl.WorkspaceConfig(size="1Gi")))
@@ -166,23 +164,30 @@ def kept_job_with_cleanup():
 
 @dsl.pipeline
 def trl_sft(workspace: str):
-    fine_tune_trl(
+    fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="sft",
         workspace=workspace,
-        model="tiny-llama",
-        columns={"prompt": "input", "completion": "output"},
         epochs=1.0,
         batch_size=8,
         learning_rate=3e-3,
-        config={"precision": "fp32", "seed": 7, "eval_dataset_path": "heldout"},
         arguments={"logging_steps": 4},
+        config={
+            "columns": {"prompt": "input", "completion": "output"},
+            "precision": "fp32",
+            "seed": 7,
+            "eval_dataset_path": "heldout",
+        },
         image="trl",
     )
 
 
 @dsl.pipeline
 def trl_dpo(workspace: str):
-    fine_tune_trl(
+    fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="dpo",
         workspace=workspace,
         dataset_path="pairs",
@@ -205,7 +210,9 @@ def llamafactory_chain(workspace: str, sft_env: dict, dpo_env: dict):
     """Run SFT and DPO with LoRA, whose pods a test kills, and an export after each."""
     dataset = initialize_dataset(storage_uri="hf://demo/tickets", workspace=workspace)
     model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace=workspace)
-    sft = fine_tune_llamafactory(
+    sft = fine_tune(
+        model="tiny-llama",
+        framework="llamafactory",
         method="sft",
         workspace=workspace,
         dataset_path="chats",
@@ -220,7 +227,9 @@ def llamafactory_chain(workspace: str, sft_env: dict, dpo_env: dict):
         attempts=2,
     ).after(dataset, model)
     merged = export_model(workspace=workspace, output_path="sft", destination="/workspace/merged").after(sft)
-    dpo = fine_tune_llamafactory(
+    dpo = fine_tune(
+        model="tiny-llama",
+        framework="llamafactory",
         method="dpo",
         workspace=workspace,
         model_path="merged",
@@ -241,8 +250,7 @@ def llamafactory_chain(workspace: str, sft_env: dict, dpo_env: dict):
 @dsl.pipeline
 def other_framework(workspace: str):
     """Run the framework of the example package in tests/support/line_framework."""
-    config = {"framework": "line", "steps": 300}
-    fine_tune(model="line", workspace=workspace, config=config, image="python:3.11")
+    fine_tune(model="line", framework="line", workspace=workspace, config={"steps": 300}, image="python:3.11")
 
 
 def count_letters(completions, **kwargs):
@@ -253,16 +261,21 @@ def count_letters(completions, **kwargs):
 
 @dsl.pipeline
 def trl_grpo(workspace: str):
-    fine_tune_trl(
+    fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="grpo",
         workspace=workspace,
-        columns={"prompt": "input"},
-        reward_functions=[source(count_letters)],
         max_steps=6,
         batch_size=8,
         learning_rate=3e-3,
-        config={"precision": "fp32", "seed": 7},
         arguments={"logging_steps": 2, "num_generations": 4, "max_completion_length": 8},
+        config={
+            "columns": {"prompt": "input"},
+            "reward_functions": [source(count_letters)],
+            "precision": "fp32",
+            "seed": 7,
+        },
         image="trl",
     )
 

@@ -45,12 +45,16 @@ def tickets_llm(
     model = initialize_model(storage_uri=model_uri, workspace=workspace)
     tune = fine_tune(
         model="llama3.2-1b",
+        framework="torchtune",
         workspace=workspace,
-        epochs=4,
+        epochs=4.0,
         batch_size=8,
         learning_rate=3e-3,
-        config={"dtype": "fp32", "dataset_preprocess_config": {"source": "parquet"}},
-        overrides=[*CPU, *TINY],
+        config={
+            "dtype": "fp32",
+            "dataset_preprocess_config": {"source": "parquet"},
+            "overrides": [*CPU, *TINY],
+        },
         after_jobs=[dataset.outputs["job"], model.outputs["job"]],
     )
     export_model(workspace=workspace, destination=destination, after_jobs=[tune.outputs["job"]])

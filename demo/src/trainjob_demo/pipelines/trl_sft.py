@@ -4,8 +4,9 @@
     trl_sft.py run
 
 TRL trains every language model that transformers can load. The rows have `prompt` and `completion`, `messages` or
-`text`; for other names, add `columns={"prompt": "question", "completion": "reply"}`. The argument `model` is only a
-name for the metadata: the trained model is the one that the step before downloads. The claim `tickets` must exist.
+`text`; for other names, add `"columns": {"prompt": "question", "completion": "reply"}` to `config`. The argument
+`model` is only a name for the metadata: the trained model is the one that the step before downloads. The claim
+`tickets` must exist.
 
 On a real cluster, name a real dataset and model, and remove `precision`, which is for CPUs. For a GPU, call
 `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task. To train an adapter instead of all
@@ -15,7 +16,7 @@ weights, add `lora_rank=16`.
 from kfp import dsl
 from tickets_llm import main
 
-from trainjob_kfp import export_model, fine_tune_trl, initialize_dataset, initialize_model
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 
 @dsl.pipeline(name="trl-sft")
@@ -27,10 +28,11 @@ def trl_sft(
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
     model = initialize_model(storage_uri=model_uri, workspace=workspace)
-    tune = fine_tune_trl(
+    tune = fine_tune(
+        model="tiny-llama",
+        framework="trl",
         method="sft",
         workspace=workspace,
-        model="tiny-llama",
         dataset_path="chats",
         epochs=4.0,
         batch_size=8,

@@ -90,7 +90,7 @@ def daily():
 @dag(schedule=None, catchup=False)
 def killed():
     for action in ("delete", "suspend", "keep"):
-        TrainJobOperator(task_id=action, trainer=until("task"), on_kill_action=action)
+        TrainJobOperator(task_id=action, trainer=until("task"), on_kill=action)
 
 
 @dag(schedule=None, catchup=False)

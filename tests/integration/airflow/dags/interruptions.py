@@ -20,7 +20,7 @@ def interruptions():
         trainer={"image": "busybox", "command": ["sh", "-c", SCRIPT]},
         deferrable=os.environ.get("DEFERRABLE") == "1",
         interruption_retries=int(os.environ.get("BUDGET", "3")),
-        on_failure_action=os.environ.get("ON_FAILURE", "delete"),
+        on_failure=os.environ.get("ON_FAILURE", "delete"),
         retries=int(os.environ.get("RETRIES", "0")),
         retry_delay=timedelta(0),
     )
