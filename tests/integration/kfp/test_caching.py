@@ -41,7 +41,7 @@ def read_caching(pipeline):
 
 @dsl.pipeline(name="nested")
 def nested():
-    fine_tune(model="llama3.2-1b", workspace="w")
+    fine_tune(model="llama3.2-1b", framework="torchtune", workspace="w")
 
 
 @dsl.pipeline(name="everywhere")
@@ -64,7 +64,7 @@ def test_no_step_on_a_workspace_is_cached_in_any_part_of_a_pipeline():
 @dsl.pipeline(name="linked")
 def linked():
     dataset = initialize_dataset(storage_uri="hf://acme/tickets", workspace="w").set_caching_options(True)
-    tune = fine_tune(model="llama3.2-1b", workspace="w", after_jobs=[dataset.outputs["job"]])
+    tune = fine_tune(model="llama3.2-1b", framework="torchtune", workspace="w", after_jobs=[dataset.outputs["job"]])
     export_model(workspace="w", after_jobs=[tune.outputs["job"]])
     train(command=["true"])
     train(command=["true"], workspace="w", after_jobs=[tune.outputs["job"]]).set_caching_options(False)

@@ -137,11 +137,11 @@ def test_the_program_has_no_text_that_a_template_changes(compiled):
 
 
 def test_a_docstring_is_only_in_the_description(compiled):
-    golden = {path.stem: path.read_text("utf-8") for path in (HERE / "golden").glob("fine_tune_trl.yaml")}
-    for text in (compiled["fine_tune_trl"], golden["fine_tune_trl"]):
+    golden = {path.stem: path.read_text("utf-8") for path in (HERE / "golden").glob("fine_tune.yaml")}
+    for text in (compiled["fine_tune"], golden["fine_tune"]):
         [container] = load_containers(text)
-        assert "Method of TRL" in text
-        assert "Method of TRL" not in container["command"][-1]
+        assert "Method of the framework" in text
+        assert "Method of the framework" not in container["command"][-1]
 
 
 def test_a_function_without_a_docstring_is_unchanged():
@@ -223,20 +223,22 @@ def test_a_step_sends_the_program_of_its_framework(run_in_pod, tmp_path):
     The launcher refuses an argument that is not in the framework's table.
     """
     given = {
+        "model": "m",
+        "framework": "trl",
         "method": "grpo",
         "workspace": str(tmp_path / "workspace"),
-        "reward_functions": ["def score(completions, **kwargs):\n    return [1.0] * len(completions)"],
+        "config": {"reward_functions": ["def score(completions, **kwargs):\n    return [1.0] * len(completions)"]},
         "image": "busybox",
     }
-    done, _ = run_in_pod("fine_tune_trl", given)
+    done, _ = run_in_pod("fine_tune", given)
     assert "model: it must be the folder of a model with config.json" in done.stdout
     assert "The step failed:" in done.stdout
-    done, _ = run_in_pod("fine_tune_trl", {**given, "arguments": {"logging_step": 1}})
+    done, _ = run_in_pod("fine_tune", {**given, "arguments": {"logging_step": 1}})
     assert "arguments.logging_step: TRL 1.16.0 grpo has no such argument" in done.stdout
     assert done.returncode == 2
 
 
-OTHER_FRAMEWORK = {"model": "line", "config": {"framework": "line", "steps": 300}, "image": "python:3.11"}
+OTHER_FRAMEWORK = {"model": "line", "framework": "line", "config": {"steps": 300}, "image": "python:3.11"}
 
 
 @pytest.mark.usefixtures("configmap")

@@ -25,7 +25,7 @@ def test_a_launcher_without_the_package_names_it(laptop, cluster, claim, tmp_pat
     code, log = runner("other_framework", workspace=claim)
     assert code != 0
     known = "llamafactory, torchtune, trl, unsloth"
-    assert f"config.framework cannot be 'line': it must be one of {known}; for another one, install" in log
+    assert f"framework cannot be 'line': it must be one of {known}; for another one, install" in log
     assert not runner.list_trainjobs(cluster)
 
 

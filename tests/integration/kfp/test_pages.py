@@ -42,13 +42,13 @@ def test_the_pipeline_of_a_page_trains_what_its_file_trains(tmp_path):
         for value in runpy.run_path(str(tmp_path / "block.py")).values()
         if isinstance(value, dsl.graph_component.GraphComponent)
     ]
-    inputs = pipeline.pipeline_spec.root.dag.tasks["fine-tune-trl"].inputs.parameters
+    inputs = pipeline.pipeline_spec.root.dag.tasks["fine-tune"].inputs.parameters
     given = {
         name: json_format.MessageToDict(value.runtime_value.constant)
         for name, value in inputs.items()
         if value.WhichOneof("kind") == "runtime_value" and name not in ("after_jobs", "workspace")
     }
-    assert describe_training(steps.fine_tune_trl({**given, "workspace": "tickets"}, None)) == read_training()
+    assert describe_training(steps.fine_tune({**given, "workspace": "tickets"}, None)) == read_training()
 
 
 @pytest.mark.parametrize("block", LOCAL_RUN_BLOCKS, ids=str)

@@ -1,4 +1,4 @@
-"""Tests of real trainings with the component `fine_tune_trl`, `kfp.local` and the laptop cluster."""
+"""Tests of real trainings with the component `fine_tune`, `kfp.local` and the laptop cluster."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainjob import PreferenceTuning, TorchTunePreferenceDataset
 from trainjob_kfp import steps
 
-FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets"}
+FINE_TUNE = {"model": "llama3.2-1b", "framework": "torchtune", "workspace": "tickets"}
 
 
 def test_a_retry_resumes_unless_resume_is_false():
