@@ -49,7 +49,7 @@ def ten_steps_and_loop():
 
 @dsl.pipeline(name="long-argument")
 def long_argument():
-    text = "".join(random.Random(1).choices(string.ascii_letters, k=64_000))  # noqa: S311 - no secret
+    text = "".join(random.Random(1).choices(string.ascii_letters, k=63_900))  # noqa: S311 - no secret
     train(**SHORT, args=[text])
 
 

@@ -289,15 +289,20 @@ def render_components() -> dict[Path, str]:
 
 
 def list_inputs(step: type[Any]) -> list[str]:
-    """Return the names of the inputs of a step's component; of two components, those of the first one."""
+    """Return the names of the inputs of a step's first component."""
     of_step = [each for each in _COMPONENTS if each.step is step]
     return [field.name for each in of_step[:1] for field in list_component_fields(each)]
 
 
 def list_own_inputs() -> dict[str, list[Field]]:
-    """Return the inputs that only components have, by what has them."""
-    of_one = {f"`{each.name}`": list(each.first) for each in _COMPONENTS if each.first}
-    return {"all with a TrainJob": [*_OWN_FIELDS.values(), *_FOR_LAUNCHER, _AFTER_JOBS], **of_one}
+    """Return the inputs that are no fields of a step, by what has them."""
+    of_all = [_OWN_FIELDS["workspace"], _OWN_FIELDS["on_kill"], *_FOR_LAUNCHER]
+    found = {"all with a TrainJob": of_all, "all but the initializers": [_AFTER_JOBS]}
+    for each in _COMPONENTS:
+        of_trainer = _list_trainer_fields() if each.step is TrainJob else []
+        own = [*each.first, *(_adapt(field) for field in of_trainer if field.name not in each.omitted)]
+        found |= {f"`{each.name}`": own} if own else {}
+    return found
 
 
 def list_component_fields(component: _Component) -> list[Field]:

@@ -21,7 +21,7 @@ from trainjob.spec import WorkspaceVolume
 from trainjob.spec.base import Spec
 from trainjob.spec.base_request import BaseRequest
 
-_ENTRY = re.compile(r"(\w+): (.*)")
+_ENTRY = re.compile(r"\**(\w+): (.*)")
 _SIMPLE: Mapping[type, str] = {str: "text", bool: "boolean", int: "integer", float: "number", timedelta: "duration"}
 
 
@@ -75,7 +75,7 @@ def list_fields(owner: type[Spec]) -> list[Field]:
 
 
 def parse_attributes(owner: type[Any]) -> dict[str, str]:
-    """Return the descriptions in the section `Attributes` of a class's docstring, each as one line."""
+    """Return the descriptions in a class's section `Attributes`, each as one line."""
     section = re.split(r"\n\n?Attributes:\n", inspect.cleandoc(owner.__doc__ or ""))[1:]
     return parse_entries(textwrap.dedent(section[0])) if section else {}
 

@@ -28,7 +28,7 @@ from trainjob.spec.base import Spec
 
 PATH = Path("docs/reference/parameters.md")
 _BASE_OPERATOR = Path(__file__).resolve().parents[2] / operators.PATH.parent / "base.py"
-_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, TrainJob, TrainJobManifest)
+_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, TrainJob)
 _KINDS = {
     "text": "text",
     "boolean": "true or false",
@@ -41,6 +41,10 @@ _KINDS = {
     "object": "object",
     "workspace": "claim or object",
 }
+_MANIFEST = (
+    "In a file it is the TrainJob itself, in Airflow the argument `manifest` of `TrainJobOperator`, and in Kubeflow "
+    "Pipelines the input `manifest` of `train`."
+)
 _INTRODUCTION = """# Parameters
 
 <!-- Written by tools/parameters: run `make reference`. -->
@@ -67,6 +71,8 @@ def render_page() -> str:
     sections = [_INTRODUCTION, "## Every step\n", *_render_shared()]
     for step in _STEPS:
         sections += [f"## {step.__name__}\n", f"{_first_line(step)}\n", *_render_step(step)]
+    sections += ["## TrainJobManifest\n", f"{_first_line(TrainJobManifest)} {_MANIFEST}\n"]
+    sections += _render_fields(TrainJobManifest)
     sections += ["## Only in Airflow\n", *_render_operator_arguments()]
     sections += ["## Only in Kubeflow Pipelines\n", *_render_inputs()]
     objects = _list_objects()
@@ -103,7 +109,7 @@ def _in(name: str, names: Sequence[str]) -> str:
 
 
 def _render_operator_arguments() -> Iterator[str]:
-    """Yield the arguments of every operator that are not fields of its step, and those that only operators have."""
+    """Yield the arguments of operators that are no fields of a step."""
     [base] = [
         node
         for node in ast.parse(_BASE_OPERATOR.read_text("utf-8")).body
@@ -114,7 +120,7 @@ def _render_operator_arguments() -> Iterator[str]:
     described = parse_entries(textwrap.dedent(section))
     yield "| Argument | Meaning |\n|---|---|"
     for name, text in described.items():
-        if name != "step_arguments":
+        if name not in ("step_arguments", "task_arguments"):
             yield _format_row(f"`{name}`", text)
     for each in operators.MORE_FIELDS:
         yield _format_row(f"`{each.name}` of `TrainJobOperator`", each.full_description)
@@ -131,14 +137,17 @@ def _render_inputs() -> Iterator[str]:
 
 def _render_objects(classes: Sequence[type[Spec]]) -> Iterator[str]:
     for each in classes:
-        fields = list_fields(each)
         yield f"### {each.__name__}\n"
         yield f"{_first_line(each)}\n"
-        yield "| Field | Type | Meaning |\n|---|---|---|"
-        for field in fields:
-            required = " Required." if field.required else ""
-            yield _format_row(f"`{field.name}`", _format_kind(field), f"{field.full_description}{required}")
-        yield ""
+        yield from _render_fields(each)
+
+
+def _render_fields(owner: type[Spec]) -> Iterator[str]:
+    yield "| Field | Type | Meaning |\n|---|---|---|"
+    for field in list_fields(owner):
+        required = " Required." if field.required else ""
+        yield _format_row(f"`{field.name}`", _format_kind(field), f"{field.full_description}{required}")
+    yield ""
 
 
 def _list_objects() -> list[type[Spec]]:
@@ -147,7 +156,7 @@ def _list_objects() -> list[type[Spec]]:
 
 
 def _find_objects(owners: Sequence[type[Spec]]) -> list[type[Spec]]:
-    """Return the classes of the values below some classes, without the base class of configurations."""
+    """Return the classes of values in some classes, without the base of configurations."""
     found: list[type[Spec]] = []
     waiting = list(owners)
     while waiting:

@@ -245,7 +245,7 @@ OTHER_FRAMEWORK = {"model": "line", "framework": "line", "config": {"steps": 300
 def test_a_step_names_the_missing_package_of_its_framework(run_in_pod, cluster, tmp_path, unique):
     done, _ = run_in_pod("fine_tune", {**OTHER_FRAMEWORK, "workspace": str(tmp_path)})
     known = "llamafactory, torchtune, trl, unsloth"
-    assert f"config.framework cannot be 'line': it must be one of {known};" in done.stdout
+    assert f"framework cannot be 'line': it must be one of {known};" in done.stdout
     assert "for another one, install its package where this step runs" in done.stdout
     assert "Traceback" not in done.stdout
     assert done.returncode == 2

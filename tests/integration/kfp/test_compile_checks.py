@@ -172,10 +172,10 @@ NEXT_STEPS = [
     ("fine_tune", {"service_account": "trainer"}, "did you mean placement.service_account_name?"),
     ("fine_tune", {"queue_name": "team"}, "did you mean queue?"),
     ("fine_tune", {"retries": 3}, "there is no input 'retries' in fine_tune"),
-    ("train", {"comand": ["true"]}, "there is no input 'comand' in train; did you mean command?"),
+    ("train", {"commands": ["true"]}, "there is no input 'commands' in train; did you mean command?"),
     ("train", {"runtime_kind": "TrainingRuntime"}, "there is no input 'runtime_kind' in train"),
     ("initialize_model", {"source": "hf://a/b"}, "did you mean storage_uri?"),
-    ("evaluate", {"treshold": 0.5}, "there is no input 'treshold' in evaluate"),
+    ("evaluate", {"threshold": 0.5}, "there is no input 'threshold' in evaluate"),
 ]
 
 
@@ -221,6 +221,7 @@ RIGHT = [
     ("fine_tune", {**UNSLOTH, "image": from_run("text")}),
     ("fine_tune", {**LLAMAFACTORY, "tracking": lambda values: {"backend": "mlflow", "tracking_uri": values["text"]}}),
     ("export_model", {"destination": from_run("text"), "output_path": from_run("output")}),
+    ("fine_tune", {"epochs": 3, "learning_rate": 1}),
     ("export_model", {"endpoint": "https://minio", "region": "eu"}),
     ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),
     ("export_model", {"registry": lambda values: {**MLFLOW, "alias": values["text"]}}),

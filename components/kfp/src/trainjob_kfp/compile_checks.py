@@ -116,7 +116,10 @@ def _describe_unknown(name: str, component: str, inputs: Collection[str]) -> Pro
 
 
 def _knows_framework(known: Mapping[str, Any], unknown: Sequence[str]) -> bool:
-    """Return whether a configuration can be checked; its framework's package may be only in the image of the step."""
+    """Return whether a configuration can be checked.
+
+    The package of its framework may be only in the image of the step.
+    """
     config = known.get("config")
     framework = known.get("framework") or (config.get("framework") if isinstance(config, dict) else None)
     return (framework is None and not {"framework", "config", "config.framework"} & {*unknown}) or (

@@ -79,7 +79,7 @@ def evaluate(metrics: Metrics, metric: str, minimum: float, **arguments: Any) ->
 def _run(
     build_step: Callable[..., Any], arguments: dict[str, Any], log_summary: LogSummary | None = None
 ) -> tuple[Any, Outcome]:
-    """Follow the TrainJob of a component to its end, and return its step and outcome."""
+    """Run the TrainJob of a component to its end, and return its step and outcome."""
     log_summary = log_summary or LogSummary()
     for_launcher = {name: arguments.pop(name) for name in LAUNCH_ARGUMENTS}
     step = build_step(arguments, arguments.pop("task_config"))

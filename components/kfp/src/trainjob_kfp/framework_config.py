@@ -22,7 +22,7 @@ CONFIG_FIELDS = {
 
 
 def build_config(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration, from the arguments in `CONFIG_FIELDS` and `config`.
+    """Return the fields of a configuration from `config` and the arguments for fields.
 
     An argument overrides the same field in `config`. Mappings of both are joined.
 

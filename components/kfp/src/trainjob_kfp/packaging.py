@@ -15,7 +15,7 @@ from kfp.dsl.pipeline_task import TaskState
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_kfp.code_configmap import loading_program
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
-from trainjob_kfp.struct_inputs import to_struct
+from trainjob_kfp.input_values import to_input
 
 CODE_VARIABLE = "TRAINJOB_KFP_CODE"
 """Environment variable that says where the steps get our code from; read when a pipeline is compiled.
@@ -50,7 +50,8 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         """Create a task; `set_caching_options` of the author overrides its caching.
 
-        A text for `queue`, `runtime`, `secret` or `resume_from` stands for a dict with the name or folder.
+        A text for `queue`, `runtime`, `secret` or `resume_from` stands for a dict with the name or folder, and an
+        integer for a float.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
@@ -61,7 +62,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
 
         inputs = self.component_spec.inputs or {}
         check_names(self.python_func.__name__, arguments, inputs)
-        arguments = {name: to_struct(name, value) for name, value in arguments.items()}
+        arguments = {name: to_input(name, value, inputs[name].type) for name, value in arguments.items()}
         task = super().__call__(*args, **arguments)
         if task.state is TaskState.FUTURE:
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}

@@ -29,8 +29,8 @@ from trainjob_kfp import task_settings
 from trainjob_kfp.framework_config import CONFIG_FIELDS, build_config, name_arguments
 from trainjob_kfp.function_text import convert_arguments
 from trainjob_kfp.identity import POD_VARIABLE
+from trainjob_kfp.input_values import is_empty_text
 from trainjob_kfp.standard_output import print_line
-from trainjob_kfp.struct_inputs import is_empty_text
 from trainjob_kfp.task_settings import TaskConfig
 
 OUTPUT_FOLDER = "/workspace/output"
@@ -206,7 +206,7 @@ def _collect_fields(
 
 
 def _is_given(name: str, value: Any) -> bool:
-    """Return whether an argument is given: an empty text, list or dict and 0 mean that it is not."""
+    """Return whether an argument is given; an empty text, list or dict and 0 are not."""
     is_empty = not value or is_empty_text(name, value)
     return not is_empty or (value is not None and name in _EMPTY_IS_A_VALUE)
 

@@ -42,7 +42,9 @@ _COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
 
 
 class PeftLoraConfig(Spec):
-    """Base class of a framework's configuration of LoRA, with the names of `peft.LoraConfig`, except the rank.
+    """Base class of a framework's configuration of LoRA.
+
+    The names are those of `peft.LoraConfig`, except that of the rank.
 
     Attributes:
         lora_rank: rank of the update; `r` of peft.

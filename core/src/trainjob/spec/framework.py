@@ -28,11 +28,6 @@ class FrameworkConfig(TrainingNodes):
 
     Attributes:
         framework: name of the framework; for one of another package, the name of its entry point.
-        num_nodes: number of training nodes; None means one, or the runtime's number. With a range `(minimum, maximum)`,
-            an attempt requests the maximum first, and fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
-        num_proc_per_node: number of training processes on each node; None means one for each GPU, or one without GPUs.
-        resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
     """
 
     framework: ClassVar[str]
@@ -224,7 +219,7 @@ def _find_frameworks_with(value: Any) -> list[str]:
 
 
 def find_config_field(name: str) -> str:
-    """Return the path of a field of a framework's configuration by this or another name; empty if there is none."""
+    """Return the path of a configuration's field by any of its names; empty if unknown."""
     classes = [_load_framework(each).config_class for each in list_own_frameworks()]
     fields = (name if name in each.model_fields else each.find_field(name) for each in classes)
     found = min(filter(None, fields), key=lambda field: field.count("."), default="")

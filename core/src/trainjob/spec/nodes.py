@@ -34,11 +34,11 @@ class TrainingNodes(Spec):
     """Base class of everything that runs on training nodes.
 
     Attributes:
-        num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
+        num_nodes: number of training nodes; by default the runtime's number. With a range `(minimum, maximum)`, an
             attempt requests the maximum first, and fewer nodes if they are not free.
         shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes;
             by default 10 minutes. The reservation is that of the Kueue queue, or of the scheduler.
-        num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
+        num_proc_per_node: number of processes on each node; by default one for each GPU, or one without GPUs.
         resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
     """
 

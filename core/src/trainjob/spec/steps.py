@@ -190,7 +190,7 @@ class FineTune(BaseStep):
 
     @classmethod
     def find_field(cls, name: str) -> str:
-        """Return the path of the field that another name means, also in a configuration; empty if there is none."""
+        """Return the path of the field that a name means, also in a configuration."""
         return super().find_field(name) or find_config_field(name)
 
     @property

@@ -28,7 +28,7 @@ class BuiltinTrainer(Spec):
 
     Attributes:
         config: configuration of the training, of the runtime's framework.
-        env: environment variables; secrets as `SecretKeyReference`.
+        env: environment variables by name; secrets as `SecretKeyReference`.
     """
 
     config: BuiltinConfigField = Field(default=None, validate_default=True)
@@ -44,15 +44,10 @@ class CustomTrainer(TrainingNodes):
         func: the function. Its source is sent, so it must import what it needs and use no names from outside it. If
             its return value on rank 0 can be written as JSON, it is the last line of the log: `trainjob result: ...`.
         func_args: keyword arguments of the function, as JSON values.
-        image: container image; None means the runtime's image.
+        image: container image; by default the runtime's image.
         packages_to_install: packages that pip installs first.
-        pip_index_urls: package indexes for pip, of which the first is the main index; empty means pip's default.
-        num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
-            attempt requests the maximum first, and fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
-        resources_per_node: resources of each node.
-        env: environment variables; secrets as `SecretKeyReference`.
-        num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
+        pip_index_urls: package indexes for pip, of which the first is the main index; by default pip's own.
+        env: environment variables by name; secrets as `SecretKeyReference`.
         resume: whether the function uses transformers' Trainer and can resume. It then can import the callback and the
             function that `trainjob.frameworks.transformers` describes.
         resume_from: checkpoint of another training from which this one starts; only with `resume` and with
@@ -115,16 +110,10 @@ class CustomTrainerContainer(TrainingNodes):
     """A command in a container image that runs on each node.
 
     Attributes:
-        image: container image; None means the runtime's image.
-        command: the program and its first arguments; None means the command of the runtime or of the image.
+        image: container image; by default the runtime's image.
+        command: the program and its first arguments; by default the command of the runtime or of the image.
         args: further arguments; Kubernetes expands `$(NAME)` in these and in the command.
-        num_nodes: number of training nodes; None means the runtime's number. With a range `(minimum, maximum)`, an
-            attempt requests the maximum first, and fewer nodes if they are not free.
-        shrink_after: only with a range: time without a reservation after which the next attempt requests fewer nodes.
-        resources_per_node: resources of each node.
-        env: environment variables; secrets as `SecretKeyReference`.
-        num_proc_per_node: number of processes on each node, for torchrun; None means one for each GPU, or one without
-            GPUs.
+        env: environment variables by name; secrets as `SecretKeyReference`.
     """
 
     image: str | None = Field(default=None, min_length=1)

@@ -90,13 +90,13 @@ def evaluate(
         metrics: All scores that the function returned, and `attempts`.
         function_args: Arguments of the function, by name.
         any_run: Whether the model may be of any run.
-        image: Container image; None means the runtime's image.
-        env: Environment variables; secrets as `SecretKeyReference`.
+        image: Container image; by default the runtime's image.
+        env: Environment variables by name; secrets as `SecretKeyReference`.
         num_nodes: Number of training nodes; by default the runtime's number.
-        resources_per_node: Resources of each node.
-        num_proc_per_node: Number of processes on each node; None means one for each GPU, or one without GPUs.
+        resources_per_node: Resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
+        num_proc_per_node: Number of processes on each node; by default one for each GPU, or one without GPUs.
         packages_to_install: Packages that pip installs first.
-        pip_index_urls: Package indexes for pip, of which the first is the main index; empty means pip's default.
+        pip_index_urls: Package indexes for pip, of which the first is the main index; by default pip's own.
         runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.

@@ -89,15 +89,15 @@ def train(
         function: Text of a Python function, from `trainjob_kfp.source(function)`.
         function_args: Arguments of the function, by name.
         manifest: A whole TrainJob, which replaces the other arguments about its content.
-        image: Container image; None means the runtime's image.
-        command: The program and its first arguments; None means the command of the runtime or of the image.
+        image: Container image; by default the runtime's image.
+        command: The program and its first arguments; by default the command of the runtime or of the image.
         args: Further arguments; Kubernetes expands `$(NAME)` in these and in the command.
-        env: Environment variables; secrets as `SecretKeyReference`.
+        env: Environment variables by name; secrets as `SecretKeyReference`.
         num_nodes: Number of training nodes; by default the runtime's number.
-        resources_per_node: Resources of each node.
-        num_proc_per_node: Number of processes on each node; None means one for each GPU, or one without GPUs.
+        resources_per_node: Resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
+        num_proc_per_node: Number of processes on each node; by default one for each GPU, or one without GPUs.
         packages_to_install: Packages that pip installs first.
-        pip_index_urls: Package indexes for pip, of which the first is the main index; empty means pip's default.
+        pip_index_urls: Package indexes for pip, of which the first is the main index; by default pip's own.
         resume: Whether the function uses transformers' Trainer and can resume. It then can import the callback and the
             function that `trainjob.frameworks.transformers` describes.
         resume_from: Checkpoint of another training from which this one starts; only with `resume` and with

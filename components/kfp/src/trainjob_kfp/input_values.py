@@ -1,4 +1,4 @@
-"""Inputs of the type STRUCT for which an author may give a text."""
+"""Values that an author may give to an input of another type."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume
 _TEXT_TYPES = ("String", "str")  # of a value of the run: a parameter or an output, and an item of a loop (kfp 2.17)
 
 
-def to_struct(name: str, value: Any) -> Any:
-    """Return the value of an input, with a dict in place of a text or of a value of the run that is a text."""
+def to_input(name: str, value: Any, kind: str) -> Any:
+    """Return the value of an input in the input's type.
+
+    A text becomes a dict, also one that only a run has. An integer becomes a float.
+
+    Args:
+        name: name of the input.
+        value: the value that the author gave.
+        kind: type of the input (kfp 2.17, `InputSpec.type`).
+    """
+    if kind == "Float" and type(value) is int:
+        return float(value)
     is_text = isinstance(value, str) or getattr(value, "channel_type", None) in _TEXT_TYPES
     return {FIELDS_OF_TEXTS[name]: value} if is_text and name in FIELDS_OF_TEXTS else value
 
