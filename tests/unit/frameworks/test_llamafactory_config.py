@@ -16,7 +16,7 @@ from trainjob import (
     TrainJob,
     TRLConfig,
 )
-from trainjob.frameworks.llamafactory.argument_names import FIELD_ARGUMENTS, LORA_ARGUMENTS
+from trainjob.frameworks.llamafactory.argument_names import LORA_ARGUMENTS
 from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS, get_arguments, get_templates
 from trainjob.frameworks.llamafactory.pod.run_arguments import parse_run_arguments
 from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS
@@ -40,7 +40,12 @@ def arguments_of(**config) -> dict:
 @pytest.mark.parametrize("version", LLAMAFACTORY_VERSIONS)
 def test_the_table_has_the_arguments_of_the_fields(version):
     known = get_arguments(version)
-    assert {*FIELD_ARGUMENTS.values(), *LORA_ARGUMENTS.values(), "output_dir", "resume_from_checkpoint"} <= set(known)
+    assert {
+        *LLaMAFactoryConfig.list_field_arguments().values(),
+        *LORA_ARGUMENTS.values(),
+        "output_dir",
+        "resume_from_checkpoint",
+    } <= set(known)
     assert known["stage"] == "str: pt|sft|rm|ppo|dpo|kto"
     assert {"llama3", "qwen", "default"} <= set(get_templates(version))
 

@@ -17,7 +17,7 @@ from trainjob import (
     UnslothLoraConfig,
 )
 from trainjob.frameworks.program_options import DEFAULT_ARGUMENTS
-from trainjob.frameworks.unsloth.argument_names import ADVICE, FIELD_ARGUMENTS
+from trainjob.frameworks.unsloth.argument_names import ADVICE
 from trainjob.frameworks.unsloth.argument_table import (
     UNSLOTH_VERSIONS,
     get_arguments,
@@ -52,10 +52,13 @@ def problems_of(**fields):
 @pytest.mark.parametrize("method", ["sft", "dpo", "kto"])
 def test_the_table_has_the_arguments_of_the_fields(version, method):
     known = get_arguments(version, method)
-    missing = {*FIELD_ARGUMENTS.values(), "bf16", "fp16", "gradient_checkpointing"} - set(known)
+    missing = {*UnslothConfig.list_field_arguments().values(), "bf16", "fp16", "gradient_checkpointing"} - set(known)
     assert missing == (set() if method == "sft" else {"packing"})
     assert {"output_dir", "disable_tqdm", "resume_from_checkpoint", "save_total_limit"} <= set(known)
-    assert not {*get_model_arguments(version), *get_lora_arguments(version)} & {*FIELD_ARGUMENTS.values(), *ADVICE}
+    assert not {*get_model_arguments(version), *get_lora_arguments(version)} & {
+        *UnslothConfig.list_field_arguments().values(),
+        *ADVICE,
+    }
 
 
 def test_fields_become_arguments_of_the_model_of_lora_and_of_the_trainer():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -123,6 +124,13 @@ class TransformersConfig(FrameworkConfig):
         "stage": "method",
     }
     lora_learning_rates: ClassVar[Mapping[str, float]] = {}
+    renamed_arguments: ClassVar[Mapping[str, str]] = {
+        "epochs": "num_train_epochs",
+        "batch_size": "per_device_train_batch_size",
+    }
+    """Names of the framework's arguments that fields give, if they differ from the fields' names."""
+    converted_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields with the name of an argument that gets another value than the field's."""
     operational_fields: ClassVar[tuple[str, ...]] = (
         *FrameworkConfig.operational_fields,
         *("save_strategy", "save_steps"),
@@ -157,8 +165,26 @@ class TransformersConfig(FrameworkConfig):
 
     @classmethod
     def list_arguments(cls) -> Collection[str]:
-        """Return the names of the framework's own arguments, for suggestions in errors."""
+        """Return the names of the framework's own arguments."""
         return ()
+
+    @classmethod
+    @functools.cache
+    def list_field_arguments(cls) -> Mapping[str, str]:
+        """Return the names of the framework's arguments that fields give, by field.
+
+        A field gives the argument of its own name, or of its name in `renamed_arguments`.
+        """
+        known = cls.list_arguments()
+        names = {field: cls.renamed_arguments.get(field, field) for field in cls.model_fields}
+        return {field: name for field, name in names.items() if name in known and field not in cls.converted_fields}
+
+    def get_given_arguments(self) -> dict[str, Any]:
+        """Return the framework's arguments that fields give unchanged, by name."""
+        given = {name: getattr(self, field) for field, name in self.list_field_arguments().items()}
+        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
+        given["eval_strategy"] = self.eval_strategy or ("epoch" if self.eval_dataset_path else None)
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def find_field(cls, name: str) -> str:

@@ -7,24 +7,6 @@ from typing import Any
 
 from trainjob.frameworks.step_arguments import STEP_ARGUMENTS
 
-FIELD_ARGUMENTS: Mapping[str, str] = {
-    "template": "template",
-    "epochs": "num_train_epochs",
-    "max_steps": "max_steps",
-    "batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "learning_rate": "learning_rate",
-    "lr_scheduler_type": "lr_scheduler_type",
-    "max_length": "cutoff_len",
-    "packing": "packing",
-    "seed": "seed",
-    "eval_strategy": "eval_strategy",
-    "eval_steps": "eval_steps",
-    "save_strategy": "save_strategy",
-    "save_steps": "save_steps",
-    "deepspeed": "deepspeed",
-}
-"""Fields of `LLaMAFactoryConfig` whose values are arguments of LLaMA-Factory, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
     "lora_rank": "lora_rank",
     "lora_alpha": "lora_alpha",
@@ -36,7 +18,7 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_4bit": "quantization_bit",
     "load_in_8bit": "quantization_bit",
 }
-"""The same for the fields of `LLaMAFactoryLoraConfig`."""
+"""Arguments that the fields of `LLaMAFactoryLoraConfig` give, by field."""
 LORA_LEARNING_RATES: Mapping[str, float] = {"pt": 1e-4, "sft": 1e-4}
 """Learning rates for LoRA by method, as in its examples/train_lora (llamafactory 0.9.5)."""
 PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"bf16": {"bf16": True}, "fp16": {"fp16": True}}

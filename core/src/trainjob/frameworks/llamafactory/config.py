@@ -13,7 +13,6 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.argument_checks import describe_unknown, find_problems
 from trainjob.frameworks.llamafactory.argument_names import (
     ADVICE,
-    FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
     LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
@@ -115,6 +114,10 @@ class LLaMAFactoryConfig(TransformersConfig):
     """
 
     framework: ClassVar[str] = "llamafactory"
+    renamed_arguments: ClassVar[Mapping[str, str]] = {
+        **TransformersConfig.renamed_arguments,
+        "max_length": "cutoff_len",
+    }
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
 
     method: Literal["pt", "sft", "dpo", "kto"]
@@ -125,17 +128,14 @@ class LLaMAFactoryConfig(TransformersConfig):
 
     @classmethod
     def list_arguments(cls) -> Collection[str]:
-        """Return the names of the framework's own arguments, for suggestions in errors."""
+        """Return the names of the framework's own arguments."""
         return get_arguments(LLAMAFACTORY_VERSIONS[-1])
 
     def to_arguments(self) -> dict[str, Any]:
         """Return LLaMA-Factory's arguments by name, without those that depend on the step."""
-        given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
-        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         return {
             "finetuning_type": "lora" if self.peft_config else "full",
-            **{name: value for name, value in given.items() if value is not None},
-            **({"eval_strategy": self.eval_strategy or "epoch"} if self.eval_dataset_path else {}),
+            **self.get_given_arguments(),
             **(PRECISION_ARGUMENTS[self.precision] if self.precision else {}),
             **(self.peft_config.to_arguments() if self.peft_config else {}),
             **self.arguments,
@@ -173,12 +173,12 @@ class LLaMAFactoryConfig(TransformersConfig):
 
     def _find_managed_arguments(self) -> Iterator[Problem]:
         return find_managed_arguments(
-            self.arguments, ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, LLaMAFactoryLoraConfig.__name__
+            self.arguments, ADVICE, self.list_field_arguments(), LORA_ARGUMENTS, LLaMAFactoryLoraConfig.__name__
         )
 
     def _find_field_problems(self, known: Mapping[str, str], program: str) -> Iterator[Problem]:
         """Yield problems of the values that the fields give, under the fields' names."""
-        types = {field: known[name] for field, name in FIELD_ARGUMENTS.items()}
+        types = {field: known[name] for field, name in self.list_field_arguments().items()}
         given = {field: value for field in types if (value := getattr(self, field)) is not None}
         for problem in find_problems("", given, types, program):
             yield replace(problem, field=problem.field.removeprefix("."))

@@ -7,26 +7,6 @@ from typing import Any
 
 from trainjob.frameworks.step_arguments import STEP_ARGUMENTS
 
-FIELD_ARGUMENTS: Mapping[str, str] = {
-    "epochs": "num_train_epochs",
-    "max_steps": "max_steps",
-    "batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "learning_rate": "learning_rate",
-    "lr_scheduler_type": "lr_scheduler_type",
-    "max_length": "max_length",
-    "packing": "packing",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "seed": "seed",
-    "eval_strategy": "eval_strategy",
-    "eval_steps": "eval_steps",
-    "save_strategy": "save_strategy",
-    "save_steps": "save_steps",
-    "attn_implementation": "attn_implementation",
-    "deepspeed": "deepspeed",
-    "use_vllm": "use_vllm",
-}
-"""Fields of `TRLConfig` whose values are arguments of TRL, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
     "lora_rank": "lora_r",
     "lora_alpha": "lora_alpha",
@@ -38,7 +18,7 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
 }
-"""The same for the fields of `TRLLoraConfig`."""
+"""Arguments that the fields of `TRLLoraConfig` give, by field."""
 LORA_LEARNING_RATES: Mapping[str, float] = {
     "sft": 2e-4,
     **dict.fromkeys(("dpo", "kto", "grpo", "rloo", "distillation"), 1e-5),

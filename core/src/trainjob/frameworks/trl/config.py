@@ -22,7 +22,6 @@ from trainjob.frameworks.transformers_config import (
 )
 from trainjob.frameworks.trl.argument_names import (
     ADVICE,
-    FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
     LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
@@ -143,6 +142,7 @@ class TRLConfig(TransformersConfig):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     framework: ClassVar[str] = "trl"
+    converted_fields: ClassVar[tuple[str, ...]] = ("fsdp",)
     usage: ClassVar[str] = 'config={"framework": "trl", "method": "sft"} trains any other model of a workspace with TRL'
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
     operational_fields: ClassVar[tuple[str, ...]] = (
@@ -165,7 +165,7 @@ class TRLConfig(TransformersConfig):
 
     @classmethod
     def list_arguments(cls) -> Collection[str]:
-        """Return the names of the framework's own arguments, for suggestions in errors."""
+        """Return the names of the framework's own arguments."""
         return {name for method in METHODS for name in get_arguments(TRL_VERSIONS[-1], method)}
 
     @property
@@ -175,12 +175,9 @@ class TRLConfig(TransformersConfig):
 
     def to_arguments(self) -> dict[str, Any]:
         """Return TRL's arguments by name, without those that depend on the step."""
-        given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
-        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         precision = PRECISION_ARGUMENTS[self.precision] if self.precision else {}
         return {
-            **{name: value for name, value in given.items() if value is not None},
-            **({"eval_strategy": self.eval_strategy or "epoch"} if self.eval_dataset_path else {}),
+            **self.get_given_arguments(),
             **precision,
             **(self.peft_config.to_arguments() if self.peft_config else {}),
             **({"lora_task_type": "SEQ_CLS"} if self.peft_config and self.method == "reward" else {}),
@@ -242,11 +239,13 @@ class TRLConfig(TransformersConfig):
         return self
 
     def _find_managed_arguments(self) -> Iterator[Problem]:
-        return find_managed_arguments(self.arguments, ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, TRLLoraConfig.__name__)
+        return find_managed_arguments(
+            self.arguments, ADVICE, self.list_field_arguments(), LORA_ARGUMENTS, TRLLoraConfig.__name__
+        )
 
     def _find_field_problems(self) -> Iterator[Problem]:
         """Yield problems of the values that the fields give, under the fields' names."""
-        names = {ours: field for field, ours in FIELD_ARGUMENTS.items()}
+        names = {ours: field for field, ours in self.list_field_arguments().items()}
         given = {name: value for name, value in self.to_arguments().items() if name in names}
         for problem in find_problems("", given, self.trl_version, self.method):
             yield replace(problem, field=names[problem.field.removeprefix(".")])

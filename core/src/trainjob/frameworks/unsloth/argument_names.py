@@ -7,22 +7,6 @@ from typing import Any
 
 from trainjob.frameworks.step_arguments import STEP_ARGUMENTS
 
-FIELD_ARGUMENTS: Mapping[str, str] = {
-    "epochs": "num_train_epochs",
-    "max_steps": "max_steps",
-    "batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "learning_rate": "learning_rate",
-    "lr_scheduler_type": "lr_scheduler_type",
-    "max_length": "max_length",
-    "packing": "packing",
-    "seed": "seed",
-    "eval_strategy": "eval_strategy",
-    "eval_steps": "eval_steps",
-    "save_strategy": "save_strategy",
-    "save_steps": "save_steps",
-}
-"""Fields of `UnslothConfig` whose values are arguments of TRL's trainers, with the arguments' names."""
 LORA_ARGUMENTS: Mapping[str, str] = {
     "lora_rank": "r",
     "lora_alpha": "lora_alpha",
@@ -34,7 +18,7 @@ LORA_ARGUMENTS: Mapping[str, str] = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
 }
-"""The same for the fields of `UnslothLoraConfig`; the last two are arguments of `from_pretrained`."""
+"""Arguments that the fields of `UnslothLoraConfig` give, by field; the last two are arguments of `from_pretrained`."""
 LORA_LEARNING_RATES: Mapping[str, float] = {"sft": 2e-4}
 """Learning rates for LoRA by method, as in Unsloth's notebooks of 2026; others have the trainer's default."""
 PRECISION_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {

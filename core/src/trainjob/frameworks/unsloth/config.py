@@ -22,7 +22,6 @@ from trainjob.frameworks.unsloth.argument_names import (
     ADVICE,
     DDP_ADVICE,
     DTYPES,
-    FIELD_ARGUMENTS,
     LORA_ARGUMENTS,
     LORA_LEARNING_RATES,
     PRECISION_ARGUMENTS,
@@ -105,6 +104,7 @@ class UnslothConfig(TransformersConfig):
     """
 
     framework: ClassVar[str] = "unsloth"
+    converted_fields: ClassVar[tuple[str, ...]] = ("deepspeed", "gradient_checkpointing")
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
     operational_fields: ClassVar[tuple[str, ...]] = (*TransformersConfig.operational_fields, "gradient_checkpointing")
 
@@ -116,17 +116,14 @@ class UnslothConfig(TransformersConfig):
 
     @classmethod
     def list_arguments(cls) -> Collection[str]:
-        """Return the names of the framework's own arguments, for suggestions in errors."""
+        """Return the names of the framework's own arguments."""
         return {name for method in ("sft", "dpo", "kto") for name in get_arguments(UNSLOTH_VERSIONS[-1], method)}
 
     def to_arguments(self) -> dict[str, Any]:
         """Return the arguments of TRL's trainer by name, without those that depend on the step."""
-        given = {ours: getattr(self, field) for field, ours in FIELD_ARGUMENTS.items()}
-        given["learning_rate"] = given["learning_rate"] or self.default_learning_rate
         checkpointing = self.gradient_checkpointing
         return {
-            **{name: value for name, value in given.items() if value is not None},
-            **({"eval_strategy": self.eval_strategy or "epoch"} if self.eval_dataset_path else {}),
+            **self.get_given_arguments(),
             **(PRECISION_ARGUMENTS[self.precision] if self.precision else {}),
             **({"gradient_checkpointing": bool(checkpointing)} if checkpointing is not None else {}),
             **self._select_arguments(),
@@ -179,7 +176,7 @@ class UnslothConfig(TransformersConfig):
     def _validate_arguments(self) -> Self:
         if problems := [
             *find_managed_arguments(
-                self.arguments, ADVICE, FIELD_ARGUMENTS, LORA_ARGUMENTS, UnslothLoraConfig.__name__
+                self.arguments, ADVICE, self.list_field_arguments(), LORA_ARGUMENTS, UnslothLoraConfig.__name__
             ),
             *self._find_conflicts(),
             *self._find_resource_problems(),
@@ -187,7 +184,7 @@ class UnslothConfig(TransformersConfig):
             raise InvalidSpec(problems)
         known = get_arguments(self.unsloth_version, self.method)
         program = describe_program(self.unsloth_version, self.method)
-        types = {field: known[name] for field, name in FIELD_ARGUMENTS.items() if name in known}
+        types = {field: known[name] for field, name in self.list_field_arguments().items() if name in known}
         given = {field: value for field in types if (value := getattr(self, field)) is not None}
         if problems := [
             *find_problems("arguments", self.arguments, known, program),
