@@ -46,7 +46,7 @@ def test_the_new_hyperparameters_win_also_after_a_kill(run_training, workspace, 
     outputs = workspace / "output"
     outcome, _ = run_training("first", config_for())
     outcome.raise_for_failure()
-    changed = config_for(learning_rate=1e-3, lr_scheduler_type="cosine", arguments={"weight_decay": 0.1})
+    changed = config_for(learning_rate=1e-3, lr_scheduler_type="cosine", weight_decay=0.1)
     outcome, lines = run_training("fresh", changed)
     outcome.raise_for_failure()
     rates = read_rates(lines)

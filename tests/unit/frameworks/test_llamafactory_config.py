@@ -148,7 +148,7 @@ REFUSED = {
         "config.arguments.warmup_stps",
         "LLaMA-Factory 0.9.5 has no such argument; did you mean warmup_steps",
     ),
-    "wrong type": ({"arguments": {"weight_decay": "much"}}, "config.arguments.weight_decay", "a number"),
+    "wrong type": ({"arguments": {"max_grad_norm": "much"}}, "config.arguments.max_grad_norm", "a number"),
     "wrong choice": ({"lr_scheduler_type": "round"}, "config.lr_scheduler_type", "linear, cosine"),
     "unknown template": ({"template": "lama3"}, "config.template", "no such template; did you mean llama3"),
     "typed field in arguments": ({"arguments": {"cutoff_len": 1}}, "config.arguments.cutoff_len", "give max_length"),

@@ -150,7 +150,7 @@ REFUSED = {
         "TRL 1.16.0 sft has no such argument; did you mean warmup_steps",
     ),
     "argument of another method": ({"arguments": {"num_generations": 4}}, "config.arguments.num_generations", "sft"),
-    "wrong type": ({"arguments": {"weight_decay": "much"}}, "config.arguments.weight_decay", "a number"),
+    "wrong type": ({"arguments": {"max_grad_norm": "much"}}, "config.arguments.max_grad_norm", "a number"),
     "bool for int": ({"arguments": {"dataset_num_proc": True}}, "config.arguments.dataset_num_proc", "a whole number"),
     "wrong choice": ({"lr_scheduler_type": "round"}, "config.lr_scheduler_type", "linear, cosine"),
     "item that is an option": ({"arguments": {"report_to": ["-x"]}}, "config.arguments.report_to", "start with -"),

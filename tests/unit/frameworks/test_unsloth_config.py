@@ -240,8 +240,8 @@ REFUSED = {
         UNKNOWN.format(method="dpo"),
     ),
     "wrong type": (
-        {"arguments": {"weight_decay": "much"}},
-        "config.arguments.weight_decay",
+        {"arguments": {"max_grad_norm": "much"}},
+        "config.arguments.max_grad_norm",
         "'much'",
         "it must be a number",
     ),

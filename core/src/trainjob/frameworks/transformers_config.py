@@ -98,6 +98,7 @@ class TransformersConfig(FrameworkConfig):
         gradient_accumulation_steps: batches for each optimizer step.
         learning_rate: the optimizer's learning rate at its highest.
         lr_scheduler_type: schedule of the learning rate.
+        weight_decay: factor by which the optimizer reduces the weights in each step, times the learning rate.
         max_length: length in tokens to which a sample is cut.
         packing: whether several samples share a sequence.
         seed: random seed.
@@ -150,6 +151,7 @@ class TransformersConfig(FrameworkConfig):
     gradient_accumulation_steps: int | None = Field(default=None, ge=1)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     lr_scheduler_type: str | None = None
+    weight_decay: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     max_length: int | None = Field(default=None, ge=1)
     packing: bool | None = None
     seed: int | None = Field(default=None, ge=0)
