@@ -72,7 +72,7 @@ def promote_or_stop(
             model="llama3.2-1b",
             framework="torchtune",
             workspace=WORKSPACE,
-            epochs=4.0,
+            epochs=4,
             batch_size=8,
             learning_rate=3e-3,
             config={

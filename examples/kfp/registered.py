@@ -33,7 +33,7 @@ def registered(
         model="llama3.2-1b",
         framework="torchtune",
         workspace=workspace,
-        epochs=1.0,
+        epochs=1,
         batch_size=8,
         learning_rate=3e-3,
         config={

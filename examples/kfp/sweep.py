@@ -50,7 +50,7 @@ def sweep(
             workspace=WORKSPACE,
             output_path=f"rate-{rate}",
             learning_rate=rate,
-            epochs=1.0,
+            epochs=1,
             batch_size=8,
             config={
                 "dtype": "fp32",

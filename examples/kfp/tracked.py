@@ -42,7 +42,7 @@ def tracked(
         method="sft",
         workspace=WORKSPACE,
         dataset_path="chats",
-        epochs=1.0,
+        epochs=1,
         batch_size=8,
         learning_rate=3e-3,
         config={"precision": "fp32"},

@@ -41,7 +41,7 @@ def trl_two_nodes(
         method="sft",
         workspace=WORKSPACE,
         dataset_path="chats",
-        epochs=1.0,
+        epochs=1,
         batch_size=8,
         learning_rate=3e-3,
         config={"num_nodes": 2, "precision": "fp32", "save_strategy": "steps", "save_steps": 10},

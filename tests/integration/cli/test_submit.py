@@ -123,7 +123,7 @@ def test_output_summary_shows_digests_instead_of_packed_code(trainjob, command):
         *before, packed, program = full["spec"]["trainer"]["command"]
         assert short["spec"]["trainer"]["command"] == [*before, ANY, program]
         assert short["spec"]["trainer"]["command"][3].startswith(
-            f"<trainjob.{program} {VERSION}, packed, {len(packed):,}"
+            f"<{program} {VERSION}, packed, {len(packed):,}"
         )
         short["spec"]["trainer"]["command"][3] = packed
         assert {**short, "metadata": ANY} == full

@@ -50,7 +50,7 @@ RESULT_FIELDS = {
         arguments batch_size columns dataset_preprocess_config deepspeed distillation dtype fsdp
         gradient_accumulation_steps learning_rate llamafactory_version loss lr_scheduler_type max_length
         max_steps_per_epoch method num_nodes overrides packing peft_config precision preference_tuning quantization
-        quantization_aware reward_functions seed teacher_path template trl_version unsloth_version use_vllm
+        quantization_aware reward_functions seed teacher_path template trl_version unsloth_version use_vllm weight_decay
     """,
     "trainer": "args command config env func func_args resume_from",
     "dataset": DATASET_FIELDS,

@@ -126,6 +126,9 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
         if dsl.TaskConfig in function.__annotations__.values()
         else None,
     )
+    for spec in (component.component_spec.inputs or {}).values():
+        # The docstring has the rest. Each Workflow contains the descriptions, and it may have 1 MiB (Argo 4.0).
+        spec.description = " ".join(spec.description.split()).partition(". ")[0]
     return TrainJobComponent(component.component_spec, component.python_func)
 
 

@@ -47,7 +47,7 @@ def tickets_llm(
         model="llama3.2-1b",
         framework="torchtune",
         workspace=workspace,
-        epochs=4.0,
+        epochs=4,
         batch_size=8,
         learning_rate=3e-3,
         config={

@@ -34,7 +34,7 @@ def trl_sft(
         method="sft",
         workspace=workspace,
         dataset_path="chats",
-        epochs=4.0,
+        epochs=4,
         batch_size=8,
         learning_rate=3e-3,
         config={"precision": "fp32"},
