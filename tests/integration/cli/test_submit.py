@@ -122,9 +122,7 @@ def test_output_summary_shows_digests_instead_of_packed_code(trainjob, command):
     for full, short in zip(*(yaml.safe_load_all(each.stdout) for each in (complete, summary)), strict=True):
         *before, packed, program = full["spec"]["trainer"]["command"]
         assert short["spec"]["trainer"]["command"] == [*before, ANY, program]
-        assert short["spec"]["trainer"]["command"][3].startswith(
-            f"<{program} {VERSION}, packed, {len(packed):,}"
-        )
+        assert short["spec"]["trainer"]["command"][3].startswith(f"<{program} {VERSION}, packed, {len(packed):,}")
         short["spec"]["trainer"]["command"][3] = packed
         assert {**short, "metadata": ANY} == full
 
