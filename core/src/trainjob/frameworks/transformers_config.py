@@ -54,9 +54,9 @@ class PeftLoraConfig(Spec):
         target_modules: names of the layers that LoRA applies to, or `all-linear`.
         modules_to_save: names of layers that are trained completely.
         use_dora: whether to learn the magnitudes of the weights, too.
-        use_rslora: whether to scale by the square root of the rank.
-        load_in_4bit: whether to keep the base model in 4 bits.
-        load_in_8bit: whether to keep the base model in 8 bits.
+        use_rslora: whether to scale by the square root of the rank (rank-stabilized LoRA).
+        load_in_4bit: whether to keep the base model in 4 bits; requires a GPU and an image with bitsandbytes.
+        load_in_8bit: whether to keep the base model in 8 bits; requires the same.
         merge: whether to save the merged model beside the adapter.
     """
 
@@ -97,19 +97,19 @@ class TransformersConfig(FrameworkConfig):
         batch_size: samples that a process computes at once.
         gradient_accumulation_steps: batches for each optimizer step.
         learning_rate: the optimizer's learning rate at its highest.
-        lr_scheduler_type: schedule of the learning rate.
+        lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
         weight_decay: factor by which the optimizer reduces the weights in each step, times the learning rate.
         max_length: length in tokens to which a sample is cut.
         packing: whether several samples share a sequence.
         seed: random seed.
         eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
-        eval_strategy: when to evaluate.
-        eval_steps: optimizer steps between two evaluations.
-        save_strategy: when to save a checkpoint.
-        save_steps: optimizer steps between two checkpoints.
-        peft_config: configuration of LoRA; None trains all weights.
-        deepspeed: DeepSpeed's configuration.
-        columns: names of the dataset's columns by the method's names.
+        eval_strategy: when to evaluate; by default after each epoch if `eval_dataset_path` is given.
+        eval_steps: optimizer steps between two evaluations, with the strategy `steps`.
+        save_strategy: when to save a checkpoint from which a later attempt can resume.
+        save_steps: optimizer steps between two checkpoints, with the strategy `steps`.
+        peft_config: configuration of LoRA; by default all weights are trained.
+        deepspeed: DeepSpeed's configuration; requires an image with deepspeed.
+        columns: names of the dataset's columns by the method's names, such as `{"prompt": "question"}`.
         arguments: any other argument of the framework by its name.
     """
 

@@ -51,16 +51,7 @@ class LLaMAFactoryLoraConfig(PeftLoraConfig):
     LLaMA-Factory's default.
 
     Attributes:
-        lora_rank: rank of the update; `r` of peft.
-        lora_alpha: scale of the update.
-        lora_dropout: probability of dropping an input of the update, 0-1.
         target_modules: names of the layers that LoRA applies to, or `all-linear`, which is the default.
-        modules_to_save: names of layers that are trained completely.
-        use_dora: whether to learn the magnitudes of the weights, too.
-        use_rslora: whether to scale by the square root of the rank (rank-stabilized LoRA).
-        load_in_4bit: whether to keep the base model in 4 bits; requires a GPU and an image with bitsandbytes.
-        load_in_8bit: whether to keep the base model in 8 bits; requires the same.
-        merge: whether to save the merged model beside the adapter.
     """
 
     def to_arguments(self) -> dict[str, Any]:
@@ -88,27 +79,12 @@ class LLaMAFactoryConfig(TransformersConfig):
     Attributes:
         method: `pt` (continued pre-training on plain texts), `sft` (supervised fine-tuning), or `dpo` and `kto`
             (preferences). With `dpo`, `arguments={"pref_loss": "orpo"}` selects another loss.
-        template: name of the chat template, such as `llama3` or `qwen`; None means the tokenizer's own.
-        epochs: passes over the dataset; may be a fraction.
-        max_steps: optimizer steps; if given, `epochs` does not count.
-        batch_size: samples that a process computes at once.
-        gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest. With LoRA, None means 1e-4 for `pt` and `sft`, as
+        template: name of the chat template, such as `llama3` or `qwen`; by default the tokenizer's own.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA, the default is 1e-4 for `pt` and `sft`, as
             in LLaMA-Factory's own examples.
-        lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
-        max_length: length in tokens to which a sample is cut.
         packing: whether several samples share a sequence; `pt` and `sft` only.
-        precision: data type of the computations on a GPU. None means the model's own on a GPU that supports it, and
+        precision: data type of the computations on a GPU; by default the model's own on a GPU that supports it, and
             fp32 on a CPU.
-        seed: random seed.
-        eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
-        eval_strategy: when to evaluate; the default is `epoch` if `eval_dataset_path` is given.
-        eval_steps: optimizer steps between two evaluations, with the strategy `steps`.
-        save_strategy: when to save a checkpoint from which a later attempt can resume.
-        save_steps: optimizer steps between two checkpoints, with the strategy `steps`.
-        peft_config: configuration of LoRA; None trains all weights.
-        deepspeed: DeepSpeed's configuration; requires an image with deepspeed.
-        columns: names of the dataset's columns by the method's names, such as `{"prompt": "question"}`.
         arguments: any other argument of `llamafactory-cli train`, by its name.
         llamafactory_version: version of LLaMA-Factory, for the checks of this configuration and in the pod.
     """

@@ -66,17 +66,8 @@ class TRLLoraConfig(PeftLoraConfig):
     so that an export can have either.
 
     Attributes:
-        lora_rank: rank of the update; `r` of peft.
-        lora_alpha: scale of the update.
-        lora_dropout: probability of dropping an input of the update, 0-1.
-        target_modules: names of the layers that LoRA applies to, or `all-linear`; None means peft's choice for the
+        target_modules: names of the layers that LoRA applies to, or `all-linear`; by default peft's choice for the
             model.
-        modules_to_save: names of layers that are trained completely.
-        use_dora: whether to learn the magnitudes of the weights, too.
-        use_rslora: whether to scale by the square root of the rank (rank-stabilized LoRA).
-        load_in_4bit: whether to keep the base model in 4 bits; requires a GPU and an image with bitsandbytes.
-        load_in_8bit: whether to keep the base model in 8 bits; requires the same.
-        merge: whether to save the merged model beside the adapter.
     """
 
     def to_arguments(self) -> dict[str, Any]:
@@ -105,38 +96,23 @@ class TRLConfig(TransformersConfig):
     Attributes:
         method: `sft` (supervised fine-tuning), `dpo` and `kto` (preferences), `reward` (a reward model), `grpo` and
             `rloo` (reinforcement learning with rewards), or `distillation` (from a larger model).
-        epochs: passes over the dataset; may be a fraction.
-        max_steps: optimizer steps; if given, `epochs` does not count.
-        batch_size: samples that a process computes at once.
-        gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest. With LoRA, None means ten times TRL's default,
-            which is for all weights: 2e-4 for `sft`, 1e-5 for the other methods. For `reward`, it means TRL's 1e-4.
-        lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
-        max_length: length in tokens to which a sample is cut.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA, the default is ten times TRL's,
+            which is for all weights: 2e-4 for `sft`, 1e-5 for the other methods. For `reward`, it is TRL's 1e-4.
         packing: whether several samples share a sequence; SFT only.
         precision: data type of the computations. With `fp16` and `bf16`, the weights stay fp32 unless `arguments` has
             `dtype`.
         gradient_checkpointing: whether to compute activations again instead of keeping them in memory.
-        seed: random seed.
-        eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
-        eval_strategy: when to evaluate; the default is `epoch` if `eval_dataset_path` is given.
-        eval_steps: optimizer steps between two evaluations, with the strategy `steps`.
-        save_strategy: when to save a checkpoint from which a later attempt can resume.
-        save_steps: optimizer steps between two checkpoints, with the strategy `steps`.
-        peft_config: configuration of LoRA; None trains all weights.
         attn_implementation: implementation of attention, such as `sdpa` or `flash_attention_2`.
         fsdp: whether to shard the model over all processes (FSDP2); its settings are `arguments["fsdp_config"]`.
-        deepspeed: DeepSpeed's configuration; requires an image with deepspeed.
         use_vllm: whether vLLM generates the answers, in the training's own processes; GRPO, RLOO and distillation only.
             It requires an image with vllm.
         reward_functions: functions that score answers, for GRPO and RLOO: Python functions, names of TRL's own
             functions, or dotted names of functions in the image. The source of a Python function is sent, so it must
             import what it needs and use no names from outside it.
         teacher_path: folder of the larger model below `/workspace`, for distillation.
-        columns: names of the dataset's columns by TRL's names, such as `{"prompt": "question"}`.
         arguments: any other argument of the method's script, by its name without `--`.
         trl_version: version of TRL, for the checks of this configuration and in the pod.
-        pip_index_url: package index from which a pod without TRL installs it; None means pip's default.
+        pip_index_url: package index from which a pod without TRL installs it; by default pip's own.
         wheels_path: folder below `/workspace` with wheels, from which a pod without TRL installs it without an index.
     """
 

@@ -48,16 +48,9 @@ class UnslothLoraConfig(PeftLoraConfig):
     the base model, so that an export can have either. None means Unsloth's default.
 
     Attributes:
-        lora_rank: rank of the update; `r` of peft.
-        lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1; Unsloth is fastest with 0.
-        target_modules: names of the layers that LoRA applies to, or `all-linear`.
-        modules_to_save: names of layers that are trained completely.
-        use_dora: whether to learn the magnitudes of the weights, too.
-        use_rslora: whether to scale by the square root of the rank (rank-stabilized LoRA).
         load_in_4bit: whether to keep the base model in 4 bits. Unlike Unsloth's own default, it is off.
         load_in_8bit: whether to keep the base model in 8 bits.
-        merge: whether to save the merged model beside the adapter.
     """
 
     def to_arguments(self) -> dict[str, Any]:
@@ -77,27 +70,14 @@ class UnslothConfig(TransformersConfig):
 
     Attributes:
         method: `sft` (supervised fine-tuning), or `dpo` and `kto` (preferences).
-        epochs: passes over the dataset; may be a fraction.
-        max_steps: optimizer steps; if given, `epochs` does not count.
-        batch_size: samples that a process computes at once.
-        gradient_accumulation_steps: batches for each optimizer step.
-        learning_rate: the optimizer's learning rate at its highest. With LoRA and `sft`, None means 2e-4, as in
+        learning_rate: the optimizer's learning rate at its highest. With LoRA and `sft`, the default is 2e-4, as in
             Unsloth's own notebooks.
-        lr_scheduler_type: schedule of the learning rate, such as `linear` or `cosine`.
         max_length: length in tokens to which a sample is cut, Unsloth's `max_seq_length`.
         packing: whether several samples share a sequence; SFT only.
-        precision: data type of weights and computations. None means bf16 on a GPU that supports it, otherwise fp16.
+        precision: data type of weights and computations; by default bf16 on a GPU that supports it, otherwise fp16.
         gradient_checkpointing: whether to compute activations again instead of keeping them in memory. `unsloth`
             also moves some to the node's memory, and is the default.
-        seed: random seed.
-        eval_dataset_path: folder or file with the rows for evaluation, below `/workspace/dataset`.
-        eval_strategy: when to evaluate; the default is `epoch` if `eval_dataset_path` is given.
-        eval_steps: optimizer steps between two evaluations, with the strategy `steps`.
-        save_strategy: when to save a checkpoint from which a later attempt can resume.
-        save_steps: optimizer steps between two checkpoints, with the strategy `steps`.
-        peft_config: configuration of LoRA; None trains all weights.
         deepspeed: refused, because each process trains a copy of the model.
-        columns: names of the dataset's columns by TRL's names, such as `{"prompt": "question"}`.
         arguments: any other argument of TRL's configuration of the method, and those of `from_pretrained` and
             `get_peft_model` that the reference lists, by name.
         unsloth_version: version of Unsloth, for the checks of this configuration and in the pod.
