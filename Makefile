@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench readmes reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -157,13 +157,10 @@ docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
 
-reference: $(call ENVIRONMENTS,core) ## write operators, components and the pages of parameters, errors and command options from the code
+reference: $(call ENVIRONMENTS,core) ## write operators, components with their READMEs, and the pages of parameters, errors and command options from the code
 	PYTHONPATH=. $(call IN,core)/python -m tools.parameters.write
 	PYTHONPATH=. $(call IN,core)/python tools/reference/errors.py
 	PYTHONPATH=. $(call IN,core)/python tools/reference/commands.py
-
-readmes: $(call ENVIRONMENTS,kfp) ## write the README.md of each Kubeflow component from its code and metadata
-	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
 # Paths for the language check. The changelog is not checked, because it contains old names.
 LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components demo docs examples laptop manifests migrate providers tests tools

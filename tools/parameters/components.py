@@ -104,7 +104,7 @@ _MANIFEST = _input("manifest", "mapping", "a whole TrainJob, which replaces the 
 
 
 @dataclass(frozen=True)
-class _Component:
+class Component:
     """A component.
 
     Attributes:
@@ -161,8 +161,8 @@ _TRAINING_METRICS = (
         "`gpu_seconds`, `pod_seconds` and `attempts`, as far as they are known."
     ),
 )
-_COMPONENTS = (
-    _Component(
+COMPONENTS = (
+    Component(
         "data_processing/initialize_dataset",
         InitializeDataset,
         "Fetch a dataset into `/workspace/dataset` with a TrainJob.\n\n"
@@ -171,7 +171,7 @@ _COMPONENTS = (
         "Folder of the dataset: `/workspace/dataset`.",
         omitted=("after_jobs",),
     ),
-    _Component(
+    Component(
         "data_processing/initialize_model",
         InitializeModel,
         "Fetch a model into `/workspace/model` with a TrainJob.\n\n"
@@ -180,7 +180,7 @@ _COMPONENTS = (
         "Folder of the model: `/workspace/model`.",
         omitted=("after_jobs",),
     ),
-    _Component(
+    Component(
         "training/fine_tune",
         FineTune,
         "Fine-tune `/workspace/model` on `/workspace/dataset` with a training framework.\n\n"
@@ -195,7 +195,7 @@ _COMPONENTS = (
         ),
         outputs=(_TRACKING_URL,),
     ),
-    _Component(
+    Component(
         "deployment/export_model",
         ExportModel,
         "Export the final checkpoint in `/workspace/output` as a Hugging Face folder.\n\n"
@@ -206,7 +206,7 @@ _COMPONENTS = (
         "Location of the exported model.",
         artifacts=(("model", "dsl.Model", "artifact of the model with location, digest, size and training metrics."),),
     ),
-    _Component(
+    Component(
         "training/train",
         TrainJob,
         "Run a container, a Python function or a runtime's own training program as a TrainJob.\n\n"
@@ -220,7 +220,7 @@ _COMPONENTS = (
             _TRACKING_URL,
         ),
     ),
-    _Component(
+    Component(
         "evaluation/evaluate",
         TrainJob,
         "Score the content of a workspace with a function, and compare a score to a minimum.\n\n"
@@ -285,12 +285,12 @@ def {name}(
 
 def render_components() -> dict[Path, str]:
     """Return the module of each component by its path."""
-    return {FOLDER / each.folder / "component.py": _render_component(each) for each in _COMPONENTS}
+    return {FOLDER / each.folder / "component.py": _render_component(each) for each in COMPONENTS}
 
 
 def list_inputs(step: type[Any]) -> list[str]:
     """Return the names of the inputs of a step's first component."""
-    of_step = [each for each in _COMPONENTS if each.step is step]
+    of_step = [each for each in COMPONENTS if each.step is step]
     return [field.name for each in of_step[:1] for field in list_component_fields(each)]
 
 
@@ -298,14 +298,14 @@ def list_own_inputs() -> dict[str, list[Field]]:
     """Return the inputs that are no fields of a step, by what has them."""
     of_all = [_OWN_FIELDS["workspace"], _OWN_FIELDS["on_kill"], *_FOR_LAUNCHER]
     found = {"all with a TrainJob": of_all, "all but the initializers": [_AFTER_JOBS]}
-    for each in _COMPONENTS:
+    for each in COMPONENTS:
         of_trainer = _list_trainer_fields() if each.step is TrainJob else []
         own = [*each.first, *(_adapt(field) for field in of_trainer if field.name not in each.omitted)]
         found |= {f"`{each.name}`": own} if own else {}
     return found
 
 
-def list_component_fields(component: _Component) -> list[Field]:
+def list_component_fields(component: Component) -> list[Field]:
     """Return the inputs of a component, the required ones first."""
     of_step = [each for each in list_fields(component.step) if each.name not in component.omitted]
     of_trainer = _list_trainer_fields() if component.step is TrainJob else []
@@ -329,14 +329,12 @@ def _adapt(field: Field) -> Field:
     return replace(own, required=field.required) if own else field
 
 
-def _render_component(component: _Component) -> str:
+def _render_component(component: Component) -> str:
     fields = list_component_fields(component)
-    outputs = [*_COMMON_OUTPUTS, ("output_path", "str", component.output_path), *component.outputs]
-    required = [f"    {each.name}: {_TYPES[each.kind]}," for each in fields if each.required]
+    outputs = list_outputs(component)
+    required = [f"    {each.name}: {get_type(each)}," for each in fields if each.required]
     artifacts = [f"    {name}: dsl.Output[{kind}]," for name, kind, _ in component.artifacts]
-    optional = [
-        f"    {each.name}: {_TYPES[each.kind]} = {_render_default(each)}," for each in fields if not each.required
-    ]
+    optional = [f"    {each.name}: {get_type(each)} = {render_default(each)}," for each in fields if not each.required]
     return _MODULE.format(
         name=component.name,
         parameters="\n".join([*required, *artifacts, *optional, "    task_config: dsl.TaskConfig = None,"]),
@@ -345,22 +343,37 @@ def _render_component(component: _Component) -> str:
     )
 
 
-def _render_default(field: Field) -> str:
+def get_type(field: Field) -> str:
+    """Return the type of an input, as the component's signature has it."""
+    return _TYPES[field.kind]
+
+
+def list_outputs(component: Component) -> list[tuple[str, str, str]]:
+    """Return name, type and meaning of each output parameter of a component."""
+    return [*_COMMON_OUTPUTS, ("output_path", "str", component.output_path), *component.outputs]
+
+
+def render_overview(component: Component) -> str:
+    """Return the beginning of a component's docstring."""
+    overview = f"{component.text}\n\n{_CONVENTIONS}\n\n{_WORKSPACE}"
+    return "\n\n".join(textwrap.fill(each, _WIDTH - 4, break_on_hyphens=False) for each in overview.split("\n\n"))
+
+
+def render_default(field: Field) -> str:
+    """Return the default of an input as Python source."""
     if field.default is not None:
         return repr(field.default)
-    return _EMPTY.get(_TYPES[field.kind], "{}")
+    return _EMPTY.get(get_type(field), "{}")
 
 
-def _render_docstring(component: _Component, fields: Sequence[Field], outputs: Sequence[tuple[str, str, str]]) -> str:
-    overview = f"{component.text}\n\n{_CONVENTIONS}\n\n{_WORKSPACE}"
+def _render_docstring(component: Component, fields: Sequence[Field], outputs: Sequence[tuple[str, str, str]]) -> str:
     described = {each.name: each.full_description for each in fields if each.required}
     described |= {name: text for name, _, text in component.artifacts}
     described |= {each.name: each.full_description for each in fields if not each.required}
     described["task_config"] = "settings of the task for its pods; Kubeflow Pipelines sets this value."
-    paragraphs = [textwrap.fill(each, _WIDTH - 4, break_on_hyphens=False) for each in overview.split("\n\n")]
     return "\n".join(
         [
-            '"""' + "\n\n".join(paragraphs),
+            f'"""{render_overview(component)}',
             "",
             "Args:",
             *_render_entries({name: text[:1].upper() + text[1:] for name, text in described.items()}),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.parameters import components, operators, page
+from tools.parameters import components, operators, page, readmes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def render_files() -> dict[Path, str]:
     """Return the text of each generated file by its path in the repository."""
     modules = {operators.PATH: operators.render_operators(), **components.render_components()}
-    return {**{path: _format(path, text) for path, text in modules.items()}, page.PATH: page.render_page()}
+    return {
+        **{path: _format(path, text) for path, text in modules.items()},
+        **readmes.render_readmes(),
+        page.PATH: page.render_page(),
+    }
 
 
 def _format(path: Path, text: str) -> str:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,7 +20,6 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob_kfp.component_readme import component_folder, render_readme
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.outputs import Outputs
 
@@ -56,6 +56,10 @@ def compiled_component(component):
 def component_spec(component, compiled_component):
     [spec] = [spec for spec in compiled_component["components"].values() if "executorLabel" in spec]
     return spec
+
+
+def component_folder(component):
+    return Path(inspect.getfile(component.python_func)).parent
 
 
 def parameters(component):
@@ -147,13 +151,10 @@ def test_the_module_imports_only_standard_library_kfp_and_this_package(component
     assert tops <= {*sys.stdlib_module_names, "kfp", "trainjob_kfp"}
 
 
-def test_the_readme_is_up_to_date(component):
-    """`make readmes` writes the READMEs."""
-    assert (component_folder(component) / "README.md").read_text("utf-8") == render_readme(component)
-
-
 def test_the_example_in_the_readme_compiles(component):
-    [example] = re.findall(r"```python\n(.+?)```", render_readme(component), re.DOTALL)
+    [example] = re.findall(
+        r"```python\n(.+?)```", (component_folder(component) / "README.md").read_text("utf-8"), re.DOTALL
+    )
     names = {}
     exec(compile(example, "README.md", "exec", dont_inherit=True), names)  # noqa: S102 - the README's own code
     assert component.python_func.__name__.replace("_", "-") in golden.compile_to_yaml(names["example"])

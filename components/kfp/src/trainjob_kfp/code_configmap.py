@@ -50,7 +50,6 @@ _LEFT_OUT = (
     "trainjob_kfp/code_configmap.py",
     "trainjob_kfp/code_loading.py",
     "trainjob_kfp/compile_checks.py",
-    "trainjob_kfp/component_readme.py",
     "trainjob_kfp/components/",
     "trainjob_kfp/packaging.py",
 )

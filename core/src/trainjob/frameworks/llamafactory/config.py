@@ -80,8 +80,8 @@ class LLaMAFactoryConfig(TransformersConfig):
         method: `pt` (continued pre-training on plain texts), `sft` (supervised fine-tuning), or `dpo` and `kto`
             (preferences). With `dpo`, `arguments={"pref_loss": "orpo"}` selects another loss.
         template: name of the chat template, such as `llama3` or `qwen`; by default the tokenizer's own.
-        learning_rate: the optimizer's learning rate at its highest. With LoRA, the default is 1e-4 for `pt` and `sft`, as
-            in LLaMA-Factory's own examples.
+        learning_rate: the optimizer's learning rate at its highest. With LoRA, the default is 1e-4 for `pt` and `sft`,
+            as in LLaMA-Factory's own examples.
         packing: whether several samples share a sequence; `pt` and `sft` only.
         precision: data type of the computations on a GPU; by default the model's own on a GPU that supports it, and
             fp32 on a CPU.
