@@ -13,6 +13,7 @@ import yaml
 
 from tools.parameters import components
 from tools.parameters.components import Component
+from tools.parameters.fields import Field
 
 _ROOT = Path(__file__).resolve().parents[2]
 # Inputs of the example besides the required ones.
@@ -42,7 +43,7 @@ def _render_readme(component: Component) -> str:
     return f"# {component.name.replace('_', ' ').capitalize()}\n\n{body}\n"
 
 
-def _format_default(field: components.Field) -> str:
+def _format_default(field: Field) -> str:
     return "required" if field.required else f"`{components.render_default(field)}`"
 
 
