@@ -96,7 +96,10 @@ def _measure_one(airflow, laptop, kind, gates):
 
 def _resumed_at(airflow, run, index):
     path = f"{run}/taskInstances/wait/xcomEntries/back?map_index={index}&deserialize=true"
-    return float(airflow.request("GET", path)["value"])
+    entry = airflow.request("GET", path)
+    if entry is None:  # for example because Airflow has tried the task again, with a job that had ended
+        raise AssertionError(f"not resumed by a trigger: {airflow.request('GET', f'{run}/taskInstances/wait/{index}')}")
+    return float(entry["value"])
 
 
 _TEXT = """## Resumption of a task
