@@ -54,7 +54,7 @@ def _format_table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> s
 
 
 def _format_example(component: Component) -> str:
-    """Return the smallest pipeline with the component, whose parameters are the component's inputs."""
+    """Return the smallest pipeline with the component; its parameters are the inputs."""
     further = _EXAMPLE_INPUTS.get(component.name, ())
     fields = components.list_component_fields(component)
     shown = {each.name: components.get_type(each) for each in fields if each.required or each.name in further}
