@@ -247,7 +247,8 @@ class StepOperator(BaseOperator):
             lambda earlier: self._submit(context, get_step(), earlier),
             lambda reference: self._follow(context, get_step(), reference, deadline),
             partial(self._report_resubmission, context),
-            interruption_retries=int(self.interruption_retries),
+            # The step of an earlier part of the task has checked the rendered text.
+            interruption_retries=int(self.interruption_retries) if ended else get_step().interruption_retries,
             ended=ended,
         )
         return self._finish(context, outcome, reference)
