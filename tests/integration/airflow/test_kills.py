@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.airflow_versions import needs_on_kill
 from tests.support.api_proxy import ApiProxy
 from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
@@ -115,6 +116,7 @@ def test_more_kills_than_threads(cluster, proxy):
     assert find_left(cluster, references) == []
 
 
+@needs_on_kill
 def test_a_kill_does_not_need_the_call_of_on_kill(cluster, proxy, monkeypatch):
     """With many kills at once, Airflow's own wait for its log is cancelled before the call."""
     monkeypatch.delattr(TrainJobTrigger, "on_kill")
@@ -123,6 +125,7 @@ def test_a_kill_does_not_need_the_call_of_on_kill(cluster, proxy, monkeypatch):
     assert find_left(cluster, references) == []
 
 
+@needs_on_kill
 def test_a_triggerer_that_stops_ends_no_trainjob(cluster, proxy):
     """The event loop then cancels each task without a message."""
     reference = submit_script(cluster)
