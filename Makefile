@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -92,9 +92,10 @@ e2e-airflow: $(call ENVIRONMENTS,$(LAPTOP) airflow airflow-3.1) ## run Airflow o
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
-slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp launcher) ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
+slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory sentence_transformers airflow kfp launcher) ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, the example of a framework, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
 	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory tests/integration/unsloth
+	$(call IN,core)/pytest tests/integration/sentence_transformers
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
@@ -186,7 +187,7 @@ MYPY = $(call IN,$(1))/mypy --cache-dir .mypy_cache/$(1)
 types: $(call ENVIRONMENTS,core airflow kfp) types-core types-airflow types-kfp ## check types with mypy (strict), in the environment of each engine
 
 types-core: $(call ENVIRONMENTS,core)
-	$(call MYPY,core) core/src laptop/src migrate/src
+	$(call MYPY,core) core/src laptop/src migrate/src $(SENTENCE_TRANSFORMERS)
 	$(call MYPY,core) --exclude '/(dags|pipelines|tickets)/' demo/src
 	MYPYPATH=tests/controlplane $(call MYPY,core) --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
 
@@ -223,7 +224,7 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/llamafactory.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/llamafactory.in|*/sentence_transformers.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  case $$file in \
 	    */launcher-kfp.in) more=--no-deps;; \
 	    */airflow-3.1.in) more="--exclude-newer 2026-03-12";; \
@@ -240,6 +241,12 @@ trl: $(call ENVIRONMENTS,trl) ## write the argument table and the package lock f
 
 llamafactory: $(call ENVIRONMENTS,llamafactory) ## write the argument table for the LLaMA-Factory that the laptop cluster's lock names
 	PYTHONPATH=. $(call IN,llamafactory)/python tools/llamafactory/argument_table.py core/src/trainjob/frameworks/llamafactory/argument_tables
+
+# A package of another distribution; its tests have an environment of their own.
+SENTENCE_TRANSFORMERS := examples/frameworks/sentence_transformers/src
+SENTENCE_TRANSFORMERS_VERSION = $(shell sed -n 's/^sentence-transformers==//p' requirements/sentence_transformers.in)
+sentence-transformers: $(call ENVIRONMENTS,sentence_transformers) ## write the package lock of the example of a framework
+	$(call IN,sentence_transformers)/python tools/package_lock.py $(UV) requirements/sentence_transformers.txt $(SENTENCE_TRANSFORMERS)/trainjob_sentence_transformers/pod/lock_$(subst .,_,$(SENTENCE_TRANSFORMERS_VERSION)).py "sentence-transformers $(SENTENCE_TRANSFORMERS_VERSION)" 3.11-3.13 sentence-transformers accelerate datasets
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
 tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers and stores, which pods install

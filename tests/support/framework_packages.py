@@ -15,14 +15,26 @@ from trainjob.frameworks.log_parser import _broken, _list_parsers
 from trainjob.packing import pack_sources
 from trainjob.spec import framework_packages
 
-__all__ = ["SOURCE", "forget_frameworks", "install_line_framework", "line_framework", "line_framework_folder"]
+__all__ = [
+    "SOURCE",
+    "forget_frameworks",
+    "install_line_framework",
+    "install_package",
+    "line_framework",
+    "line_framework_folder",
+]
 
 SOURCE = Path(__file__).with_name("line_framework")
 
 
 def install_line_framework(folder: Path) -> Path:
-    """Install the package without its dependencies, and return the folder for `sys.path`."""
-    command = [UV, "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(SOURCE)]
+    """Install the example package, and return the folder for `sys.path`."""
+    return install_package(SOURCE, folder)
+
+
+def install_package(source: Path, folder: Path) -> Path:
+    """Install a package without its dependencies, and return the folder for `sys.path`."""
+    command = [UV, "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder

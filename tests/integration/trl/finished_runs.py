@@ -11,7 +11,7 @@ import sys
 from unittest import mock
 
 from trainjob.errors import MergeError
-from trainjob.frameworks.fine_tuning import finishing
+from trainjob.frameworks.fine_tuning import finishing, merging
 from trainjob.frameworks.fine_tuning.start import Start
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments, parse_run_arguments
 
@@ -34,7 +34,7 @@ def main(action: str, model: str, output: str, error: str = "") -> None:
     finishing.record_training(run, START, "trl", SUMMARY)
     if action == "record":
         return
-    with mock.patch.object(finishing, "merge_adapter", side_effect=ERRORS[error]):
+    with mock.patch.object(merging, "merge_adapter", side_effect=ERRORS[error]):
         try:
             finishing.finish(run, START, "trl")
         except MergeError as refusal:

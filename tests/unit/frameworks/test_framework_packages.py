@@ -104,3 +104,20 @@ def test_our_frameworks_cannot_be_replaced(add_package):
     add_package("package", "package:FRAMEWORK", MODULE.format(framework="trl", members=MEMBERS))
     config = FineTune(model="m", workspace="w", config={"framework": "trl", "method": "sft"}).config
     assert type(config).__module__ == "trainjob.frameworks.trl.config"
+
+
+def test_a_request_without_a_framework_gets_the_lines_of_all_that_are_installed(add_package):
+    line = 'config={"framework": "other"} trains no model at all'
+    source = MODULE.format(framework="other", members=MEMBERS)
+    source = source.replace("class Framework:", f"    usage: ClassVar[str] = {line!r}\n\nclass Framework:")
+    add_package("with_usage", "with_usage:FRAMEWORK", source)
+    rule = find_problem({"framework": None}).allowed
+    assert rule.splitlines()[-1] == f"  {line}"
+    assert sum("trains any other model" in each for each in rule.splitlines()) >= 1
+
+
+def test_a_broken_package_has_no_line(add_package):
+    before = find_problem({"framework": None}).allowed
+    add_package("broken_package", "broken_package:FRAMEWORK", "raise RuntimeError('broken')")
+    forget_frameworks()
+    assert find_problem({"framework": None}).allowed == before

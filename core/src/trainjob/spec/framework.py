@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from typing_extensions import Self, get_protocol_members
 
-from trainjob.framework_modules import GROUP, list_modules, list_own_frameworks
+from trainjob.errors import InvalidSpec
+from trainjob.framework_modules import GROUP, list_entry_points, list_modules, list_own_frameworks
 from trainjob.spec import framework_packages
 from trainjob.spec.base import invalid_field
 from trainjob.spec.nodes import TrainingNodes
@@ -228,8 +229,20 @@ def find_config_field(name: str) -> str:
 
 def _describe_choice() -> str:
     """Return the rule of a missing framework, with the line to write for each kind of model."""
-    usages = [_load_framework(name).config_class.usage for name in list_own_frameworks()]
-    return "\n  ".join(["choose the framework:", *filter(None, usages)])
+    own = list_own_frameworks()
+    others = sorted({entry.name for entry in list_entry_points()} - {*own})
+    return "\n  ".join(["choose the framework:", *filter(None, map(_find_usage, (*own, *others)))])
+
+
+def _find_usage(name: str) -> str:
+    """Return the line of a framework; empty if its package cannot be used.
+
+    A request that names the framework gets the reason.
+    """
+    try:
+        return _load_framework(name).config_class.usage
+    except InvalidSpec:
+        return ""
 
 
 FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_config)]

@@ -8,7 +8,6 @@ from typing import Any
 
 from trainjob.errors import MergeError, OutputInUse
 from trainjob.frameworks.durable_files import read_object
-from trainjob.frameworks.fine_tuning.merging import merge_adapter
 from trainjob.frameworks.fine_tuning.run_files import UNMERGED, read_record, sync_files, write_record
 from trainjob.frameworks.fine_tuning.start import Start
 from trainjob.frameworks.fine_tuning.training_run import TrainingRun
@@ -26,7 +25,7 @@ def record_training(run: TrainingRun, start: Start, framework: str, summary: Map
         run: the request.
         start: the decision at its start.
         framework: name of the framework, for the log.
-        summary: last step, epoch and metrics.
+        summary: last step, epoch and metrics; also the model's subfolders as `folders`, if it has any.
 
     Raises:
         OutputInUse: another training has taken the output folder meanwhile.
@@ -36,7 +35,7 @@ def record_training(run: TrainingRun, start: Start, framework: str, summary: Map
     has_adapter = run.uses_lora and (run.output / "adapter_config.json").is_file()  # not that of another training
     if not has_adapter:
         _restore_cache_setting(run)
-    sync_files(run.output)
+    sync_files(run.output, summary.get("folders") or ())
     record |= {"complete": True, "adapter": has_adapter, **summary}
     if has_adapter and run.merge:
         record[UNMERGED] = "the merge did not end"
@@ -67,7 +66,7 @@ def finish(run: TrainingRun, start: Start, framework: str) -> None:
     if UNMERGED not in record:
         return
     try:
-        merged = merge_adapter(run) if run.merge else "the adapter is not merged, as requested"
+        merged = _merge(run) if run.merge else "the adapter is not merged, as requested"
     except Exception as error:  # of peft, transformers or torch
         reason = error.message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
         write_record(run.output, {**record, UNMERGED: reason})
@@ -78,6 +77,12 @@ def finish(run: TrainingRun, start: Start, framework: str) -> None:
     del record[UNMERGED]
     write_record(run.output, record)
     print(f"{framework}: {merged}", flush=True)
+
+
+def _merge(run: TrainingRun) -> str:
+    from trainjob.frameworks.fine_tuning import merging  # it needs peft, which an image without LoRA may lack
+
+    return merging.merge_adapter(run)
 
 
 def _read_own_record(run: TrainingRun, start: Start) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,11 @@ def write_record(output: Path, record: Mapping[str, Any]) -> None:
     write_text(output / RECORD_FILE, json.dumps(dict(record), indent=2, sort_keys=True) + "\n")
 
 
-def sync_files(folder: Path) -> None:
-    """Wait until the files at the top of a folder are on disk.
+def sync_files(folder: Path, subfolders: Iterable[str] = ()) -> None:
+    """Wait until the files at the top of a folder, and all in given subfolders, are on disk.
 
     Raises:
         OSError: a file cannot be read.
     """
-    sync_paths([*(path for path in folder.iterdir() if path.is_file()), folder])
+    below = [path for name in subfolders for path in (folder / name, *(folder / name).rglob("*"))]
+    sync_paths([*(path for path in folder.iterdir() if path.is_file()), *below, folder])

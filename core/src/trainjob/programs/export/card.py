@@ -56,7 +56,7 @@ def model_card(
     base, dataset = (_to_hub_name(metadata.get(name)) for name in ("base_model", "dataset"))
     front = {
         **inherited,
-        "library_name": _LIBRARIES[checkpoint.kind],
+        "library_name": checkpoint.library or _LIBRARIES[checkpoint.kind],
         "base_model": base,
         "datasets": [dataset] if dataset else None,
         "tags": [checkpoint.framework, *filter(None, [checkpoint.method]), "trainjob"],

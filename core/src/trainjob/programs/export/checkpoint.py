@@ -46,6 +46,9 @@ class Checkpoint:
         step: number of steps trained; None if unknown.
         has_base_files: whether the framework copies the base model's files into the folder, except large ones. If not,
             the folder has the files that belong to the result, and others about the training.
+        folders: names of the subfolders that belong to the model, with all their files. None means that the framework
+            does not name them: then the model has none, and those of the base model are exported.
+        library: name of the library that loads the model, as the hub writes it; empty for that of its kind.
     """
 
     folder: Path
@@ -57,6 +60,8 @@ class Checkpoint:
     method: str = ""
     step: int | None = None
     has_base_files: bool = False
+    folders: tuple[str, ...] | None = None
+    library: str = ""
 
     @property
     def name(self) -> str:

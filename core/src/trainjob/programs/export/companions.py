@@ -44,7 +44,8 @@ _SAVED_WITH_MODEL = frozenset(["config.json", "generation_config.json"])
 def find_companions(checkpoint: Checkpoint, model: Path) -> dict[str, Path]:
     """Return the files that are exported with the weights of a checkpoint, by relative path.
 
-    These are all but weights, adapters, hidden files, and the manifests of an earlier export.
+    These are all but weights, adapters, hidden files, and the manifests of an earlier export. Folders that the
+    framework names are exported with their weights.
 
     Args:
         checkpoint: the checkpoint.
@@ -59,10 +60,14 @@ def _find_saved_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) ->
     """Return the files beside a saved model, and further files of the base model.
 
     The latter are those that transformers does not save, such as the licence and `original/tokenizer.model`. Subfolders
-    of the output folder are checkpoints, logs and other runs. The tokenizer's files come from one folder, because the
-    run may have changed the tokenizer.
+    of the output folder are checkpoints, logs and other runs, unless the framework names those of the model. These
+    replace all subfolders of the base model, which may have other modules. The tokenizer's files come from one folder,
+    because the run may have changed the tokenizer.
     """
     found = _list_saved(checkpoint.folder)
+    if checkpoint.folders is not None:
+        found |= _list_folders(checkpoint.folder, checkpoint.folders)
+        of_model = {name: path for name, path in of_model.items() if "/" not in name}
     if not TOKENIZER_FILES & found.keys():
         found |= {name: path for name, path in of_model.items() if name in TOKENIZER_FILES}
     others = of_model.keys() - TOKENIZER_FILES - _SAVED_WITH_MODEL
@@ -79,6 +84,13 @@ def _list_saved(folder: Path) -> dict[str, Path]:
     }
 
 
+def _list_folders(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return all files in subfolders, except hidden ones."""
+    paths = [path for name in names for path in (folder / name).rglob("*") if path.is_file()]
+    found = {path.relative_to(folder): path for path in paths}
+    return {name.as_posix(): path for name, path in found.items() if not _is_hidden(name)}
+
+
 def _list_tree(folder: Path) -> dict[str, Path]:
     return _select(folder, folder.rglob("*"))
 
@@ -89,11 +101,14 @@ def _select(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
 
 
 def _is_excluded(path: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.parts)
     return (
-        hidden
+        _is_hidden(path)
         or path.name.startswith("adapter_")
         or path.name == _ARGUMENTS_OF_TRAINING
         or is_weights(path.as_posix())
         or path.as_posix() in {MANIFEST, PENDING_MANIFEST}
     )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

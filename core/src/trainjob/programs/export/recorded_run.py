@@ -8,6 +8,8 @@ resuming, and are never exported. Source: transformers 5.23 `trainer.py`, `model
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from trainjob.errors import ExportError
@@ -54,7 +56,7 @@ def find_checkpoint(output: Path, record: RunRecord, adapter: str = "merge") -> 
                 f"the run in {output} has no adapter, because it trained all weights",
                 hint='omit adapter="keep" to export the model',
             )
-        return _build(output, "model", _find_model(output), record)
+        return replace(_build(output, "model", _find_model(output, record.folders), record), folders=record.folders)
     weights = find_adapter(output, _SAVED_PARTLY)
     if adapter == "merge" and record.unmerged:
         raise ExportError(
@@ -77,6 +79,7 @@ def _build(folder: Path, kind: str, weights: tuple[Path, ...], record: RunRecord
         framework=record.framework,
         method=record.method,
         step=record.step,
+        library=record.library if kind == "model" else "",
     )
 
 
@@ -94,8 +97,8 @@ def _has_merged_model(output: Path) -> bool:
     return bool(saved) and max(saved) + _CLOCK_SLACK >= (output / ADAPTER_WEIGHTS).stat().st_mtime
 
 
-def _find_model(folder: Path) -> tuple[Path, ...]:
-    """Return the weights in a folder.
+def _find_model(folder: Path, subfolders: Iterable[str] | None = None) -> tuple[Path, ...]:
+    """Return the weights in a folder, which also has the model's subfolders.
 
     save_pretrained leaves an index of an earlier run beside a single file, and a single file of an earlier run beside
     an index. The newer one counts.
@@ -103,6 +106,7 @@ def _find_model(folder: Path) -> tuple[Path, ...]:
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     found = _list_weights(folder)
     missing += [] if found else [f"{MODEL_WEIGHTS} or {WEIGHTS_INDEX}"]
+    missing += [name for name in subfolders or () if not (folder / name).is_dir()]
     if missing:
         raise ExportError(
             f"{folder} is not complete: {' and '.join(missing)} missing; found: {list_names(folder)}",

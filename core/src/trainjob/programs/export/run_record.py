@@ -21,6 +21,7 @@ __all__ = ["RECORD_FILE", "RunRecord", "get_record_time", "read_run_record"]
 
 RECORD_FILE = "trainjob_run.json"
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)  # it becomes a tag of the model card
+_FOLDER = re.compile(r"[\w-][\w.-]{0,127}", re.ASCII)  # below the output folder, and not hidden
 _SIZE_LIMIT = 16 << 20
 
 
@@ -44,6 +45,9 @@ class RunRecord:
         parent: run and step of the checkpoint of another training from which this one started, and the fields that it
             changed; empty if it started from the model.
         metrics: the training's last metrics. NaN and infinity are texts, because JSON has no such numbers.
+        folders: names of the subfolders of the output folder that belong to the model, also with weights; None if the
+            framework does not name them.
+        library: name of the library that loads the model, as the hub writes it; empty for transformers.
     """
 
     framework: str
@@ -59,6 +63,8 @@ class RunRecord:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int | float | str] = field(default_factory=dict)
     parent: Mapping[str, Any] = field(default_factory=dict)
+    folders: tuple[str, ...] | None = None
+    library: str = ""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -127,6 +133,8 @@ def _parse(found: Mapping[str, Any]) -> RunRecord:
         parameters=_select_parameters(_expect(found.get("parameters", {}), dict)),
         metrics=_select_metrics(_expect(found.get("metrics", {}), dict)),
         parent=_select_parent(_expect(found.get("parent", {}), dict)),
+        folders=_parse_folders(found.get("folders")),
+        library=_parse_library(found.get("library", "")),
     )
 
 
@@ -134,6 +142,22 @@ def _expect(value: Any, *types: type) -> Any:
     if type(value) not in types:  # a bool is an int, too
         raise TypeError
     return value
+
+
+def _parse_folders(found: Any) -> tuple[str, ...] | None:
+    if found is None:
+        return None
+    names = tuple(_expect(name, str) for name in _expect(found, list))
+    if not all(map(_FOLDER.fullmatch, names)):
+        raise ValueError
+    return names
+
+
+def _parse_library(found: Any) -> str:
+    name: str = _expect(found, str)
+    if name and not _IDENTIFIER.fullmatch(name):
+        raise ValueError
+    return name
 
 
 def _parse_number(text: str) -> float | str:
