@@ -30,12 +30,13 @@ _TYPES = {
     "number": "float",
     "duration": "str",
     "texts": "List[str]",
+    "integers": "List[int]",
     "list": "List[Dict[str, Any]]",
     "mapping": "Dict[str, Any]",
     "object": "Dict[str, Any]",
     "workspace": "str",
 }
-_EMPTY = {"str": '""', "bool": "False", "int": "0", "float": "0.0", "List[str]": "[]", "List[Dict[str, Any]]": "[]"}
+_EMPTY = {"str": '""', "bool": "False", "int": "0", "float": "0.0", "List": "[]", "Dict": "{}"}
 _WIDTH = 120
 
 
@@ -58,7 +59,12 @@ _OWN_FIELDS = {
             "action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain)",
             default="delete",
         ),
-        _input("num_nodes", "integer", "number of training nodes; by default the runtime's number"),
+        _input(
+            "num_nodes",
+            "integers",
+            "number of training nodes; by default the runtime's number. With a range `[minimum, maximum]`, an attempt "
+            "requests the maximum first, and fewer nodes if they are not free",
+        ),
     )
 }
 _AFTER_JOBS = _input(
@@ -319,7 +325,7 @@ def list_component_fields(component: Component) -> list[Field]:
 def _list_trainer_fields() -> list[Field]:
     """Return the fields of the trainers that run a command or a function, except the function."""
     both = {each.name: each for each in [*list_fields(CustomTrainerContainer), *list_fields(CustomTrainer)]}
-    return [each for name, each in both.items() if name not in ("func", "func_args", "shrink_after")]
+    return [each for name, each in both.items() if name not in ("func", "func_args")]
 
 
 def _adapt(field: Field) -> Field:
@@ -363,7 +369,7 @@ def render_default(field: Field) -> str:
     """Return the default of an input as Python source."""
     if field.default is not None:
         return repr(field.default)
-    return _EMPTY.get(get_type(field), "{}")
+    return _EMPTY[get_type(field).partition("[")[0]]
 
 
 def _render_docstring(component: Component, fields: Sequence[Field], outputs: Sequence[tuple[str, str, str]]) -> str:

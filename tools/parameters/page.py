@@ -36,6 +36,7 @@ _KINDS = {
     "number": "number",
     "duration": "duration",
     "texts": "list of texts",
+    "integers": "integer or list of integers",
     "list": "list",
     "mapping": "mapping",
     "object": "object",

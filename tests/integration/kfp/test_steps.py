@@ -217,6 +217,13 @@ def test_every_component_has_the_settings_of_every_step(name):
     assert (step.ttl_after_success, step.ttl_after_failure) == (timedelta(days=7), timedelta(days=14))
 
 
+@pytest.mark.parametrize(("given", "expected"), [([], None), ([2.0], 2), ([2, 8], (2, 8)), (2, 2)])
+def test_nodes_are_a_number_or_a_range(given, expected):
+    shrink = {"shrink_after": "5m"} if isinstance(expected, tuple) else {}
+    assert steps.train({"image": "busybox", "num_nodes": given, **shrink}, None).trainer.num_nodes == expected
+    assert steps.train({"function": source(weigh), "num_nodes": given, **shrink}, None).trainer.num_nodes == expected
+
+
 def test_a_function_may_resume():
     given = {"function": source(weigh), "resume": True, "resume_from": {"step": 400}}
     trainer = steps.train(given, None).trainer

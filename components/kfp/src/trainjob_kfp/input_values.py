@@ -7,22 +7,27 @@ from typing import Any
 FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder"}
 """Field that a text stands for, as in Python and in files."""
 
-_TEXT_TYPES = ("String", "str")  # of a value of the run: a parameter or an output, and an item of a loop (kfp 2.17)
+# The first is the type of a parameter or an output in a run, the second that of an item of a loop (kfp 2.17).
+_TEXT_TYPES = ("String", "str")
+_INTEGER_TYPES = ("Integer", "int")
 
 
 def to_input(name: str, value: Any, kind: str) -> Any:
     """Return the value of an input in the input's type.
 
-    A text becomes a dict, also one that only a run has. An integer becomes a float.
+    A text becomes a dict, also one that only a run has. An integer becomes a float, or a list with it.
 
     Args:
         name: name of the input.
         value: the value that the author gave.
         kind: type of the input (kfp 2.17, `InputSpec.type`).
     """
+    kind_of_value = getattr(value, "channel_type", type(value).__name__)
     if kind == "Float" and type(value) is int:
         return float(value)
-    is_text = isinstance(value, str) or getattr(value, "channel_type", None) in _TEXT_TYPES
+    if kind == "typing.List[int]" and kind_of_value in _INTEGER_TYPES:
+        return [value]
+    is_text = kind_of_value in _TEXT_TYPES
     return {FIELDS_OF_TEXTS[name]: value} if is_text and name in FIELDS_OF_TEXTS else value
 
 

@@ -130,6 +130,9 @@ def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | Non
     _check_one_program(bool(function), {"func_args": function_args, **given})
     names = {*CustomTrainer.model_fields, *CustomTrainerContainer.model_fields}
     trainer = {name: given.pop(name) for name in names if name in given}
+    match trainer.get("num_nodes"):
+        case [count]:
+            trainer["num_nodes"] = count
     trainer |= _merge_resources("resources_per_node", trainer, task_config)
     if function:
         func = function_from_source(function)

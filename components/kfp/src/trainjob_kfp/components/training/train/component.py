@@ -25,7 +25,8 @@ def train(
     command: List[str] = [],
     args: List[str] = [],
     env: Dict[str, Any] = {},
-    num_nodes: int = 0,
+    num_nodes: List[int] = [],
+    shrink_after: str = "",
     resources_per_node: Dict[str, Any] = {},
     num_proc_per_node: int = 0,
     packages_to_install: List[str] = [],
@@ -93,7 +94,10 @@ def train(
         command: The program and its first arguments; by default the command of the runtime or of the image.
         args: Further arguments; Kubernetes expands `$(NAME)` in these and in the command.
         env: Environment variables by name; secrets as `SecretKeyReference`.
-        num_nodes: Number of training nodes; by default the runtime's number.
+        num_nodes: Number of training nodes; by default the runtime's number. With a range `[minimum, maximum]`, an
+            attempt requests the maximum first, and fewer nodes if they are not free.
+        shrink_after: Only with a range: time without a reservation after which the next attempt requests fewer nodes;
+            by default 10 minutes. The reservation is that of the Kueue queue, or of the scheduler.
         resources_per_node: Resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
         num_proc_per_node: Number of processes on each node; by default one for each GPU, or one without GPUs.
         packages_to_install: Packages that pip installs first.
