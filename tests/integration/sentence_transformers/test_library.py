@@ -15,11 +15,11 @@ from tests.support.training_fixtures import ROOT
 @pytest.mark.sentence_transformers
 @pytest.mark.slow
 def test_the_library_has_all_arguments_and_losses():
-    from trainjob_sentence_transformers.argument_names import ARGUMENTS, FIELD_ARGUMENTS
+    from trainjob_sentence_transformers.argument_names import ARGUMENTS
     from trainjob_sentence_transformers.pod.losses import LOSSES
 
     known = json.loads(run_program("library_names.py"))
-    assert {*ARGUMENTS, *FIELD_ARGUMENTS.values()} <= {*known["arguments"]}
+    assert {*ARGUMENTS} <= {*known["arguments"]}
     for name, loss in LOSSES.items():
         assert loss.arguments.keys() <= {*known["losses"][name]}
 

@@ -18,7 +18,7 @@ CONFIGURATIONS = {
     "no loss": ({"loss": None}, "config.loss cannot be None: it must be 'MultipleNegativesRankingLoss', "),
     "unknown loss": ({"loss": "SoftmaxLoss"}, "config.loss cannot be 'SoftmaxLoss': it must be 'MultipleNegatives"),
     "the trainer's name": ({"num_train_epochs": 2}, "did you mean epochs?"),
-    "further argument as a field": ({"weight_decay": 0.1}, "did you mean arguments.weight_decay?"),
+    "further argument as a field": ({"max_grad_norm": 0.1}, "did you mean arguments.max_grad_norm?"),
     "unknown argument": (
         {"arguments": {"logging_step": 1}},
         "config.arguments.logging_step: sentence-transformers 6.2.0 has no such argument; did you mean logging_steps",
@@ -34,7 +34,7 @@ CONFIGURATIONS = {
         {"loss": COSENT, "columns": {"anchor": "question"}},
         "config.columns.anchor: CoSENTLoss has no such column: it has score, sentence1, sentence2",
     ),
-    "LoRA": ({"peft_config": {"r": 8}}, "all weights are trained"),
+    "LoRA": ({"peft_config": {"lora_rank": 8}}, "all weights are trained"),
     "DeepSpeed": ({"deepspeed": {"zero_optimization": {}}}, "each process trains a copy of the model (DDP)"),
     "packing": ({"packing": True}, "texts do not share a sequence"),
     "range of nodes": ({"num_nodes": (1, 2)}, "the samples of a step depend on the number of processes"),
