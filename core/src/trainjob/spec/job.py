@@ -86,7 +86,8 @@ class TrainJob(BaseRequest):
         managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
             `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
             an older one also runs it on this cluster.
-        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+            Python and files, None (null) leaves it to the runtime.
     """
 
     trainer: Trainer = Field(default_factory=CustomTrainerContainer)

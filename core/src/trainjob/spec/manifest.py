@@ -31,7 +31,8 @@ class TrainJobManifest(WaitSettings):
 
     Attributes:
         manifest: the TrainJob as a dict, or as YAML or JSON text.
-        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+            Python and files, None (null) leaves it to the runtime.
     """
 
     manifest: dict[str, Any]

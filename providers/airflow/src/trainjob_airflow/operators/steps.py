@@ -422,7 +422,8 @@ class FineTuneOperator(StepOperator):
                 their own folder.
             runtime: name of the training runtime, or a `Runtime`; by default the stock runtime `torch-distributed`.
             image: image with the framework, only with a workspace; by default the framework's, or the runtime's.
-            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+                Python and files, None (null) leaves it to the runtime.
             resume: whether to continue from the last complete checkpoint that an earlier attempt of the same run left
                 on the workspace. What decides the weights must be the same, such as the learning rate and the files of
                 model and dataset; see `trainjob.manifest.weight_fields`. By default `True`.
@@ -759,7 +760,8 @@ class TrainJobOperator(ManifestOperator):
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
                 `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
                 because an older one also runs it on this cluster.
-            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+                Python and files, None (null) leaves it to the runtime.
             name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
             labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
                 a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.

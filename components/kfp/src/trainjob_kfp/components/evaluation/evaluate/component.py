@@ -103,7 +103,8 @@ def evaluate(
         pip_index_urls: Package indexes for pip, of which the first is the main index; by default pip's own.
         runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
-        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
+            and files, None (null) leaves it to the runtime.
         name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
         labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
             later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.

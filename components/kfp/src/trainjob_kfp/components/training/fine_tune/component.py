@@ -119,7 +119,8 @@ def fine_tune(
             their own folder.
         runtime: Name of the training runtime, or a `Runtime`; by default the stock runtime `torch-distributed`.
         image: Image with the framework, only with a workspace; by default the framework's, or the runtime's.
-        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
+            and files, None (null) leaves it to the runtime.
         resume: Whether to continue from the last complete checkpoint that an earlier attempt of the same run left on
             the workspace. What decides the weights must be the same, such as the learning rate and the files of model
             and dataset; see `trainjob.manifest.weight_fields`. By default `True`.

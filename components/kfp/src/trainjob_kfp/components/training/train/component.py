@@ -120,7 +120,8 @@ def train(
         managed_by: Controller that acts on the TrainJob; by default this cluster's Trainer. With
             `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
             an older one also runs it on this cluster.
-        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
+            and files, None (null) leaves it to the runtime.
         name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
         labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
             later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
