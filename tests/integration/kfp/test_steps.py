@@ -233,6 +233,14 @@ def test_a_function_may_resume():
     assert steps.train({"image": "busybox", "resume": False}, None).trainer.image == "busybox"
 
 
+@pytest.mark.parametrize("name", ["initialize_dataset", "initialize_model", "export_model"])
+def test_resources_of_a_step_override_those_of_the_task(name):
+    arguments = {**CHAIN[name], "workspace": "tickets", "resources": {"memory": "4Gi"}}
+    assert getattr(steps, name)(arguments, None).resources == {"memory": "4Gi"}
+    expected = {"nvidia.com/gpu": "2", "cpu": "4", "memory": "4Gi"}
+    assert getattr(steps, name)(arguments, TASK).resources == expected
+
+
 def test_an_argument_overrides_the_tasks_environment():
     assert steps.fine_tune({**FINE_TUNE, "env": {"MODE": "slow"}}, TASK).env["MODE"] == "slow"
 

@@ -45,9 +45,7 @@ def initialize_dataset(arguments: Mapping[str, Any], task_config: TaskConfig | N
 
     The arguments and errors are those of [fine_tune][].
     """
-    return InitializeDataset(
-        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
-    )
+    return InitializeDataset(**_collect_fields_and_resources(arguments, task_config))
 
 
 def initialize_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> InitializeModel:
@@ -55,9 +53,7 @@ def initialize_model(arguments: Mapping[str, Any], task_config: TaskConfig | Non
 
     The arguments and errors are those of [fine_tune][].
     """
-    return InitializeModel(
-        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
-    )
+    return InitializeModel(**_collect_fields_and_resources(arguments, task_config))
 
 
 def export_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> ExportModel:
@@ -65,9 +61,7 @@ def export_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -
 
     The arguments and errors are those of [fine_tune][].
     """
-    return ExportModel(
-        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
-    )
+    return ExportModel(**_collect_fields_and_resources(arguments, task_config))
 
 
 def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
@@ -206,6 +200,12 @@ def _collect_fields(
     if volumes := [*found.pop("volumes", ()), *given.get("volumes", ())]:
         given["volumes"] = volumes
     return given | found
+
+
+def _collect_fields_and_resources(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> dict[str, Any]:
+    """Return the given arguments of a step with `resources`, with the task's settings."""
+    given = _collect_fields(arguments, task_config)
+    return given | _merge_resources("resources", given, task_config)
 
 
 def _is_given(name: str, value: Any) -> bool:
