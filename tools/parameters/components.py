@@ -6,11 +6,12 @@ What a component does is its program in `trainjob_kfp.component_programs`.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tools.parameters.docstrings import format_entries, wrap_paragraphs
 from tools.parameters.fields import Field, list_fields
 from trainjob.spec import (
     CustomTrainer,
@@ -37,7 +38,6 @@ _TYPES = {
     "workspace": "str",
 }
 _EMPTY = {"str": '""', "bool": "False", "int": "0", "float": "0.0", "List": "[]", "Dict": "{}"}
-_WIDTH = 120
 
 
 def _input(name: str, kind: str, description: str, *, default: Any = None, required: bool = False) -> Field:
@@ -145,7 +145,7 @@ _PASSTHROUGH = (
 )
 _CONVENTIONS = (
     "An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its "
-    "fields; a text for `queue`, `runtime` or `secret` stands for the name."
+    "fields; a text for `queue`, `runtime` or `secret` means the name."
 )
 _WORKSPACE = (
     "`workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the "
@@ -361,8 +361,7 @@ def list_outputs(component: Component) -> list[tuple[str, str, str]]:
 
 def render_overview(component: Component) -> str:
     """Return the beginning of a component's docstring."""
-    overview = f"{component.text}\n\n{_CONVENTIONS}\n\n{_WORKSPACE}"
-    return "\n\n".join(textwrap.fill(each, _WIDTH - 4, break_on_hyphens=False) for each in overview.split("\n\n"))
+    return wrap_paragraphs(f"{component.text}\n\n{_CONVENTIONS}\n\n{_WORKSPACE}")
 
 
 def render_default(field: Field) -> str:
@@ -382,26 +381,10 @@ def _render_docstring(component: Component, fields: Sequence[Field], outputs: Se
             f'"""{render_overview(component)}',
             "",
             "Args:",
-            *_render_entries({name: text[:1].upper() + text[1:] for name, text in described.items()}),
+            format_entries({name: text[:1].upper() + text[1:] for name, text in described.items()}, indent=4),
             "",
             "Returns:",
-            *_render_entries({name: text for name, _, text in outputs}),
+            format_entries({name: text for name, _, text in outputs}, indent=4),
             '"""',
         ]
     )
-
-
-def _render_entries(described: Mapping[str, str]) -> list[str]:
-    return [
-        textwrap.indent(
-            textwrap.fill(
-                f"{name}: {text}",
-                _WIDTH - 8,
-                subsequent_indent="    ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            ),
-            "    ",
-        )
-        for name, text in described.items()
-    ]

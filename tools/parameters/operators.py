@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.parameters.docstrings import format_entries, wrap_paragraphs
 from tools.parameters.fields import Field, list_fields
 from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 
@@ -35,7 +36,6 @@ _NOTES = {
     "queue": "Airflow's own `queue` selects workers",
     "workspace": "It is a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`",
 }
-_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _render_operator(name: str, operator: _Operator) -> str:
     attributes = [_ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in fields]
     lines = [
         f"class {name}({operator.base}):",
-        *_indent(f'"""{_wrap(operator.text, 4)}\n"""', 4),
+        *_indent(f'"""{wrap_paragraphs(operator.text)}\n"""', 4),
         "",
         f"    step_type = {operator.step.__name__}",
         f"    template_fields: Sequence[str] = ({', '.join(map(repr, attributes))}, *StepOperator.template_fields)",
@@ -166,19 +166,10 @@ def _render_parameter(field: Field) -> str:
 
 
 def _render_docstring(fields: list[Field]) -> str:
-    arguments = "\n".join(
-        textwrap.fill(
-            f"{_get_argument(each)}: {_describe(each)}",
-            _WIDTH - 12,
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for each in fields
-    )
+    arguments = format_entries({_get_argument(each): _describe(each) for each in fields}, indent=8)
     return (
         '"""Create the operator; `StepOperator` describes further arguments.\n\n'
-        f"Args:\n{textwrap.indent(arguments, '    ')}\n"
+        f"Args:\n{arguments}\n"
         "    **arguments: arguments of `StepOperator` and `BaseOperator`.\n\n"
         "Raises:\n    InvalidSpec: an argument has a wrong value, is missing, or does not exist.\n"
         '"""'
@@ -188,11 +179,6 @@ def _render_docstring(fields: list[Field]) -> str:
 def _describe(field: Field) -> str:
     note = _NOTES.get(field.name)
     return f"{field.full_description} {note}." if note else field.full_description
-
-
-def _wrap(text: str, indent: int) -> str:
-    paragraphs = (textwrap.fill(each, _WIDTH - indent, break_on_hyphens=False) for each in text.split("\n\n"))
-    return "\n\n".join(paragraphs)
 
 
 def _indent(text: str, spaces: int) -> list[str]:

@@ -60,8 +60,7 @@ Airflow operator selects its workers.
 
 * **Duration**: a text such as `6h`, `90m` or `PT6H`; in Python and Airflow also a `timedelta` or a number of seconds.
 * **Object**: in Python and Airflow an instance of the [class](#objects) or a dict of its fields, in YAML a mapping, in
-  Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` stands for the
-  name.
+  Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means the name.
 * Retries after a failure belong to the engine: `retries` of Airflow's operators, `attempts` of the components. A retry
   after an interruption by the infrastructure is `interruption_retries` everywhere.
 * In Kubeflow Pipelines, a value that is empty or 0 is not given. Settings of the task, such as

@@ -12,18 +12,17 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from kfp import dsl
 
-from trainjob.errors import InvalidSpec, Problem, ProblemKind
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
 from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
-from trainjob.spec.problems import suggest_field
+from trainjob.spec.problems import describe_unknown_argument
 from trainjob_kfp import steps
 from trainjob_kfp.framework_config import CONFIG_FIELDS
 from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
@@ -102,17 +101,11 @@ def check_names(component: str, names: Iterable[str], inputs: Collection[str]) -
     """
     unknown = [name for name in names if name not in inputs]
     if unknown:
-        raise InvalidSpec([_describe_unknown(name, component, inputs) for name in unknown])
-
-
-def _describe_unknown(name: str, component: str, inputs: Collection[str]) -> Problem:
-    step = _STEPS.get(component)
-    path = suggest_field(name, step) if step else ""
-    suggestion = {f"config.{field}": argument for argument, field in CONFIG_FIELDS.items()}.get(path, path)
-    if suggestion.partition(".")[0] not in inputs:
-        suggestion = next(iter(get_close_matches(name, [*inputs], n=1, cutoff=0.75)), "")
-    advice = f"; did you mean {suggestion}?" if suggestion else ""
-    return Problem(name, "given", f"there is no input {name!r} in {component}{advice}", ProblemKind.UNKNOWN)
+        step = _STEPS.get(component)
+        renamed = {f"config.{field}": argument for argument, field in CONFIG_FIELDS.items()}
+        raise InvalidSpec(
+            [describe_unknown_argument(name, "input", component, inputs, step, renamed) for name in unknown]
+        )
 
 
 def _knows_framework(known: Mapping[str, Any], unknown: Sequence[str]) -> bool:

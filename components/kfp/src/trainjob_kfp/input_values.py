@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder"}
-"""Field that a text stands for, as in Python and in files."""
+"""Field that a text means, as in Python and in files."""
 
 # The first is the type of a parameter or an output in a run, the second that of an item of a loop (kfp 2.17).
 _TEXT_TYPES = ("String", "str")

@@ -50,8 +50,8 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         """Create a task; `set_caching_options` of the author overrides its caching.
 
-        A text for `queue`, `runtime`, `secret` or `resume_from` stands for a dict with the name or folder, an integer
-        for a float, and for `num_nodes` for a list with it.
+        A text for `queue`, `runtime`, `secret` or `resume_from` means a dict with the name or folder. An integer may be
+        given for a float, and for the list `num_nodes`.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see

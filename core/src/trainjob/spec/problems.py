@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args, get_origin
 
@@ -108,6 +108,33 @@ def suggest_field(name: str, model: type[BaseModel]) -> str:
         if any(name in each.model_fields for each in inner):
             return f"{field}.{name}"
     return next(iter(difflib.get_close_matches(name, [*model.model_fields], n=1, cutoff=0.75)), "")
+
+
+def describe_unknown_argument(
+    name: str,
+    kind: str,
+    owner: str,
+    known: Collection[str],
+    step: type[BaseModel] | None,
+    renamed: Mapping[str, str],
+) -> Problem:
+    """Return the problem of an argument that an operator or a component does not have.
+
+    Args:
+        name: name of the argument.
+        kind: what the owner calls it, such as `argument`.
+        owner: name of the operator or component.
+        known: names of the owner's arguments.
+        step: class of the owner's step; None if it has none.
+        renamed: names of the owner's arguments by the paths of the step's fields, if they differ.
+    """
+    path = suggest_field(name, step) if step else ""
+    first, dot, rest = path.partition(".")
+    suggestion = renamed.get(path) or f"{renamed.get(first, first)}{dot}{rest}"
+    if suggestion.partition(".")[0] not in known:
+        suggestion = next(iter(difflib.get_close_matches(name, [*known], n=1, cutoff=0.75)), "")
+    advice = f"; did you mean {suggestion}?" if suggestion else ""
+    return Problem(name, "given", f"there is no {kind} {name!r} in {owner}{advice}", ProblemKind.UNKNOWN)
 
 
 def _find_model(model: type[BaseModel] | None, location: Sequence[str]) -> type[BaseModel] | None:

@@ -63,6 +63,10 @@ class Checkpoint:
     folders: tuple[str, ...] | None = None
     library: str = ""
 
+    def uses_base_file(self, name: str) -> bool:
+        """Return whether a file of the base model, by its relative path, may belong to the result."""
+        return self.folders is None or "/" not in name
+
     @property
     def name(self) -> str:
         """Short name for a log line: `epoch_3`, or `step 44`."""

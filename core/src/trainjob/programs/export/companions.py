@@ -67,7 +67,7 @@ def _find_saved_companions(checkpoint: Checkpoint, of_model: dict[str, Path]) ->
     found = _list_saved(checkpoint.folder)
     if checkpoint.folders is not None:
         found |= _list_folders(checkpoint.folder, checkpoint.folders)
-        of_model = {name: path for name, path in of_model.items() if "/" not in name}
+        of_model = {name: path for name, path in of_model.items() if checkpoint.uses_base_file(name)}
     if not TOKENIZER_FILES & found.keys():
         found |= {name: path for name, path in of_model.items() if name in TOKENIZER_FILES}
     others = of_model.keys() - TOKENIZER_FILES - _SAVED_WITH_MODEL

@@ -100,8 +100,7 @@ def find_missing_files(checkpoint: Checkpoint, files: Sequence[ExportFile], mode
         return []
     config = next(file for file in files if file.path == "config.json")
     of_base = [path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()]
-    if checkpoint.folders is not None:  # they replace those of the base model
-        of_base = [name for name in of_base if "/" not in name]
+    of_base = list(filter(checkpoint.uses_base_file, of_base))
     return list(find_missing([file.path for file in files], of_base, json.loads(b"".join(config.blocks()))))
 
 

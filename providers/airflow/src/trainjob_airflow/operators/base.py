@@ -27,7 +27,7 @@ from trainjob_airflow.metrics import (
 )
 from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
 from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
-from trainjob_airflow.operators.unknown_arguments import check_argument_names
+from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES, check_argument_names
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
 from trainjob_airflow.task_progress import check_log_containers
@@ -55,11 +55,12 @@ if TYPE_CHECKING:
 
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
 _ATTRIBUTE_NAMES = {
-    "queue": "queue_name",
+    **ARGUMENT_NAMES,
     "on_kill": "on_kill_action",
     "on_failure": "on_failure_action",
     "resources": "step_resources",
 }
+_WAIT_DEFAULTS = {field: info.default for field, info in WaitSettings.model_fields.items()}
 _TRIGGER_FAILED = "__fail__"  # `TRIGGER_FAIL_REPR` of Airflow 3.1 to 3.3
 _UNKNOWN_TRIGGER = (
     "The triggerer could not create this task's trigger, for example because it has another version of the provider. "
@@ -161,9 +162,8 @@ class StepOperator(BaseOperator):
         super().__init__(retries=retries, **task_arguments)
         # A retry policy of the user decides about each error.
         self._has_default_retries = isinstance(retries, DefaultRetries) and getattr(self, "retry_policy", None) is None
-        defaults = {field: info.default for field, info in WaitSettings.model_fields.items()}
         for field, value in step_arguments.items():
-            setattr(self, _ATTRIBUTE_NAMES.get(field, field), defaults.get(field) if value is None else value)
+            setattr(self, _ATTRIBUTE_NAMES.get(field, field), _WAIT_DEFAULTS.get(field) if value is None else value)
         self.step_argument_names = tuple(step_arguments)
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.cluster_context, self.in_cluster = cluster_context, in_cluster

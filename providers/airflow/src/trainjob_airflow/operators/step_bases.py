@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import TrainJobManifest
 from trainjob_airflow.operators.base import StepOperator
+from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,7 +67,7 @@ class ManifestOperator(StepOperator):
             InvalidSpec: an argument has a wrong value, or is given beside a manifest.
         """
         beside = [
-            "queue_name" if name == "queue" else name
+            ARGUMENT_NAMES.get(name, name)
             for name, value in step_arguments.items()
             if name not in TrainJobManifest.model_fields and value is not None
         ]

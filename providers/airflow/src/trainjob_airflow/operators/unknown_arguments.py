@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -10,10 +9,11 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from trainjob.errors import InvalidSpec, Problem, ProblemKind
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec.base import invalid_field
 
-_ARGUMENT_NAMES = {"queue": "queue_name"}  # by the fields of the step, if they differ
+ARGUMENT_NAMES = {"queue": "queue_name"}
+"""Names of the operators' arguments by the fields of the step, if they differ."""
 _AIRFLOW_RESOURCES = ("cpus", "ram", "disk", "gpus")  # fields of `airflow.sdk.definitions._internal.resources`
 
 
@@ -53,11 +53,7 @@ def check_argument_names(operator: type[Any], step_type: type[Any], task_argumen
 
 
 def _describe(name: str, operator: type[Any], step_type: type[Any]) -> Problem:
-    from trainjob.spec.problems import suggest_field
+    from trainjob.spec.problems import describe_unknown_argument
 
-    first, dot, rest = suggest_field(name, step_type).partition(".")
-    close = difflib.get_close_matches(name, _list_arguments(operator), n=1, cutoff=0.75)
-    suggestion = f"{_ARGUMENT_NAMES.get(first, first)}{dot}{rest}" if first else next(iter(close), "")
-    advice = f"; did you mean {suggestion}?" if suggestion else ""
-    rule = f"there is no argument {name!r} in {operator.__name__}{advice}"
-    return Problem(name, "given", rule, ProblemKind.UNKNOWN)
+    known = _list_arguments(operator)
+    return describe_unknown_argument(name, "argument", operator.__name__, known, step_type, ARGUMENT_NAMES)

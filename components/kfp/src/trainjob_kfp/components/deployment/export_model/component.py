@@ -64,7 +64,7 @@ def export_model(
     A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.
 
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
-    fields; a text for `queue`, `runtime` or `secret` stands for the name.
+    fields; a text for `queue`, `runtime` or `secret` means the name.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.

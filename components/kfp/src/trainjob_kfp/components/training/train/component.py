@@ -79,7 +79,7 @@ def train(
     apply to the training pods. The task's own pod only follows the TrainJob. torchrun runs a function on each node.
 
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
-    fields; a text for `queue`, `runtime` or `secret` stands for the name.
+    fields; a text for `queue`, `runtime` or `secret` means the name.
 
     `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
