@@ -58,7 +58,6 @@ def test_quantities_are_rewritten(client, namespace):
 
 
 @pytest.mark.since("2.2")
-@pytest.mark.differs("laptop", "volumes in a patch are kept as they are, and a variable without a name is refused")
 def test_patches_are_rewritten(client, namespace):
     """If a patch gets its timestamp, quantities of volumes become canonical, and missing names become empty."""
     spec = dry_run_spec(

@@ -135,7 +135,6 @@ def test_limits_of_the_schema(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-@pytest.mark.differs("laptop", "an affinity in a patch is kept as it is")
 def test_affinity_without_terms(client, namespace, target):
     """An affinity without terms in a patch gets 422."""
     found, expected = dry_run_cases(client, namespace, target.trainer, [AFFINITY])

@@ -145,7 +145,6 @@ def test_unknown_fields(client, namespace, target):
 
 
 @pytest.mark.since("2.2")
-@pytest.mark.differs("laptop", "affinity, tolerations, volumes and security contexts in a patch are kept as they are")
 def test_unknown_fields_of_patches(client, namespace, target):
     """With Strict, unknown fields in affinity, tolerations, volumes and security contexts get 400 too."""
     found, expected = dry_run_cases(client, namespace, target.trainer, DEEP, fieldValidation="Strict")

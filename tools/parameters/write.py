@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.parameters import components, operators, page, readmes
+from tools.parameters import components, operators, page, readmes, trainjob_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +21,7 @@ def render_files() -> dict[Path, str]:
         **{path: _format(path, text) for path, text in modules.items()},
         **readmes.render_readmes(),
         page.PATH: page.render_page(),
+        trainjob_fields.PATH: trainjob_fields.render_page(),
     }
 
 

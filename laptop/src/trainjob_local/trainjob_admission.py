@@ -15,7 +15,7 @@ from typing import Any
 from trainjob.errors import ClusterError
 from trainjob_local.apiserver import Operation, Reader, Registry, Stage, StatusError
 from trainjob_local.apiserver.naming import name_problems
-from trainjob_local.apiserver.schema import with_canonical_quantities
+from trainjob_local.apiserver.schema import as_go_writes
 from trainjob_local.apiserver.trainjob_schema import TRAINJOB
 from trainjob_local.controllers import torchtune
 from trainjob_local.controllers.composition import containers_of, jobset_template, node_resources
@@ -87,7 +87,7 @@ def set_patch_times(new: Json, old: Json | None, now: datetime) -> Json:
             stamped.append(patch)
     if stamped == patches:
         return new
-    changed: Json = with_canonical_quantities(TRAINJOB, {**new, "spec": {**new["spec"], "runtimePatches": stamped}})
+    changed: Json = as_go_writes(TRAINJOB, {**new, "spec": {**new["spec"], "runtimePatches": stamped}})
     return changed
 
 

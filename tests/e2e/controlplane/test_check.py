@@ -26,6 +26,7 @@ placement.affinity (affinity of pods): 2.1
 placement.image_pull_secrets (imagePullSecrets of pods): 2.1
 placement.security_context (a security context of pods): 2.2
 placement.container_security_context (a security context of containers): 2.2
+runtime_patches (runtimePatches): 2.2
 volumes (several mounts of one volume): 2.1
 initializer.dataset.storage_uri (a dataset from a store other than hf://): 2.1
 initializer.model.storage_uri (a model from a store other than hf://): 2.1

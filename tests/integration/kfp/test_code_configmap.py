@@ -208,10 +208,13 @@ def test_other_code_does_not_run(run_in_pod, client, namespace):
 def test_a_step_runs_without_our_packages(run_in_pod, cluster):
     absent = subprocess.run([LAUNCHER / "bin" / "python3", "-c", "import trainjob"], capture_output=True, text=True)
     assert "No module named 'trainjob'" in absent.stderr
-    done, outputs = run_in_pod("train", {"image": "busybox", "command": ["echo", "hello"]})
+    patch = {"manager": "example.org/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    arguments = {"image": "busybox", "command": ["echo", "hello"], "runtime_patches": [patch]}
+    done, outputs = run_in_pod("train", arguments)
     assert done.returncode == 0, done.stdout
     assert "[node-0] hello" in done.stdout
     job = cluster.get_trainjob(outputs["job"], outputs["namespace"])
+    assert job["spec"]["runtimePatches"][-1].items() >= patch.items()
     assert derive_verdict(job).phase is Phase.COMPLETE
     assert outputs["uid"] == job["metadata"]["uid"]
 

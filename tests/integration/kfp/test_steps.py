@@ -10,9 +10,15 @@ from kfp import dsl
 from trainjob.errors import InvalidSpec
 from trainjob.lifecycle import Limits
 from trainjob.manifest import build_trainjob, to_trainjob
-from trainjob.spec import CustomTrainer, SecretKeyReference, TrainJobManifest
+from trainjob.spec import CustomTrainer, ResourceRequirements, SecretKeyReference, TrainJobManifest
 from trainjob_kfp import source, steps
 
+STORE = {"storage_uri": "hf://demo/tickets", "workspace": "tickets"}
+# Those of the task below, as a step has them.
+RESOURCES = {
+    "requests": {"nvidia.com/gpu": "2", "cpu": "1", "memory": "16Gi"},
+    "limits": {"nvidia.com/gpu": "2", "cpu": "4", "memory": "16Gi"},
+}
 FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets", "framework": "torchtune"}
 TASK = dsl.TaskConfig(
     resources={"limits": {"nvidia.com/gpu": "2", "cpu": "4"}, "requests": {"cpu": "1", "memory": "16Gi"}},
@@ -149,7 +155,7 @@ def test_a_queue_may_have_a_priority():
 
 def test_settings_of_the_task_apply_to_the_training_pods():
     step = steps.fine_tune(FINE_TUNE, TASK)
-    assert step.config.resources_per_node == {"nvidia.com/gpu": "2", "cpu": "4", "memory": "16Gi"}
+    assert step.config.resources_per_node == ResourceRequirements(**RESOURCES)
     assert step.env == {"MODE": "fast", "HF_TOKEN": SecretKeyReference(name="hf", key="token", optional=True)}
     assert list(step.placement.tolerations) == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert step.placement.node_selector == {"pool": "gpu"}
@@ -157,18 +163,18 @@ def test_settings_of_the_task_apply_to_the_training_pods():
 
 
 def test_settings_of_the_task_apply_in_every_component():
-    store = {"storage_uri": "hf://demo/tickets", "workspace": "tickets"}
     built = [
-        steps.initialize_dataset(store, TASK),
-        steps.initialize_model(store, TASK),
+        steps.initialize_dataset(STORE, TASK),
+        steps.initialize_model(STORE, TASK),
         steps.export_model({"workspace": "tickets", "destination": "/workspace/export"}, TASK),
     ]
     for step in built:
-        assert step.resources["memory"] == "16Gi"
+        assert step.resources == ResourceRequirements(**RESOURCES)
         assert step.env["MODE"] == "fast"
         assert step.placement.node_selector == {"pool": "gpu"}
     job = steps.train({"command": ["python", "train.py"], "resources_per_node": {"cpu": "8"}}, TASK)
-    assert job.trainer.resources_per_node == {"nvidia.com/gpu": "2", "cpu": "8", "memory": "16Gi"}
+    amounts = {"nvidia.com/gpu": "2", "cpu": "8", "memory": "16Gi"}
+    assert job.trainer.resources_per_node == ResourceRequirements(requests=amounts, limits=amounts)
     assert job.trainer.env["MODE"] == "fast"
     assert job.placement.node_selector == {"pool": "gpu"}
 
@@ -237,8 +243,17 @@ def test_a_function_may_resume():
 def test_resources_of_a_step_override_those_of_the_task(name):
     arguments = {**CHAIN[name], "workspace": "tickets", "resources": {"memory": "4Gi"}}
     assert getattr(steps, name)(arguments, None).resources == {"memory": "4Gi"}
-    expected = {"nvidia.com/gpu": "2", "cpu": "4", "memory": "4Gi"}
-    assert getattr(steps, name)(arguments, TASK).resources == expected
+    expected = {kind: {**amounts, "memory": "4Gi"} for kind, amounts in RESOURCES.items()}
+    assert getattr(steps, name)(arguments, TASK).resources == ResourceRequirements(**expected)
+
+
+def test_only_different_requests_and_limits_are_requirements():
+    task = dsl.TaskConfig(resources={"limits": {"nvidia.com/gpu": "2", "cpu": "4"}, "requests": {"cpu": "4"}})
+    assert steps.initialize_dataset(STORE, task).resources == {"nvidia.com/gpu": "2", "cpu": "4"}
+    given = {**STORE, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}
+    assert steps.initialize_dataset(given, task).resources == ResourceRequirements(
+        requests={"nvidia.com/gpu": "2", "cpu": "1"}, limits={"nvidia.com/gpu": "2", "cpu": "2"}
+    )
 
 
 def test_an_argument_overrides_the_tasks_environment():
@@ -285,7 +300,6 @@ def test_a_secret_in_the_environment_stays_a_reference():
         ({"model": "gpt-17"}, None, "model"),
         ({"deadline": "-5s"}, None, "deadline"),
         ({}, dsl.TaskConfig(env=[{"name": "HF_TOKEN", "value": "hf_abcdef"}]), "HF_TOKEN"),
-        ({}, dsl.TaskConfig(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]), "env.A"),
     ],
 )
 def test_an_invalid_argument_is_refused_with_its_field(arguments, task, field):
@@ -293,6 +307,12 @@ def test_an_invalid_argument_is_refused_with_its_field(arguments, task, field):
         steps.fine_tune({**FINE_TUNE, **arguments}, task)
     assert field in str(refused.value)
     assert "hf_abcdef" not in str(refused.value)
+
+
+def test_a_variable_of_the_task_from_a_config_map_is_passed_on():
+    reference = {"configMapKeyRef": {"name": "settings", "key": "region"}}
+    task = dsl.TaskConfig(env=[{"name": "REGION", "valueFrom": reference}])
+    assert steps.fine_tune(FINE_TUNE, task).env == {"REGION": reference}
 
 
 def volumes_and_mounts(step):
@@ -409,7 +429,7 @@ def test_a_function_is_sent_as_text():
     job = steps.train({**given, "num_nodes": 2, "image": "pytorch/pytorch", "resources_per_node": {"cpu": 1}}, TASK)
     assert isinstance(job.trainer, CustomTrainer)
     assert (job.trainer.num_nodes, job.trainer.packages_to_install) == (2, ("numpy",))
-    assert job.trainer.resources_per_node["memory"] == "16Gi"
+    assert job.trainer.resources_per_node.limits["memory"] == "16Gi"
     assert job.trainer.env["MODE"] == "fast"
     assert "command" in build_trainjob(job, name="step", namespace="ml")["spec"]["trainer"]
 

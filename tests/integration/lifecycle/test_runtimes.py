@@ -201,7 +201,7 @@ def test_a_workspace_or_placement_without_its_replicated_job_is_refused(
     submit_step, create_runtime, cluster, namespace
 ):
     own = create_runtime("single", step="", job="solo", container="main")
-    rule = r"it has no replicated job node, which workspace, volumes or placement need; it has solo"
+    rule = r"it has no replicated job node, which workspace, volumes, placement or runtime_patches need; it has solo"
     with pytest.raises(InvalidSpec, match=rule):
         submit_step(TrainJob(runtime=own, placement=Placement(node_selector={"a": "b"})))
     other = create_runtime("main", step="", container="main")

@@ -190,6 +190,16 @@ REFUSED = {
     "evaluation without rows": ({"eval_strategy": "steps"}, "config.eval_strategy", "eval_dataset_path"),
     "path out of the workspace": ({"eval_dataset_path": "../x"}, "config.eval_dataset_path", "without '..'"),
     "columns twice": ({"columns": {"prompt": "a", "completion": "a"}}, "config.columns", "each once"),
+    "server of vLLM": (
+        {"method": "grpo", "use_vllm": True, "arguments": {"vllm_server_base_url": "http://vllm:8000"}},
+        "config.arguments.vllm_server_base_url",
+        "without a server",
+    ),
+    "vLLM without use_vllm": (
+        {"method": "rloo", "arguments": {"vllm_tensor_parallel_size": 2}},
+        "config.arguments.vllm_tensor_parallel_size",
+        "it has an effect with use_vllm=True only",
+    ),
     "unknown version": ({"trl_version": "0.9.0"}, "config.trl_version", "1.16.0"),
     "password in the index": ({"pip_index_url": "https://me:pw@index/simple"}, "config.pip_index_url", "PIP_INDEX_URL"),
 }

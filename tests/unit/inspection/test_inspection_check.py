@@ -88,7 +88,8 @@ NO_RUNTIME = AdmissionRefused('refused: ClusterTrainingRuntime.trainer.kubeflow.
 LACKS_FEATURES = "Kubeflow Trainer 2.1 lacks these features (each with the first version that has it): "
 FEATURES_OF_2_2 = (
     "deadline (activeDeadlineSeconds): 2.2, placement.security_context (a security context of pods): 2.2, "
-    "placement.container_security_context (a security context of containers): 2.2"
+    "placement.container_security_context (a security context of containers): 2.2, "
+    "runtime_patches (runtimePatches): 2.2"
 )
 LATER = "upgrade to Trainer 2.2 or later; until then TrainJobs that need them are refused"
 PODS_ADVICE = "check whether it runs, `kubectl get pods -n kubeflow-system`"

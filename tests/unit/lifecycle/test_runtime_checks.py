@@ -54,12 +54,15 @@ MAIN = build_runtime(("node", "trainer", "main"))
 @pytest.mark.parametrize(
     ("runtime", "rule"),
     [
-        (SOLO, "it has no replicated job node, which workspace, volumes or placement need; it has solo"),
+        (
+            SOLO,
+            "it has no replicated job node, which workspace, volumes, placement or runtime_patches need; it has solo",
+        ),
         (MAIN, "its replicated job node has no container node; it has main"),
         (MPI, "its trainer is the replicated job launcher, which would not have the workspace and the volumes"),
         (
             build_runtime(),
-            "it has no replicated job node, which workspace, volumes or placement need; it has none",
+            "it has no replicated job node, which workspace, volumes, placement or runtime_patches need; it has none",
         ),
     ],
     ids=["another job", "another container", "mpi", "empty"],
@@ -96,6 +99,17 @@ def test_gpus_of_another_kind_than_the_runtimes_cause_a_warning():
     found, [warning] = find_broken_rules(TrainJob(trainer=trainer, runtime=runtime), STOCK["torchtune-llama3.2-1b"])
     assert found == []
     assert "requests nvidia.com/gpu, which resources_per_node does not set" in warning
+
+
+def test_claims_that_the_trainer_would_drop_are_refused():
+    [trainer] = STOCK["torch-distributed"].steps
+    with_claims = dataclasses.replace(
+        STOCK["torch-distributed"], steps=(dataclasses.replace(trainer, claims=("gpus",)),)
+    )
+    job = TrainJob(trainer=CustomTrainerContainer(command=("true",), resources_per_node={"cpu": 1}))
+    [rule], _ = find_broken_rules(job, with_claims)
+    assert rule.startswith("its resource claims (gpus) would be dropped")
+    assert find_broken_rules(TrainJob(), with_claims) == ([], [])
 
 
 def test_a_gang_with_initializers_is_refused_because_it_can_never_start():

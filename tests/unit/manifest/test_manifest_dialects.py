@@ -327,13 +327,18 @@ def test_an_older_dialect_refuses_a_newer_feature(job, field, shown, missing, si
 
 
 def test_an_error_lists_all_unsupported_features():
-    job = TrainJob(deadline=timedelta(hours=2), placement={"affinity": {"a": {}}, "image_pull_secrets": ["pull"]})
+    job = TrainJob(
+        deadline=timedelta(hours=2),
+        placement={"affinity": {"nodeAffinity": {}}, "image_pull_secrets": ["pull"]},
+        runtime_patches=[{"manager": "example.org/team"}],
+    )
     with pytest.raises(InvalidSpec) as raised:
         build_spec(job, Dialect.V2_0)
     assert {problem.field for problem in raised.value.problems} == {
         "deadline",
         "placement.affinity",
         "placement.image_pull_secrets",
+        "runtime_patches",
     }
 
 

@@ -38,7 +38,7 @@ CLASSES = {
 # A new field belongs to this table if it decides the weights of a training, or the files of another step. Otherwise, it
 # belongs to OPERATIONAL_FIELDS if the result is the same for any value of it, else to CONTINUED_FIELDS.
 DATASET_FIELDS = """
-    endpoint iam_role ignore_patterns metadata_loc num_data_nodes region role_arn secret storage_uri
+    endpoint env iam_role ignore_patterns metadata_loc num_data_nodes region role_arn secret storage_uri
 """
 RESULT_FIELDS = {
     "": """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from importlib.abc import Traversable
 
 KEY = "code.zip.xz"
-"""Key of the code in the ConfigMap: a zip file of Python modules, compressed with xz."""
+"""Key of the code in the ConfigMap: a zip file, compressed with xz."""
 
 _INDENTATION = re.compile(r"(?m)(?:^|(?<= {4})) {4}")
 
@@ -82,12 +82,12 @@ def configmap_name() -> str:
 
 @functools.cache
 def pack_code() -> bytes:
-    """Return the code as a zip file of Python modules, without docstrings and comments."""
+    """Return the code as a zip file, without docstrings and comments."""
     return create_zip(
         {
-            path: minify(text)
+            path: minify(text) if path.endswith(".py") else text
             for package in ("trainjob", "trainjob_kfp")
-            for path, text in sorted(_read_modules(resources.files(package), package))
+            for path, text in sorted(_read_files(resources.files(package), package))
             if not path.startswith(_LEFT_OUT)
         }
     )
@@ -104,12 +104,12 @@ def loading_program() -> str:
     return f'{start}\n import {",".join(modules)}load_code("{configmap_name()}")\n'
 
 
-def _read_modules(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+def _read_files(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
     for item in folder.iterdir():
         below = f"{path}/{item.name}"
         if item.is_dir():
-            yield from _read_modules(item, below)
-        elif item.name.endswith(".py"):
+            yield from _read_files(item, below)
+        elif item.name.endswith((".py", ".json")):
             yield below, item.read_text("utf-8")
 
 

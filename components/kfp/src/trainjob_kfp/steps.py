@@ -255,7 +255,7 @@ def _merge_resources(name: str, arguments: Mapping[str, Any], task_config: TaskC
 
     A resource in the arguments overrides the same resource of the task.
     """
-    found = {**task_settings.resources(task_config), **_with_whole_numbers(arguments.get(name) or {})}
+    found = task_settings.merge_resources(task_config, _with_whole_numbers(arguments.get(name) or {}))
     return {name: found} if found else {}
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import SecretKeyReference, Volume, WorkspaceVolume
+from trainjob.spec.secrets import EnvValue
 
 _CLAIM_KEY = "persistentVolumeClaim"
 # KFP 2.17 adds its API server's proxy to each container of a task (backend/src/apiserver/config/proxy/config.go).
@@ -31,27 +32,40 @@ class TaskConfig(Protocol):
     volume_mounts: Any
 
 
-def resources(config: TaskConfig | None) -> dict[str, str]:
-    """Return the task's resources, with their quantities by name.
+def resources(config: TaskConfig | None) -> dict[str, Any]:
+    """Return the task's resources, as the field of a step.
 
-    If a resource has a limit and a request, the limit is used, because our TrainJobs request all that they may use.
+    They are quantities by name. If a resource's request and limit differ, they are requests and limits.
     """
     given = (config.resources if config else None) or {}
-    return {**(given.get("requests") or {}), **(given.get("limits") or {})}
+    requests, limits = given.get("requests") or {}, given.get("limits") or {}
+    amounts = {**requests, **limits}
+    if all(requests.get(name, amount) == amount for name, amount in amounts.items()):
+        return amounts
+    return {"requests": {**limits, **requests}, "limits": amounts}
 
 
-def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference]:
+def merge_resources(config: TaskConfig | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the resources that are set on the task or given to the component.
+
+    A given one overrides the task's.
+    """
+    found, kinds = resources(config), ("requests", "limits")
+    if not {*found, *own} & {*kinds}:
+        return {**found, **own}
+    task, given = (part if {*part} & {*kinds} else dict.fromkeys(kinds, part) for part in (found, own))
+    return {**given, **{kind: {**task.get(kind, {}), **given.get(kind, {})} for kind in kinds}}
+
+
+def environment(config: TaskConfig | None) -> dict[str, EnvValue]:
     """Return the task's environment variables by name, with secrets as references.
 
     Only the training pods resolve the references. Variables from the fields of a pod are left out, because they
     describe the launcher's pod and would have another value in another pod. Variables for a proxy are left out, too:
     Kubeflow Pipelines adds those of its API server to each task, and does not show who has set them.
-
-    Raises:
-        InvalidSpec: a variable comes from a ConfigMap, which a step cannot pass on.
     """
     entries: Sequence[Mapping[str, Any]] = (config.env if config else None) or ()
-    found: dict[str, str | SecretKeyReference] = {}
+    found: dict[str, EnvValue] = {}
     for entry in entries:
         if entry["name"] in _PROXY_VARIABLES:
             continue
@@ -59,9 +73,7 @@ def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference
         if "secretKeyRef" in source:
             found[entry["name"]] = SecretKeyReference(**source["secretKeyRef"])
         elif "configMapKeyRef" in source:
-            raise InvalidSpec(
-                Problem(f"env.{entry['name']}", "a config map's key", "give its value, or a Secret's key, on the task")
-            )
+            found[entry["name"]] = source
         elif not source:
             found[entry["name"]] = entry.get("value") or ""
     return found

@@ -75,6 +75,7 @@ def find_problems(
         *_unknown_targets(manifest, runtime),
         *_unreachable_fields(manifest, runtime),
         *_cpu_only_image(manifest, runtime),
+        *_lost_claims(manifest, runtime),
     ]
     rules += _incomplete_gang(runtime)
     if isinstance(job, TrainJob):
@@ -138,7 +139,10 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
     for name, containers in _patched_jobs(manifest):
         if name not in steps:
             existing = ", ".join(steps) or "none"
-            yield f"it has no replicated job {name}, which workspace, volumes or placement need; it has {existing}"
+            yield (
+                f"it has no replicated job {name}, which workspace, volumes, placement or runtime_patches need; it has "
+                f"{existing}"
+            )
         for container in containers:
             if name in steps and container not in steps[name]:
                 yield f"its replicated job {name} has no container {container}; it has {', '.join(steps[name])}"
@@ -211,6 +215,19 @@ def _cpu_only_image(manifest: Mapping[str, Any], runtime: RuntimeDescription) ->
     own_image = get_mapping(manifest, "spec", "trainer").get("image")
     if devices and step and not own_image and _CPU_IMAGE_NAME.search(step.image.rpartition("/")[2]):
         yield f"its image {step.image} is for CPUs, but resources_per_node requests {', '.join(sorted(devices))}"
+
+
+def _lost_claims(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
+    """Yield a problem if the resources of the TrainJob remove the runtime's claims.
+
+    Source: Trainer 2.0 to 2.2 plugins/jobset/builder.go, 2.3 pkg/runtime/core/trainingruntime.go; seen on each.
+    """
+    claims = runtime.trainer.claims if runtime.trainer else ()
+    if claims and get_mapping(manifest, "spec", "trainer").get("resourcesPerNode"):
+        yield (
+            f"its resource claims ({', '.join(claims)}) would be dropped, as by each Trainer up to 2.3 if "
+            "resources_per_node is given: leave it out, and set the resources in the runtime"
+        )
 
 
 def _requested_resources(manifest: Mapping[str, Any]) -> Mapping[str, str]:

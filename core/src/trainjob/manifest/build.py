@@ -36,10 +36,12 @@ from trainjob.spec import (
     Volume,
     WorkspaceVolume,
 )
+from trainjob.spec.base import invalid_field
 from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.manifest import API_VERSION
-from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resolve_resource_name
+from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, ResourceRequirements, resolve_resources
+from trainjob.spec.runtime_patches import MAX_PATCHES
 from trainjob.spec.trainers import escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
 
@@ -83,8 +85,9 @@ def build_trainjob(
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
         **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
         **({"trainer": trainer} if (trainer := _trainer(job, dialect, metadata)) else {}),
-        **_pod_patch(job, dialect),
+        **_runtime_patches(job, dialect),
         **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
+        **({"suspend": True} if job.suspend else {}),
         **({"managedBy": job.managed_by} if job.managed_by else {}),
     }
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
@@ -164,11 +167,25 @@ def _dataset_path(initializer: Initializer | None) -> str:
     return escape_expansion(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
 
 
-def _node_fields(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
-    amounts = {resolve_resource_name(name): amount for name, amount in (resources or {}).items()}
-    # Set both: the Trainer counts GPUs in either, and the amounts of devices must be equal in both.
-    per_node = {"requests": amounts, "limits": dict(amounts)} if amounts else None
-    return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node}
+def _node_fields(
+    nodes: int | None, processes: int | str | None, resources: ResourceRequirements | Mapping[str, str] | None
+) -> dict[str, Any]:
+    if not isinstance(resources, ResourceRequirements):
+        # Set both: the Trainer counts GPUs in either, and the amounts of devices must be equal in both.
+        resources = ResourceRequirements(requests=resources or {}, limits=resources or {})
+    amounts = {"requests": resolve_resources(resources.requests), "limits": resolve_resources(resources.limits)}
+    per_node = {name: values for name, values in amounts.items() if values}
+    return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node or None}
+
+
+def _runtime_patches(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
+    """Return the fields that change the runtime; the request's own patches are the last."""
+    ours = _pod_patch(job, dialect)
+    patches = [*ours.get("runtimePatches", ()), *job.runtime_patches]
+    if len(patches) > MAX_PATCHES:
+        rule = f"at most {MAX_PATCHES - len(patches) + len(job.runtime_patches)} fit into this TrainJob"
+        raise invalid_field("runtime_patches", f"{len(job.runtime_patches)} patches", rule)
+    return {**ours, "runtimePatches": patches} if job.runtime_patches else ours
 
 
 def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
@@ -261,8 +278,8 @@ def _source(source: Any) -> dict[str, Any]:
     if secret is not None and secret.keys:
         variables.update(secret_env(secret, get_credential_keys(source.storage_uri)))
     result: dict[str, Any] = {"storageUri": source.storage_uri}
-    if any(value is not None for value in variables.values()):
-        result["env"] = env_list(variables)
+    if env := env_list({**variables, **(source.env or {})}):
+        result["env"] = env
     if secret is not None and not secret.keys:
         result["secretRef"] = {"name": secret.name}
     return result

@@ -124,6 +124,13 @@ _FEATURES = (
         for name, owner in (("security_context", "pods"), ("container_security_context", "containers"))
     ),
     _Feature(
+        "runtime_patches",
+        Dialect.V2_2,
+        lambda job: f"{len(job.runtime_patches)} patches" if job.runtime_patches else None,
+        "runtimePatches",
+        "set it in a training runtime",
+    ),
+    _Feature(
         "volumes",
         Dialect.V2_1,
         _repeated_volume,

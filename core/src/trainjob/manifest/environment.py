@@ -64,6 +64,8 @@ def get_credential_keys(uri: str) -> tuple[str, ...]:
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:
     if isinstance(value, str):
         return {"name": name, "value": escape_expansion(value)}
+    if isinstance(value, Mapping):
+        return {"name": name, "valueFrom": dict(value)}
     reference: dict[str, Any] = {"name": value.name, "key": value.key}
     if value.optional:
         reference["optional"] = True

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -15,12 +13,11 @@ from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.manifest import API_VERSION
 from trainjob.spec.redaction import redact
+from trainjob.spec.resources import parse_quantity
 
 RUNTIME_KINDS = ("TrainingRuntime", "ClusterTrainingRuntime")
 """Kinds of the documents that are training runtimes."""
 _METADATA_KEYS = ("name", "namespace", "labels", "annotations")
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)")
-_DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FRAMEWORK_LABEL = "trainer.kubeflow.org/framework"
 
 
@@ -103,22 +100,11 @@ def _normalize(value: Any, *, is_amount: bool = False) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            key: _normalize(inner, is_amount=key in ("limits", "requests")) if not is_amount else _parse_quantity(inner)
+            key: _normalize(inner, is_amount=key in ("limits", "requests")) if not is_amount else parse_quantity(inner)
             for key, inner in value.items()
             if inner is not None and not (key in ("metadata", "resources") and inner == {})
         }
     return [_normalize(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _parse_quantity(amount: Any) -> Any:
-    """Return a Kubernetes quantity as an exact number; another value is returned unchanged."""
-    found = _QUANTITY.fullmatch(str(amount))
-    if found is None:
-        return amount
-    suffix = found[2]
-    power = "KMGTPE".find(suffix[:1]) + 1 if suffix.endswith("i") else 0
-    scale = Fraction(1024**power) if power else Fraction(10) ** _DECIMAL_EXPONENTS[suffix]
-    return Fraction(found[1]) * scale
 
 
 def _to_lines(value: Any) -> list[str]:

@@ -25,7 +25,7 @@ _DATA_CACHE_RESOURCES = ("head_cpu", "head_mem", "worker_cpu", "worker_mem")
 OPERATIONAL_FIELDS: Mapping[str, Sequence[str]] = {
     "": (
         *("placement", "queue", "managed_by", "deadline", "max_restarts", "labels", "annotations", "image"),
-        *("resources", "checkpoint_uri", "checkpoint_endpoint"),
+        *("resources", "checkpoint_uri", "checkpoint_endpoint", "suspend"),
     ),
     "dataset": _DATA_CACHE_RESOURCES,
     "initializer.dataset": _DATA_CACHE_RESOURCES,
@@ -42,7 +42,7 @@ because its configuration has everything that a framework reads. The fields that
 the table.
 """
 CONTINUED_FIELDS: Mapping[str, Sequence[str]] = {
-    "": ("volumes", "secret", "runtime", "workspace", "output_path", "resume", "model_check"),
+    "": ("volumes", "runtime_patches", "secret", "runtime", "workspace", "output_path", "resume", "model_check"),
     "trainer": ("packages_to_install", "pip_index_urls", "num_nodes", "resume"),
 }
 """Further fields that may change while a training continues; a framework's configuration names its own ones.

@@ -16,7 +16,7 @@ from trainjob.spec.job import TrainJob
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
-from trainjob.spec.resources import Placement, Queue, Runtime
+from trainjob.spec.resources import Placement, Queue, ResourceRequirements, Runtime
 from trainjob.spec.resume_from import ResumeFrom
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext
@@ -45,6 +45,7 @@ __all__ = [
     "Placement",
     "PodSecurityContext",
     "Queue",
+    "ResourceRequirements",
     "ResumeFrom",
     "Runtime",
     "S3DatasetInitializer",

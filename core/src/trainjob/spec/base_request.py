@@ -13,6 +13,7 @@ from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.durations import Duration
 from trainjob.spec.metadata import Annotations, Labels
 from trainjob.spec.resources import Placement, QueueField
+from trainjob.spec.runtime_patches import RuntimePatches
 from trainjob.spec.volumes import Volumes
 
 # A TrainJob's name may have 33 characters, because JobSet names pods NAME-dataset-initializer-0-0-abcde, and they may
@@ -49,6 +50,8 @@ def _validate_ttl(ttl: timedelta) -> timedelta:
 JobName = Annotated[str, BeforeValidator(_validate_name)]
 Deadline = Annotated[Duration, AfterValidator(_validate_deadline)]
 TimeToLive = Annotated[Duration, AfterValidator(_validate_ttl)]
+ManagedBy = Literal["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"]
+"""Controller that acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
 EndAction = Literal["delete", "suspend", "keep"]
 """Action on a TrainJob when its wait ends before the TrainJob has finished."""
 STEP_ALIASES = {
@@ -107,6 +110,12 @@ class BaseRequest(WaitSettings):
         queue: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
         placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
         volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
+            an older one also runs it on this cluster.
+        suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+        runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+            applied after those of the other fields. Trainer 2.2 and later.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = STEP_ALIASES
@@ -118,3 +127,6 @@ class BaseRequest(WaitSettings):
     queue: QueueField | None = None
     placement: Placement | None = None
     volumes: Volumes = ()
+    managed_by: ManagedBy | None = None
+    suspend: bool = False
+    runtime_patches: RuntimePatches = ()

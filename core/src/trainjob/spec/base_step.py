@@ -7,7 +7,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field
 from trainjob.spec.base_request import BaseRequest
-from trainjob.spec.job import Program, check_end_actions
+from trainjob.spec.job import Program, check_suspension
 from trainjob.spec.secrets import CredentialFreeSpec, Env, Secret
 from trainjob.spec.volumes import check_workspace_is_free
 from trainjob.version import VERSION
@@ -30,7 +30,7 @@ class BaseStep(BaseRequest, CredentialFreeSpec):
     @model_validator(mode="after")
     def _validate_shared_fields(self) -> Self:
         check_workspace_is_free(self.volumes, taken_by="the step's workspace")
-        check_end_actions(self.on_kill, self.on_failure, self.queue, None)
+        check_suspension(self, self.queue, None)
         return self
 
 

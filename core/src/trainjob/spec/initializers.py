@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from typing_extensions import Self
 
 from trainjob.addresses import Kind, check_uri, parse_source
 from trainjob.spec.base import Spec, invalid_field
-from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Region, Secret
+from trainjob.spec.problems import REDACTED
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Env, Region, Secret
 
 DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Files with weights in other formats than safetensors (kubeflow SDK 0.5)."""
@@ -18,6 +20,9 @@ _NEWEST_REVISION = (
     "the Trainer's initializers always fetch the newest revision; to choose one, run InitializeDataset or "
     "InitializeModel with a workspace, and train with the same workspace"
 )
+
+
+_SET_FIELDS = ("storage_uri", "ignore_patterns", "endpoint", "region", "role_arn")  # with a variable of their names
 
 
 class _TrainerInitializer(CredentialFreeSpec):
@@ -34,6 +39,14 @@ class _TrainerInitializer(CredentialFreeSpec):
             raise invalid_field("revision", revision, _NEWEST_REVISION)
         return value
 
+    @model_validator(mode="after")
+    def _reject_set_variables(self) -> Self:
+        env: Mapping[str, Any] = getattr(self, "env", None) or {}
+        for name in _SET_FIELDS:
+            if name.upper() in env and getattr(self, name, None):
+                raise invalid_field(f"env.{name.upper()}", REDACTED, f"the field {name} sets it: give only one of them")
+        return self
+
 
 class _HuggingFaceInitializer(_TrainerInitializer):
     """A repository on the Hugging Face Hub.
@@ -42,11 +55,13 @@ class _HuggingFaceInitializer(_TrainerInitializer):
         storage_uri: `hf://organization/name`; for a dataset, a path in the repository may follow.
         ignore_patterns: patterns of files that are not fetched.
         secret: Secret with the key `ACCESS_TOKEN`.
+        env: further environment variables by name, as of a step.
     """
 
     storage_uri: str
     ignore_patterns: tuple[str, ...] | None = None
     secret: Secret | None = None
+    env: Env | None = None
 
 
 class _S3Initializer(_TrainerInitializer):
@@ -59,6 +74,7 @@ class _S3Initializer(_TrainerInitializer):
         region: region of the bucket.
         role_arn: AWS role to assume.
         secret: Secret with the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`.
+        env: further environment variables by name, as of a step.
     """
 
     storage_uri: str
@@ -67,6 +83,7 @@ class _S3Initializer(_TrainerInitializer):
     region: Region | None = None
     role_arn: str | None = None
     secret: Secret | None = None
+    env: Env | None = None
 
     @field_validator("storage_uri")
     @classmethod
@@ -125,6 +142,7 @@ class DataCacheInitializer(Spec):
         worker_cpu: CPU of each worker.
         worker_mem: memory of each worker.
         iam_role: IAM role for reading the metadata.
+        env: further environment variables by name, as of a step.
     """
 
     storage_uri: str
@@ -135,6 +153,7 @@ class DataCacheInitializer(Spec):
     worker_cpu: str | None = None
     worker_mem: str | None = None
     iam_role: str | None = None
+    env: Env | None = None
 
     @field_validator("storage_uri")
     @classmethod

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import invalid_field
-from trainjob.spec.base_request import BaseRequest, EndAction
+from trainjob.spec.base_request import BaseRequest, WaitSettings
 from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
@@ -21,33 +21,30 @@ from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free
 STOCK_RUNTIME = "torch-distributed"
 Program = Literal["packed", "image"]
 """Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
-ManagedBy = Literal["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"]
-"""Controller that acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
 
 
-def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | None, runtime: Runtime | None) -> None:
-    """Refuse the action `suspend` for a TrainJob that cannot be suspended.
+def check_suspension(request: WaitSettings, queue: Queue | None, runtime: Runtime | None) -> None:
+    """Refuse a request that suspends a TrainJob which cannot be suspended.
 
-    Kueue reverts the suspension of a TrainJob in a queue within 0.2 s (Kueue 0.17). [is_stock_builtin][] explains the
-    other reason.
+    It may do so at the creation, or by an action at the end. Kueue reverts the suspension of a TrainJob in a queue
+    within 0.2 s (Kueue 0.17). [is_stock_builtin][] explains the other reason.
 
     Args:
-        on_kill: action when the caller is stopped.
-        on_failure: action when the TrainJob is ended as failed.
+        request: the request.
         queue: its Kueue queue, if any.
         runtime: its runtime; None skips the check of the runtime.
 
     Raises:
         InvalidSpec: the TrainJob cannot be suspended; the error names the field.
     """
-    field = "on_kill" if on_kill == "suspend" else "on_failure"
-    if "suspend" not in (on_kill, on_failure):
-        return
     why = f"Kueue would resume a TrainJob of the queue {queue.name}" if queue else ""
     if runtime and is_stock_builtin(runtime.name):
         why = f"a TrainJob on the stock runtime {runtime.name} can't be suspended"
-    if why:
-        raise invalid_field(field, "suspend", f"{why}: allowed are 'delete' and 'keep'")
+    for name in ("on_kill", "on_failure"):
+        if why and getattr(request, name) == "suspend":
+            raise invalid_field(name, "suspend", f"{why}: allowed are 'delete' and 'keep'")
+    if why and isinstance(request, BaseRequest) and request.suspend:
+        raise invalid_field("suspend", True, why)
 
 
 def check_queue(queue: Queue | None, runtime: Runtime) -> None:
@@ -83,9 +80,6 @@ class TrainJob(BaseRequest):
             of the pods; `image` runs the `trainjob` of the image, with readable arguments.
         model_check: folders that must have no model of another workflow run: a `ModelCheck` or a dict of its fields.
             The image must contain Python, and the trainer must have a command.
-        managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
-            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
-            an older one also runs it on this cluster.
         max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
             Python and files, None (null) leaves it to the runtime.
     """
@@ -97,7 +91,6 @@ class TrainJob(BaseRequest):
     tracking: Tracking | None = None
     program: Program = "packed"
     model_check: ModelCheck | None = None
-    managed_by: ManagedBy | None = None
     max_restarts: int | None = Field(default=0, ge=0)
 
     @model_validator(mode="after")
@@ -129,7 +122,7 @@ class TrainJob(BaseRequest):
             )
         self._check_tracking()
         self._check_model_check()
-        check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
+        check_suspension(self, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
         shared = f"the volume that initializers and training on {self.runtime.name} share"
         taken = "the workspace" if self.workspace else shared if initialized else ""

@@ -13,9 +13,10 @@ from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, iterate_texts, to_json_value
 from trainjob.spec.base_request import WaitSettings
 from trainjob.spec.credential_checks import check_document
-from trainjob.spec.job import check_end_actions, check_queue
+from trainjob.spec.job import check_queue, check_suspension
 from trainjob.spec.problems import REDACTED
-from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
+from trainjob.spec.resources import CLAIMS_ADVICE, QUEUE_LABEL, Queue, Runtime
+from trainjob.spec.secrets import FILE_KEY_ADVICE
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
@@ -57,7 +58,7 @@ class TrainJobManifest(WaitSettings):
 
     @model_validator(mode="after")
     def _validate_end_actions(self) -> Self:
-        check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
+        check_suspension(self, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
         return self
 
@@ -130,6 +131,9 @@ def _check_spec(spec: Any) -> None:
     if not isinstance(trainer, Mapping | None):
         raise invalid_field("spec.trainer", trainer, "it must be a mapping")
     _check_env("spec.trainer.env", (trainer or {}).get("env"))
+    resources = (trainer or {}).get("resourcesPerNode")
+    if isinstance(resources, Mapping) and resources.get("claims"):
+        raise invalid_field("spec.trainer.resourcesPerNode.claims", resources["claims"], CLAIMS_ADVICE)
     initializer = spec.get("initializer")
     for kind in ("dataset", "model"):
         source = initializer.get(kind) if isinstance(initializer, Mapping) else None
@@ -144,6 +148,10 @@ def _check_env(field: str, env: Any) -> None:
     )
     if not named:
         raise invalid_field(field, REDACTED, "it must be a list of mappings, each with name and value or valueFrom")
+    for number, item in enumerate(env):
+        source = item.get("valueFrom")
+        if isinstance(source, Mapping) and source.get("fileKeyRef"):
+            raise invalid_field(f"{field}[{number}].valueFrom.fileKeyRef", REDACTED, FILE_KEY_ADVICE)
 
 
 def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from typing_extensions import Self
 
-from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.kubernetes_values import POD_SPEC, as_in_kubernetes
 from trainjob.spec.security_context import PodSecurityContextField, SecurityContextField
 
 # Kubernetes quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
@@ -20,15 +23,22 @@ _SHORT_NAMES = {
     "storage": "ephemeral-storage",
     "gpu": "nvidia.com/gpu",
 }
+_PARSED_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)")
+_DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+CLAIMS_ADVICE = (
+    "no Trainer up to 2.3 passes on the claims of a TrainJob: use a training runtime with the claims, and give no "
+    "resources_per_node, with which the Trainer drops those of the runtime"
+)
+"""Advice for resource claims of a TrainJob (Trainer 2.0 plugins/jobset/builder.go, 2.3 core/trainingruntime.go)."""
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 """Labels that Kueue reads from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
 BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
 """Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch)."""
 
 
-def _validate_resources(value: Any) -> Any:
+def _validate_amounts(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     for name, amount in value.items():
@@ -59,11 +69,65 @@ def _check_gpu_kinds(resources: Mapping[Any, Any]) -> None:
         raise invalid_field("", sorted(names), "give whole GPUs, or MIG slices of one size, not several kinds")
 
 
-Resources = Annotated[Mapping[str, str], BeforeValidator(_validate_resources)]
-"""Quantity of each resource on each node, by the resource's name.
+Amounts = Annotated[Mapping[str, str], BeforeValidator(_validate_amounts)]
+"""Quantity of each resource, by the resource's name.
 
 `gpu` means `nvidia.com/gpu`, `mig-1g.5gb` means `nvidia.com/mig-1g.5gb`.
 """
+
+
+class ResourceRequirements(Spec):
+    """Requests of resources that differ from their limits.
+
+    Attributes:
+        requests: quantity of each resource that is reserved.
+        limits: quantity of each resource that may be used; by default there is no limit.
+    """
+
+    requests: Amounts = Field(default_factory=dict)
+    limits: Amounts = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _validate_amounts(self) -> Self:
+        limits = resolve_resources(self.limits)
+        for name, amount in resolve_resources(self.requests).items():
+            if name in limits and parse_quantity(amount) > parse_quantity(limits[name]):
+                raise invalid_field(f"requests.{name}", amount, f"the limit is {limits[name]}: request at most that")
+            if "/" in name and limits.get(name, amount) != amount:
+                raise invalid_field(f"requests.{name}", amount, f"devices are not shared: request {limits[name]}")
+        return self
+
+
+def _validate_resources(value: Any) -> Any:
+    if isinstance(value, Mapping) and value.get("claims"):
+        raise invalid_field("claims", value["claims"], CLAIMS_ADVICE)
+    is_nested = isinstance(value, Mapping) and set(value) & set(ResourceRequirements.model_fields)
+    return ResourceRequirements.from_object(value) if is_nested else _validate_amounts(value)
+
+
+Resources = Annotated[ResourceRequirements | Mapping[str, str], BeforeValidator(_validate_resources)]
+"""Resources of each node: a quantity by name, which is request and limit, or a `ResourceRequirements`."""
+
+
+def parse_quantity(amount: Any) -> Any:
+    """Return a Kubernetes quantity as an exact number; another value is returned unchanged."""
+    found = _PARSED_QUANTITY.fullmatch(str(amount))
+    if found is None:
+        return amount
+    suffix = found[2]
+    power = "KMGTPE".find(suffix[:1]) + 1 if suffix.endswith("i") else 0
+    scale = Fraction(1024**power) if power else Fraction(10) ** _DECIMAL_EXPONENTS[suffix]
+    return Fraction(found[1]) * scale
+
+
+def resolve_resources(resources: ResourceRequirements | Mapping[str, str] | None) -> dict[str, str]:
+    """Return the quantity of each resource by its Kubernetes name.
+
+    It is the limit, or the request if there is no limit.
+    """
+    if isinstance(resources, ResourceRequirements):
+        return {**resolve_resources(resources.requests), **resolve_resources(resources.limits)}
+    return {resolve_resource_name(name): amount for name, amount in (resources or {}).items()}
 
 
 def resolve_resource_name(name: str) -> str:
@@ -76,14 +140,13 @@ def resolve_resource_name(name: str) -> str:
     return f"nvidia.com/{plain}" if plain.startswith("mig-") else _SHORT_NAMES.get(plain, name)
 
 
-def count_gpus(resources: Mapping[str, str] | None) -> int:
+def count_gpus(resources: ResourceRequirements | Mapping[str, str] | None) -> int:
     """Return the number of GPUs on a node, counted as the Trainer's torch plugin does.
 
     The plugin counts resources with `gpu` in their names, so MIG slices do not count (Trainer 2.3,
     pkg/runtime/framework/plugins/torch).
     """
-    known = {resolve_resource_name(name): amount for name, amount in (resources or {}).items()}
-    counted = (amount for name, amount in known.items() if "gpu" in name.lower())
+    counted = (amount for name, amount in resolve_resources(resources).items() if "gpu" in name.lower())
     return sum(int(float(amount)) for amount in counted if _WHOLE_NUMBER.fullmatch(amount))
 
 
@@ -129,8 +192,8 @@ class Placement(Spec):
     }
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
-    tolerations: Annotated[Sequence[Mapping[str, Any]], AfterValidator(to_json_value)] = ()
-    affinity: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+    tolerations: Annotated[Sequence[Mapping[str, Any]], as_in_kubernetes(f"{POD_SPEC}.tolerations")] = ()
+    affinity: Annotated[Mapping[str, Any], as_in_kubernetes(f"{POD_SPEC}.affinity")] = Field(default_factory=dict)
     service_account_name: str = ""
     image_pull_secrets: Sequence[str] = ()
     termination_grace_period_seconds: int | None = Field(default=None, ge=1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from trainjob.addresses import REFERENCE_ADVICE, check_uri
+from trainjob.errors import InvalidSpec
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.credential_checks import check_text, check_variable
+from trainjob.spec.kubernetes_values import check_kubernetes_value
 from trainjob.spec.problems import REDACTED
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
@@ -18,6 +21,9 @@ _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REGION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
+_ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef")
+FILE_KEY_ADVICE = "no Trainer up to 2.3 passes on a key of a file: give the value, or read the file in the program"
+"""Advice for a variable with `fileKeyRef`, which reaches the container without a value (seen with 2.1 to 2.3)."""
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
 
@@ -102,7 +108,11 @@ def _secret_from_name(value: Any) -> Any:
 
 
 Secret = Annotated[SecretReference, BeforeValidator(_secret_from_name)]
-EnvValue = str | SecretKeyReference
+EnvValue = str | SecretKeyReference | Mapping[str, Any]
+"""Value of an environment variable: a text, a key of a Secret, or a source as in Kubernetes.
+
+A source is a dict with one of the fields of `valueFrom`, such as `{"fieldRef": {"fieldPath": "spec.nodeName"}}`.
+"""
 
 
 def _validate_env(env: Any) -> Any:
@@ -136,7 +146,33 @@ def _validate_variable(name: str, value: Any) -> Any:
         raise invalid_field(
             name, None, "it must be a string or a SecretKeyReference; omit the variable if it has no value"
         )
-    return value
+    return _convert_source(name, value) if isinstance(value, Mapping) else value
+
+
+def _convert_source(name: str, value: Mapping[str, Any]) -> Any:
+    """Return the value of a variable that is written as a dict.
+
+    Raises:
+        InvalidSpec: it is neither a reference to a Secret, nor a source as in Kubernetes that a Trainer passes on.
+    """
+    given = value["valueFrom"] if [*value] == ["valueFrom"] else value
+    try:
+        if not isinstance(given, Mapping) or not set(given) & {*_ENV_SOURCES, "fileKeyRef"}:
+            return SecretKeyReference.from_object(given)
+        found = check_kubernetes_value(given, "spec.trainer.env[].valueFrom")
+        if "fileKeyRef" in found:
+            raise invalid_field("fileKeyRef", REDACTED, FILE_KEY_ADVICE)
+        if len(found) != 1:
+            raise invalid_field("", REDACTED, f"give exactly one of {', '.join(_ENV_SOURCES)}")
+        [(kind, source)] = found.items()
+        if kind == "secretKeyRef":
+            return SecretKeyReference.from_object(source)
+        if kind == "configMapKeyRef" and not source.get("name"):
+            raise invalid_field(f"{kind}.name", None, "name the ConfigMap")
+    except InvalidSpec as error:
+        problems = [replace(problem, field=f"{name}.{problem.field}".rstrip(".")) for problem in error.problems]
+        raise InvalidSpec(problems) from None
+    return {kind: source}
 
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_validate_env)]

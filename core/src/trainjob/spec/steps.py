@@ -18,7 +18,7 @@ from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
-from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_end_actions, check_queue
+from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_queue, check_suspension
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
@@ -298,7 +298,7 @@ class FineTune(BaseStep):
             if (given := getattr(self, name)) != type(self).model_fields[name].default:
                 raise invalid_field(name, given, "it is allowed only with a workspace")
         check_queue(self.queue, self.training_runtime)
-        check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
+        check_suspension(self, None, self.training_runtime)
 
 
 def _validate_metadata(metadata: dict[str, Any]) -> Any:

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, field_validator, model_val
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.kubernetes_values import POD_SPEC, check_kubernetes_value
 
 WORKSPACE = "/workspace"
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -140,8 +141,8 @@ class Volume(Spec):
             raise invalid_field("", kinds, "it must have exactly one kind of volume, such as {'emptyDir': {}}")
         if not isinstance(source[kinds[0]], Mapping):
             raise invalid_field(kinds[0], source[kinds[0]], "it must be a mapping; {} means the defaults")
-        plain: dict[str, Any] = to_json_value(dict(source))
-        return plain
+        plain: dict[str, Any] = check_kubernetes_value({"name": "volume", **source}, f"{POD_SPEC}.volumes[]")
+        return {kinds[0]: plain[kinds[0]]}
 
 
 def _validate_volumes(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:

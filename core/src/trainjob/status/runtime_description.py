@@ -28,6 +28,7 @@ class RuntimeStep:
         image: image of its main container. That is `node` in the trainer, otherwise the container with the name of its
             role, or the first container.
         resources: limits and requests of that container, such as `{"nvidia.com/gpu": "2"}`.
+        claims: names of the resource claims of that container.
     """
 
     name: str
@@ -35,6 +36,7 @@ class RuntimeStep:
     containers: tuple[str, ...]
     image: str
     resources: Mapping[str, str]
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,4 +123,5 @@ def _describe_step(job: Mapping[str, Any]) -> RuntimeStep:
         containers=tuple(get_str(each, "name") for each in (*get_list(pod, "initContainers"), *containers)),
         image=get_str(main, "image"),
         resources={str(name): str(amount) for name, amount in amounts.items()},
+        claims=tuple(get_str(claim, "name") for claim in get_list(main, "resources", "claims")),
     )

@@ -12,11 +12,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainjob.trainjob_schema import load_trainjob_schema
 from trainjob_local.apiserver.kubernetes_types import find_message_key
 from trainjob_local.apiserver.resources import Resource, by_group_version
-from trainjob_local.apiserver.schema import Schema
 from trainjob_local.apiserver.type_schemas import REFERENCE, build_type_schemas, type_schema_name, types_digest
-from trainjob_local.apiserver.write_rules import SCHEMAS
 
 __all__ = ["build_openapi", "build_openapi_index"]
 
@@ -61,7 +60,7 @@ def build_openapi(group: str, version: str) -> Json:
 @functools.cache
 def _digest(group: str, version: str) -> str:
     # Not of the document itself, because it takes long to make that of Kubernetes' own types.
-    schemas = {resource.plural: repr(SCHEMAS.get(resource.plural)) for resource in by_group_version(group, version)}
+    schemas = {resource.plural: _describe_custom(resource) for resource in by_group_version(group, version)}
     return hashlib.sha256(json.dumps([group, version, schemas, types_digest()]).encode()).hexdigest().upper()
 
 
@@ -73,15 +72,21 @@ def _schema_name(resource: Resource) -> str:
 
 
 def _schemas(resource: Resource) -> Json:
-    schema, name, key = SCHEMAS.get(resource.plural), _schema_name(resource), _type_key(resource)
-    described = _build_schema(schema) if schema else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    found = build_type_schemas(key) if key else {name: described}
+    name, key = _schema_name(resource), _type_key(resource)
+    found = build_type_schemas(key) if key else {name: _describe_custom(resource)}
     items = {"type": "array", "items": {"$ref": f"{REFERENCE}{name}"}}
     return {
         **found,
         name: {**found[name], "x-kubernetes-group-version-kind": [_group_version_kind(resource)]},
         f"{name}List": {"type": "object", "required": ["items"], "properties": {"items": items}},
     }
+
+
+def _describe_custom(resource: Resource) -> Json:
+    """Return the schema of a kind that is not Kubernetes' own."""
+    if resource.plural == "trainjobs":
+        return dict(load_trainjob_schema())
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _type_key(resource: Resource) -> str:
@@ -127,42 +132,3 @@ def _operation(resource: Resource, method: str, action: str) -> Json:
 def _parameters(names: Sequence[str], where: str) -> list[Json]:
     required = {"required": True} if where == "path" else {}
     return [{"name": name, "in": where, **required, "schema": {"type": "string"}} for name in names]
-
-
-def _build_schema(schema: Schema) -> Json:
-    """Return an OpenAPI schema with the extensions of a CustomResourceDefinition."""
-    if schema.type == "any":
-        return {"x-kubernetes-preserve-unknown-fields": True}
-    if schema.type == "quantity":
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-    found: Json = {"type": "object" if schema.type == "map" else schema.type}
-    if schema.description:
-        found["description"] = schema.description
-    if schema.format:
-        found["format"] = schema.format
-    if schema.properties:
-        found["properties"] = {name: _build_schema(inner) for name, inner in schema.properties.items()}
-    if schema.required:
-        found["required"] = list(schema.required)
-    if schema.type == "map" and not schema.items:
-        found["x-kubernetes-preserve-unknown-fields"] = True
-    if schema.items:
-        found["additionalProperties" if schema.type == "map" else "items"] = _build_schema(schema.items)
-    return found | _build_constraints(schema)
-
-
-def _build_constraints(schema: Schema) -> Json:
-    found: Json = {
-        "default": schema.default,
-        "minimum": schema.minimum,
-        "minLength": schema.min_length or None,
-        "maxLength": schema.max_length,
-        "maxItems": schema.max_items,
-        "enum": list(schema.enum) or None,
-    }
-    found = {name: value for name, value in found.items() if value is not None}
-    if schema.keys:
-        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(schema.keys)}
-    rules = [{"rule": rule.cel, "message": rule.message} for rule in schema.rules]
-    rules += [{"rule": "self == oldSelf", "message": "field is immutable"}] if schema.immutable else []
-    return found | ({"x-kubernetes-validations": rules} if rules else {})

@@ -29,14 +29,15 @@ __all__ = [
     "Rule",
     "Schema",
     "array_of",
+    "as_go_writes",
     "find_wrong_type",
     "object_of",
     "prune",
     "schema_problems",
-    "with_canonical_quantities",
     "with_defaults",
 ]
 
+_GO_ZEROS = {"string": "", "integer": 0, "boolean": False, "object": {}}  # of other types: null
 _NAMES = {"map": "object", "quantity": "string"}
 _BITS = {"int32": 31, "int64": 63}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
@@ -74,14 +75,15 @@ class Schema:
         items: the schema of an array's items or a map's values; without it they are not checked.
         keys: properties that identify an item of a list of type map; empty for other lists.
         minimum: smallest allowed number.
+        maximum: largest allowed number.
         min_length: minimum length of a string.
         max_length: maximum length of a string.
+        pattern: regular expression that is found in each allowed string; empty for any.
         max_items: maximum number of items of an array.
         enum: allowed strings.
         default: value that the server sets if the field is missing.
         immutable: whether the value cannot change after it has been set.
         rules: CEL rules.
-        description: description in the OpenAPI document.
     """
 
     type: str
@@ -91,14 +93,15 @@ class Schema:
     items: Schema | None = None
     keys: tuple[str, ...] = ()
     minimum: int | None = None
+    maximum: int | None = None
     min_length: int = 0
     max_length: int | None = None
+    pattern: str = ""
     max_items: int | None = None
     enum: tuple[str, ...] = ()
     default: Any = None
     immutable: bool = False
     rules: tuple[Rule, ...] = ()
-    description: str = ""
 
     def children(self, value: Any) -> Iterator[tuple[str, Schema, Any]]:
         """Yield the path step, the schema and the value of each child, sorted by name or index."""
@@ -224,14 +227,20 @@ def with_defaults(schema: Schema, value: Any) -> Any:
     return value
 
 
-def with_canonical_quantities(schema: Schema, value: Any) -> Any:
-    """Return the value with its quantities in canonical form, as a Go program writes them."""
+def as_go_writes(schema: Schema, value: Any) -> Any:
+    """Return the value as a Go program writes it, which has decoded it.
+
+    Quantities are in canonical form. Required fields that are missing have the zero of their type, except texts with a
+    minimum length: the Trainer's own types omit them if they are empty.
+    """
     if schema.type == "object" and isinstance(value, Mapping):
-        return {name: with_canonical_quantities(schema.properties[name], inner) for name, inner in value.items()}
+        missing = [(name, schema.properties[name]) for name in schema.required if name not in value]
+        zeros = {name: _GO_ZEROS.get(inner.type) for name, inner in missing if not inner.min_length}
+        return zeros | {name: as_go_writes(schema.properties[name], inner) for name, inner in value.items()}
     if schema.items and schema.type == "array" and isinstance(value, list):
-        return [with_canonical_quantities(schema.items, item) for item in value]
+        return [as_go_writes(schema.items, item) for item in value]
     if schema.items and schema.type == "map" and isinstance(value, Mapping):
-        return {name: with_canonical_quantities(schema.items, inner) for name, inner in value.items()}
+        return {name: as_go_writes(schema.items, inner) for name, inner in value.items()}
     return canonicalize(value) if schema.type == "quantity" else value
 
 
@@ -278,6 +287,11 @@ def _limit_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProb
     if schema.minimum is not None and value < schema.minimum:
         detail = f"{path} in body should be greater than or equal to {schema.minimum}"
         yield FieldProblem(path, "Invalid value", shown, detail)
+    if schema.maximum is not None and value > schema.maximum:
+        detail = f"{path} in body should be less than or equal to {schema.maximum}"
+        yield FieldProblem(path, "Invalid value", shown, detail)
+    if schema.pattern and schema.type == "string" and not re.search(schema.pattern, value):
+        yield FieldProblem(path, "Invalid value", shown, f"{path} in body should match '{schema.pattern}'")
     if schema.min_length and len(value) < schema.min_length:
         detail = f"{path} in body should be at least {schema.min_length} chars long"
         yield FieldProblem(path, "Invalid value", shown, detail)

@@ -168,10 +168,16 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
 def _env_variables(source: Json) -> list[Json]:
     """Return the environment variables of a source in the form that the Trainer applies.
 
-    A variable with a source (`valueFrom`) has no value; a variable without source and value has an empty value.
+    A variable with a source (`valueFrom`) has no value; a variable without source and value has an empty value. The
+    Trainer does not know keys of files (2.3).
     """
     given: list[Json] = source.get("env") or []
     return [
-        {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}
+        {
+            "name": one["name"],
+            "valueFrom": {kind: ref for kind, ref in one["valueFrom"].items() if kind != "fileKeyRef"},
+        }
+        if "valueFrom" in one
+        else {"value": "", **one}
         for one in given
     ]

@@ -53,6 +53,9 @@ ADVICE: Mapping[str, str] = {
     "teacher_model_name_or_path": "give teacher_path",
     "teacher_model_revision": "give the revision to InitializeModel",
     "use_peft": "give peft_config",
-    "vllm_mode": "vLLM runs in the training's own processes (colocate)",
+    **dict.fromkeys(
+        ("vllm_mode", "vllm_group_port", *(f"vllm_server_{name}" for name in ("base_url", "host", "port", "timeout"))),
+        "vLLM runs in the training's own processes (colocate), without a server",
+    ),
 }
 """Advice for each argument that a step sets, by its name."""

@@ -247,4 +247,8 @@ class TRLConfig(TransformersConfig):
         yield from find_conflicts(self)
         if self.fsdp and self.deepspeed:
             yield Problem("deepspeed", "a dict", "give fsdp or deepspeed, not both")
+        for name in self.arguments:
+            if name.startswith("vllm_") and not self.use_vllm:
+                rule = "it has an effect with use_vllm=True only: give it, too"
+                yield invalid_field(f"arguments.{name}", self.arguments[name], rule).problems[0]
         yield from find_quantization_on_cpu(self, self.peft_config)

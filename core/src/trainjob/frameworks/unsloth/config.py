@@ -35,7 +35,7 @@ from trainjob.frameworks.unsloth.argument_table import (
 )
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_values
-from trainjob.spec.resources import count_gpus, resolve_resource_name
+from trainjob.spec.resources import count_gpus, resolve_resources
 
 GPU_ADVICE = "Unsloth trains on GPUs only: give a GPU, such as resources_per_node={'gpu': 1}"
 """Advice for a training without a GPU."""
@@ -191,12 +191,13 @@ class UnslothConfig(TransformersConfig):
 
     def _find_resource_problems(self) -> Iterator[Problem]:
         """Yield the resources without a GPU, and more processes than GPUs."""
-        if self.resources_per_node is None:
+        resources = self.resources_per_node
+        if resources is None:
             return
-        found = {resolve_resource_name(name): amount for name, amount in self.resources_per_node.items()}
+        found = resolve_resources(self.resources_per_node)
         devices = {name for name, amount in found.items() if "gpu" in name or "/mig-" in name}
         if not any(float(found[name]) for name in devices):
-            yield Problem("resources_per_node", repr(dict(self.resources_per_node)), GPU_ADVICE)
+            yield Problem("resources_per_node", repr(resources), GPU_ADVICE)
         gpus, processes = count_gpus(self.resources_per_node), self.num_proc_per_node
         if processes and gpus and processes > gpus:
             rule = f"each process needs a GPU of its own, and a node has {gpus}"

@@ -46,6 +46,9 @@ class InitializeDatasetOperator(FetchOperator):
         "queue_name",
         "placement",
         "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
         "queue_timeout",
         "start_timeout",
         "interruption_retries",
@@ -78,6 +81,9 @@ class InitializeDatasetOperator(FetchOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
         queue_timeout: timedelta | float | str | None = None,
         start_timeout: timedelta | float | str | None = None,
         interruption_retries: int | str | None = None,
@@ -118,6 +124,12 @@ class InitializeDatasetOperator(FetchOperator):
                 class. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
             queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
                 such as `8h`; by default there is no limit.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
@@ -158,6 +170,9 @@ class InitializeDatasetOperator(FetchOperator):
                 "queue": queue_name,
                 "placement": placement,
                 "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
                 "queue_timeout": queue_timeout,
                 "start_timeout": start_timeout,
                 "interruption_retries": interruption_retries,
@@ -197,6 +212,9 @@ class InitializeModelOperator(FetchOperator):
         "queue_name",
         "placement",
         "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
         "queue_timeout",
         "start_timeout",
         "interruption_retries",
@@ -229,6 +247,9 @@ class InitializeModelOperator(FetchOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
         queue_timeout: timedelta | float | str | None = None,
         start_timeout: timedelta | float | str | None = None,
         interruption_retries: int | str | None = None,
@@ -269,6 +290,12 @@ class InitializeModelOperator(FetchOperator):
                 class. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
             queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
                 such as `8h`; by default there is no limit.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
@@ -309,6 +336,9 @@ class InitializeModelOperator(FetchOperator):
                 "queue": queue_name,
                 "placement": placement,
                 "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
                 "queue_timeout": queue_timeout,
                 "start_timeout": start_timeout,
                 "interruption_retries": interruption_retries,
@@ -355,6 +385,9 @@ class FineTuneOperator(StepOperator):
         "queue_name",
         "placement",
         "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
         "queue_timeout",
         "start_timeout",
         "interruption_retries",
@@ -394,6 +427,9 @@ class FineTuneOperator(StepOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
         queue_timeout: timedelta | float | str | None = None,
         start_timeout: timedelta | float | str | None = None,
         interruption_retries: int | str | None = None,
@@ -452,6 +488,12 @@ class FineTuneOperator(StepOperator):
                 class. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
             queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
                 such as `8h`; by default there is no limit.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
@@ -499,6 +541,9 @@ class FineTuneOperator(StepOperator):
                 "queue": queue_name,
                 "placement": placement,
                 "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
                 "queue_timeout": queue_timeout,
                 "start_timeout": start_timeout,
                 "interruption_retries": interruption_retries,
@@ -542,6 +587,9 @@ class ExportModelOperator(ExportOperator):
         "queue_name",
         "placement",
         "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
         "queue_timeout",
         "start_timeout",
         "interruption_retries",
@@ -577,6 +625,9 @@ class ExportModelOperator(ExportOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
         queue_timeout: timedelta | float | str | None = None,
         start_timeout: timedelta | float | str | None = None,
         interruption_retries: int | str | None = None,
@@ -620,6 +671,12 @@ class ExportModelOperator(ExportOperator):
                 class. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
             queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
                 such as `8h`; by default there is no limit.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
@@ -663,6 +720,9 @@ class ExportModelOperator(ExportOperator):
                 "queue": queue_name,
                 "placement": placement,
                 "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
                 "queue_timeout": queue_timeout,
                 "start_timeout": start_timeout,
                 "interruption_retries": interruption_retries,
@@ -690,7 +750,6 @@ class TrainJobOperator(ManifestOperator):
         "tracking",
         "program",
         "model_check",
-        "managed_by",
         "max_restarts",
         "name",
         "labels",
@@ -699,6 +758,9 @@ class TrainJobOperator(ManifestOperator):
         "queue_name",
         "placement",
         "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
         "queue_timeout",
         "start_timeout",
         "interruption_retries",
@@ -720,7 +782,6 @@ class TrainJobOperator(ManifestOperator):
         tracking: Any = None,
         program: str | None = None,
         model_check: Any = None,
-        managed_by: str | None = None,
         max_restarts: int | str | None = None,
         name: str | None = None,
         labels: Mapping[str, Any] | None = None,
@@ -729,6 +790,9 @@ class TrainJobOperator(ManifestOperator):
         queue_name: Any = None,
         placement: Any = None,
         volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
         queue_timeout: timedelta | float | str | None = None,
         start_timeout: timedelta | float | str | None = None,
         interruption_retries: int | str | None = None,
@@ -757,9 +821,6 @@ class TrainJobOperator(ManifestOperator):
                 `packed`.
             model_check: folders that must have no model of another workflow run: a `ModelCheck` or a dict of its
                 fields. The image must contain Python, and the trainer must have a command.
-            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
-                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
-                because an older one also runs it on this cluster.
             max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
                 Python and files, None (null) leaves it to the runtime.
             name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
@@ -772,6 +833,12 @@ class TrainJobOperator(ManifestOperator):
                 class. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
             queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
                 such as `8h`; by default there is no limit.
             start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
@@ -803,7 +870,6 @@ class TrainJobOperator(ManifestOperator):
                 "tracking": tracking,
                 "program": program,
                 "model_check": model_check,
-                "managed_by": managed_by,
                 "max_restarts": max_restarts,
                 "name": name,
                 "labels": labels,
@@ -812,6 +878,9 @@ class TrainJobOperator(ManifestOperator):
                 "queue": queue_name,
                 "placement": placement,
                 "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
                 "queue_timeout": queue_timeout,
                 "start_timeout": start_timeout,
                 "interruption_retries": interruption_retries,

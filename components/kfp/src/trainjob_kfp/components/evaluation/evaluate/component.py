@@ -41,6 +41,8 @@ def evaluate(
     queue: Dict[str, Any] = {},
     placement: Dict[str, Any] = {},
     volumes: List[Dict[str, Any]] = [],
+    suspend: bool = False,
+    runtime_patches: List[Dict[str, Any]] = [],
     queue_timeout: str = "",
     start_timeout: str = "",
     interruption_retries: int = 3,
@@ -114,6 +116,9 @@ def evaluate(
         queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
         placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
         volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        suspend: Whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+        runtime_patches: Patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+            applied after those of the other fields. Trainer 2.2 and later.
         queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
             as `8h`; by default there is no limit.
         start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.

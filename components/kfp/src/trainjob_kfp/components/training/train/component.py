@@ -39,7 +39,6 @@ def train(
     tracking: Dict[str, Any] = {},
     program: str = "packed",
     model_check: Dict[str, Any] = {},
-    managed_by: str = "",
     max_restarts: int = 0,
     name: str = "",
     labels: Dict[str, Any] = {},
@@ -48,6 +47,9 @@ def train(
     queue: Dict[str, Any] = {},
     placement: Dict[str, Any] = {},
     volumes: List[Dict[str, Any]] = [],
+    managed_by: str = "",
+    suspend: bool = False,
+    runtime_patches: List[Dict[str, Any]] = [],
     queue_timeout: str = "",
     start_timeout: str = "",
     interruption_retries: int = 3,
@@ -117,9 +119,6 @@ def train(
             of the pods; `image` runs the `trainjob` of the image, with readable arguments; by default `packed`.
         model_check: Folders that must have no model of another workflow run: a `ModelCheck` or a dict of its fields.
             The image must contain Python, and the trainer must have a command.
-        managed_by: Controller that acts on the TrainJob; by default this cluster's Trainer. With
-            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
-            an older one also runs it on this cluster.
         max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
             and files, None (null) leaves it to the runtime.
         name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
@@ -131,6 +130,12 @@ def train(
         queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
         placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
         volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        managed_by: Controller that acts on the TrainJob; by default this cluster's Trainer. With
+            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
+            an older one also runs it on this cluster.
+        suspend: Whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+        runtime_patches: Patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+            applied after those of the other fields. Trainer 2.2 and later.
         queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
             as `8h`; by default there is no limit.
         start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
