@@ -43,6 +43,7 @@ KINDS = {
     "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),
     "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "clusterqueues"),
     "ResourceFlavor": ("kueue.x-k8s.io/v1beta2", "resourceflavors"),
+    "Topology": ("kueue.x-k8s.io/v1beta2", "topologies"),
     "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
     "MultiKueueConfig": ("kueue.x-k8s.io/v1beta2", "multikueueconfigs"),
     "MultiKueueCluster": ("kueue.x-k8s.io/v1beta2", "multikueueclusters"),

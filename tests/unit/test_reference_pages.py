@@ -15,7 +15,7 @@ from tools.parameters import fields, write
 from tools.reference import commands, errors
 from trainjob.manifest import labels
 from trainjob.spec.base import Spec
-from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL
+from trainjob.spec.queue import PRIORITY_LABEL, QUEUE_LABEL
 from trainjob.status.failed_mark import FAILED_MARK
 from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 

@@ -26,6 +26,7 @@ placement.affinity (affinity of pods): 2.1
 placement.image_pull_secrets (imagePullSecrets of pods): 2.1
 placement.security_context (a security context of pods): 2.2
 placement.container_security_context (a security context of containers): 2.2
+queue.topology (an annotation of pods, which Kueue reads for their topology): 2.1
 runtime_patches (runtimePatches): 2.2
 volumes (several mounts of one volume): 2.1
 initializer.dataset.storage_uri (a dataset from a store other than hf://): 2.1
@@ -35,6 +36,7 @@ initializer.model.ignore_patterns (IGNORE_PATTERNS): 2.1
 trainer.config.peft_config (LoRA in a built-in trainer): 2.1
 trainer.config.num_proc_per_node (a number of processes for llama3.2-3b): 2.1
 runtime (Qwen in a built-in trainer): 2.1"""
+QUOTAS = "quotas of queues are not shown"
 SHOW_PODS = "`kubectl get pods -n kubeflow-system`"
 
 
@@ -102,7 +104,7 @@ def test_a_complete_platform(plane, client, namespace):
         "permissions": ("ok", f"all required permissions are granted in namespace {namespace}", ""),
         "webhook": ("ok", "the Trainer's webhook responds", ""),
         "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
-        "kueue": ("ok", "queues: team", ""),
+        "kueue": ("ok", "queues: team (any: cpu 1)", ""),
         "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
     }
     assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
@@ -134,7 +136,7 @@ def test_the_printed_roles_grant_the_missing_permissions(client, namespace, rest
     assert message.startswith(
         "you have no permission to create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
     )
-    assert message.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
+    assert message.endswith(f"ClusterTrainingRuntimes are not checked; StorageClasses are not checked; {QUOTAS}")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
     whole = f"{person} and `kubectl apply -k manifests/cluster`"
     assert advice == f"have an administrator run {whole}, or grant only the missing ones, listed below"
@@ -161,11 +163,9 @@ def test_the_manifests_grant_all_permissions_of_a_user(client, namespace, restri
     code, found, _ = wait_until(
         lambda: (done := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "warning" and done, 90
     )
-    without = "ClusterTrainingRuntimes are not checked; StorageClasses are not checked"
-    assert (
-        found["permissions"][1]
-        == f"you have no permission to get, list clustertrainingruntimes; list storageclasses. Therefore: {without}"
-    )
+    without = f"ClusterTrainingRuntimes are not checked; StorageClasses are not checked; {QUOTAS}"
+    denied = "get, list clustertrainingruntimes; list storageclasses; list clusterqueues; list resourceflavors; "
+    assert found["permissions"][1] == f"you have no permission to {denied}list topologies. Therefore: {without}"
     assert code == 0
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntimes can't be listed", "")
     for item in shipped_manifests.load_objects("cluster"):

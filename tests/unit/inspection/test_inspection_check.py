@@ -252,6 +252,35 @@ CASES = {
         "Kueue does not suspend a TrainJob that names a queue: its integration for TrainJobs is disabled",
         "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
     ),
+    "a queue with a topology": (
+        "kueue",
+        {
+            "queues": [object_named("gpu", spec={"clusterQueue": "team"}), object_named("other")],
+            "cluster_queues": [
+                object_named(
+                    "team",
+                    spec={
+                        "resourceGroups": [
+                            {"flavors": [{"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "8"}]}]},
+                            {"flavors": [{"name": "any", "resources": [{"name": "memory", "nominalQuota": 64}]}]},
+                        ]
+                    },
+                )
+            ],
+            "flavors": [object_named("h100", spec={"topologyName": "racks"}), object_named("any")],
+            "topologies": [object_named("racks", spec={"levels": [{"nodeLabel": "a/block"}, {"nodeLabel": "a/rack"}]})],
+        },
+        "ok",
+        "queues: gpu (h100: cpu 8, topology racks: a/block > a/rack; any: memory 64), other",
+        "",
+    ),
+    "a queue whose quota is hidden": (
+        "kueue",
+        {"queues": [object_named("gpu", spec={"clusterQueue": "team"})], "cluster_queues": FORBIDDEN},
+        "ok",
+        "queues: gpu",
+        "",
+    ),
     "no queued trial": ("kueue", {"queued_trial_result": REFUSED}, "ok", "queues: gpu", ""),
     "queue inactive": (
         "kueue",

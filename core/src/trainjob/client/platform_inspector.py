@@ -66,7 +66,7 @@ class PlatformInspector:
         served = get_list(self._request("GET", "/apis", doing="list the API groups"), "groups")
         groups = {get_str(group, "name"): get_str(group, "preferredVersion", "groupVersion") for group in served}
         fields = self._get_spec_fields() if TRAINER in groups else None
-        queues = self._list_queues(groups[KUEUE], namespace) if KUEUE in groups else ()
+        kueue = self._inspect_kueue(groups[KUEUE], namespace) if KUEUE in groups else {}
         return PlatformFacts(
             server=self._server,
             namespace=namespace,
@@ -74,11 +74,11 @@ class PlatformInspector:
             user=self._get_user_name(),
             api_groups=frozenset(groups),
             denied_permissions=_value_or_error(lambda: self._list_denied(namespace, groups)),
-            queues=queues,
             storage_classes=self._list(_CLASSES, "") if STORAGE in groups else (),
             claims=self._list(_CLAIMS, namespace),
             spec_fields=fields,
-            **({} if fields is None else self._inspect_trainer(namespace, runtime, queues)),
+            **kueue,
+            **({} if fields is None else self._inspect_trainer(namespace, runtime, kueue.get("queues", ()))),
         )
 
     def _inspect_trainer(self, namespace: str, runtime: str, queues: Objects | ClusterError) -> dict[str, Any]:
@@ -159,8 +159,18 @@ class PlatformInspector:
         except ClusterError as error:
             return error
 
-    def _list_queues(self, version: str, namespace: str) -> Objects | ClusterError:
-        return self._list(Resource("localqueues", f"/apis/{version}", ""), namespace)
+    def _inspect_kueue(self, version: str, namespace: str) -> dict[str, Any]:
+        queues = self._list(Resource("localqueues", f"/apis/{version}", ""), namespace)
+        if isinstance(queues, ClusterError) or not queues:
+            return {"queues": queues}
+        shared = {"cluster_queues": "clusterqueues", "flavors": "resourceflavors", "topologies": "topologies"}
+        return {
+            "queues": queues,
+            **{
+                name: self._list(Resource(plural, f"/apis/{version}", "", namespaced=False), "")
+                for name, plural in shared.items()
+            },
+        }
 
     def _list(self, resource: Resource, namespace: str) -> Objects | ClusterError:
         doing = f"list {resource.plural}"

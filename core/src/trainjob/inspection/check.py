@@ -5,7 +5,7 @@ Pure functions turn the facts about the platform into rows of the report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -17,7 +17,7 @@ from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.spec.resources import count_gpus
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.permissions import format_permissions
-from trainjob.status.platform_facts import JOBSET, KUEUE, STORAGE, PlatformFacts
+from trainjob.status.platform_facts import JOBSET, KUEUE, STORAGE, Objects, PlatformFacts
 from trainjob.status.runtime_description import RuntimeDescription
 
 _NEWEST_DIALECT = list(Dialect)[-1]
@@ -267,7 +267,7 @@ def _check_kueue(platform: PlatformFacts) -> Iterator[CheckResult]:
         advice = "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration"
         yield CheckResult(name, Grade.WARNING, wrong, advice)
     else:
-        yield _check_queues(queues)
+        yield _check_queues(queues, platform)
 
 
 def _is_suspended_by_kueue(queued: Any) -> bool:
@@ -278,7 +278,7 @@ def _is_suspended_by_kueue(queued: Any) -> bool:
     return isinstance(queued, ClusterError) or get_mapping(queued, "spec").get("suspend") is True
 
 
-def _check_queues(queues: Sequence[Any]) -> CheckResult:
+def _check_queues(queues: Sequence[Any], platform: PlatformFacts) -> CheckResult:
     inactive = [
         f"{get_str(queue, 'metadata', 'name')}: {get_str(condition, 'message')}"
         for queue in queues
@@ -288,8 +288,34 @@ def _check_queues(queues: Sequence[Any]) -> CheckResult:
     if inactive:
         return CheckResult("kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "use an active queue, or wait")
     return CheckResult(
-        "kueue", Grade.OK, f"queues: {_join_names([get_str(queue, 'metadata', 'name') for queue in queues])}"
+        "kueue", Grade.OK, f"queues: {_join_names([_describe_queue(each, platform) for each in queues])}"
     )
+
+
+def _describe_queue(queue: Mapping[str, Any], platform: PlatformFacts) -> str:
+    """Return the name of a LocalQueue with the quota of its flavors and their topologies, as far as they are known."""
+    name, cluster_queue = _name_of(queue), _find(platform.cluster_queues, get_str(queue, "spec", "clusterQueue"))
+    flavors = [
+        _describe_flavor(flavor, platform)
+        for group in get_list(cluster_queue, "spec", "resourceGroups")
+        for flavor in get_list(group, "flavors")
+    ]
+    return f"{name} ({'; '.join(flavors)})" if flavors else name
+
+
+def _describe_flavor(flavor: Mapping[str, Any], platform: PlatformFacts) -> str:
+    name = get_str(flavor, "name")
+    amounts = [f"{get_str(each, 'name')} {each.get('nominalQuota')}" for each in get_list(flavor, "resources")]
+    topology = get_str(_find(platform.flavors, name), "spec", "topologyName")
+    labels = [get_str(level, "nodeLabel") for level in get_list(_find(platform.topologies, topology), "spec", "levels")]
+    levels = f", topology {topology}: {' > '.join(labels) or 'its levels are not known'}" if topology else ""
+    return f"{name}: {', '.join(amounts)}{levels}"
+
+
+def _find(objects: Objects | ClusterError, name: str) -> Mapping[str, Any]:
+    """Return the object of this name; empty if it is not known."""
+    known = () if isinstance(objects, ClusterError) else objects
+    return next((each for each in known if name and _name_of(each) == name), {})
 
 
 def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainjob.manifest import labels
-from trainjob.spec.resources import PRIORITY_LABEL
+from trainjob.spec.queue import PRIORITY_LABEL
 from trainjob.status import find_failures, pending_reasons
 from trainjob.status.diagnostics import event_time
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str

@@ -40,7 +40,8 @@ from trainjob.spec.base import invalid_field
 from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.manifest import API_VERSION
-from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, ResourceRequirements, resolve_resources
+from trainjob.spec.queue import KUEUE_PREFIX, PRIORITY_LABEL, QUEUE_LABEL
+from trainjob.spec.resources import ResourceRequirements, resolve_resources
 from trainjob.spec.runtime_patches import MAX_PATCHES
 from trainjob.spec.trainers import escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
@@ -201,17 +202,18 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
 
 
 def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
-    """Return the request's labels and annotations for the pods.
+    """Return the request's labels and annotations for the pods, and the annotations of its queue.
 
-    Those of this project and of Kueue are left out. Kueue would treat a pod with its label as another workload.
+    Those of this project are left out, and the labels of Kueue: it would treat a pod with such a label as another
+    workload.
     """
-    reserved = (f"{PREFIX}/", "kueue.x-k8s.io/")
-    texts = {"labels": job.labels, "annotations": job.annotations}
-    kept = {
-        kind: {key: text for key, text in given.items() if not key.startswith(reserved)}
-        for kind, given in texts.items()
+    own = f"{PREFIX}/"
+    placed = job.queue.pod_annotations if job.queue else {}
+    texts = {
+        "labels": {key: text for key, text in job.labels.items() if not key.startswith((own, KUEUE_PREFIX))},
+        "annotations": {**{key: text for key, text in job.annotations.items() if not key.startswith(own)}, **placed},
     }
-    return {kind: given for kind, given in kept.items() if given}
+    return {kind: given for kind, given in texts.items() if given}
 
 
 def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:

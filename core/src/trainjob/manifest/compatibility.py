@@ -16,6 +16,7 @@ from trainjob.spec import BuiltinTrainer, FrameworkConfig, TrainJob, TrainJobMan
 from trainjob.spec.base import invalid_field
 from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
+from trainjob.spec.queue import PODSET_PREFIX
 from trainjob.spec.resources import count_gpus
 
 _DIALECTS = tuple(Dialect)
@@ -84,6 +85,11 @@ def _placement_field(name: str) -> Callable[[TrainJob], Any]:
     return lambda job: getattr(job.placement, name, None) or None
 
 
+def _pod_annotations(job: TrainJob) -> str | None:
+    given = [key for key in job.annotations if key.startswith(PODSET_PREFIX)]
+    return next(iter([*given, *(job.queue.pod_annotations if job.queue else ())]), None)
+
+
 def _repeated_volume(job: TrainJob) -> str | None:
     names = [volume.name for volume in job.volumes]
     again = next((name for name in names if names.count(name) > 1), None)
@@ -122,6 +128,13 @@ _FEATURES = (
             "set it in a training runtime",
         )
         for name, owner in (("security_context", "pods"), ("container_security_context", "containers"))
+    ),
+    _Feature(
+        "queue.topology",
+        Dialect.V2_1,
+        _pod_annotations,
+        "an annotation of pods, which Kueue reads for their topology",
+        "set it in a training runtime",
     ),
     _Feature(
         "runtime_patches",

@@ -15,8 +15,9 @@ from trainjob.spec.initializers import (
 from trainjob.spec.job import TrainJob
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import ModelCheck
+from trainjob.spec.queue import Queue
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
-from trainjob.spec.resources import Placement, Queue, ResourceRequirements, Runtime
+from trainjob.spec.resources import Placement, ResourceRequirements, Runtime
 from trainjob.spec.resume_from import ResumeFrom
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.durations import Duration
 from trainjob.spec.metadata import Annotations, Labels
-from trainjob.spec.resources import Placement, QueueField
+from trainjob.spec.queue import QueueField
+from trainjob.spec.resources import Placement
 from trainjob.spec.runtime_patches import RuntimePatches
 from trainjob.spec.volumes import Volumes
 
@@ -107,7 +108,8 @@ class BaseRequest(WaitSettings):
         annotations: annotations of the TrainJob and of its pods, in the same way.
         deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
             cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
-        queue: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        queue: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class or
+            a topology.
         placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
         volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
         managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With

@@ -13,7 +13,8 @@ from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.model_check import ModelCheck
-from trainjob.spec.resources import Queue, Runtime, RuntimeField
+from trainjob.spec.queue import Queue
+from trainjob.spec.resources import Runtime, RuntimeField
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free

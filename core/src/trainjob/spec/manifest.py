@@ -15,7 +15,8 @@ from trainjob.spec.base_request import WaitSettings
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.job import check_queue, check_suspension
 from trainjob.spec.problems import REDACTED
-from trainjob.spec.resources import CLAIMS_ADVICE, QUEUE_LABEL, Queue, Runtime
+from trainjob.spec.queue import PODSET_PREFIX, QUEUE_LABEL, Queue, check_partial_admission
+from trainjob.spec.resources import CLAIMS_ADVICE, Runtime
 from trainjob.spec.secrets import FILE_KEY_ADVICE
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -116,6 +117,11 @@ def _check_metadata(metadata: Any) -> None:
     for name in ("labels", "annotations"):
         if not isinstance(metadata.get(name, {}), Mapping | None):
             raise invalid_field(f"metadata.{name}", metadata[name], "it must be a mapping")
+        for key, text in (metadata.get(name) or {}).items():
+            if str(key).startswith(PODSET_PREFIX):
+                rule = "Kueue ignores it here, without an error: give it to the pods, as metadata of a runtimePatch"
+                raise invalid_field(f"metadata.{name}.{key}", text, rule)
+        check_partial_admission(metadata.get(name) or {}, f"metadata.{name}")
 
 
 def _check_spec(spec: Any) -> None:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_values
+from trainjob.spec.queue import check_partial_admission
 
 _OWN_PREFIX = "trainjob.dev/"
 # Annotations of this project that a program of the user's own that exports a model sets, too; see manifest.labels.
@@ -31,6 +32,7 @@ def _validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 def _validate_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
     _check_keys(annotations, allowed=_EXPORT_KEYS)
+    check_partial_admission(annotations, "")
     return annotations
 
 

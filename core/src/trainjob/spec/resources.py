@@ -1,4 +1,4 @@
-"""Resources, queue, placement and runtime of a step."""
+"""Resources, placement and runtime of a step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ _SHORT_NAMES = {
 _PARSED_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)")
 _DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
-_DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 CLAIMS_ADVICE = (
     "no Trainer up to 2.3 passes on the claims of a TrainJob: use a training runtime with the claims, and give no "
     "resources_per_node, with which the Trainer drops those of the runtime"
 )
 """Advice for resource claims of a TrainJob (Trainer 2.0 plugins/jobset/builder.go, 2.3 core/trainingruntime.go)."""
-QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-"""Labels that Kueue reads from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
 BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
 """Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch)."""
 
@@ -150,25 +147,6 @@ def count_gpus(resources: ResourceRequirements | Mapping[str, str] | None) -> in
     return sum(int(float(amount)) for amount in counted if _WHOLE_NUMBER.fullmatch(amount))
 
 
-class Queue(Spec):
-    """A Kueue LocalQueue; a plain string stands for its name.
-
-    Attributes:
-        name: name of the LocalQueue, in the TrainJob's namespace.
-        priority_class: name of a WorkloadPriorityClass, which determines the order of admission and preemption.
-    """
-
-    name: str = Field(min_length=1)
-    priority_class: str = ""
-
-    @field_validator("name", "priority_class")
-    @classmethod
-    def _validate_name(cls, name: str) -> str:
-        if name and (len(name) > 63 or not _DNS_NAME.fullmatch(name)):
-            raise invalid_field("", name, "it must be a Kubernetes name of at most 63 characters")
-        return name
-
-
 class Placement(Spec):
     """Settings of a step's pods, such as nodes, service account and security contexts.
 
@@ -232,5 +210,4 @@ class Runtime(Spec):
 
 _FROM_NAME = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)
 
-QueueField = Annotated[Queue, _FROM_NAME]
 RuntimeField = Annotated[Runtime, _FROM_NAME]

@@ -64,6 +64,11 @@ PERMISSIONS: Sequence[Permission] = (
         _TRAINER, "clustertrainingruntimes", "get list", "ClusterTrainingRuntimes are not checked", cluster_wide=True
     ),
     *_permissions("storage.k8s.io", "storageclasses", "list", "StorageClasses are not checked", cluster_wide=True),
+    *(
+        permission
+        for resource in ("clusterqueues", "resourceflavors", "topologies")
+        for permission in _permissions(_KUEUE, resource, "list", "quotas of queues are not shown", cluster_wide=True)
+    ),
 )
 """All permissions, the most important first."""
 

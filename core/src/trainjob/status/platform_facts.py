@@ -38,6 +38,9 @@ class PlatformFacts:
         runtimes: runtimes by their kinds.
         jobs: TrainJobs of the namespace.
         queues: LocalQueues of the namespace.
+        cluster_queues: ClusterQueues of the cluster; nothing is requested if there are no LocalQueues.
+        flavors: ResourceFlavors of the cluster, in the same way.
+        topologies: Topologies of the cluster, in the same way.
         storage_classes: StorageClasses of the cluster.
         claims: PersistentVolumeClaims of the namespace.
     """
@@ -56,5 +59,8 @@ class PlatformFacts:
     runtimes: Mapping[str, Sequence[RuntimeDescription] | ClusterError] = field(default_factory=dict)
     jobs: Objects | ClusterError = ()
     queues: Objects | ClusterError = ()
+    cluster_queues: Objects | ClusterError = ()
+    flavors: Objects | ClusterError = ()
+    topologies: Objects | ClusterError = ()
     storage_classes: Objects | ClusterError = ()
     claims: Objects | ClusterError = ()

@@ -121,7 +121,7 @@ class InitializeDatasetOperator(FetchOperator):
             deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
                 the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
-                class. Airflow's own `queue` selects workers.
+                class or a topology. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -287,7 +287,7 @@ class InitializeModelOperator(FetchOperator):
             deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
                 the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
-                class. Airflow's own `queue` selects workers.
+                class or a topology. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -485,7 +485,7 @@ class FineTuneOperator(StepOperator):
             deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
                 the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
-                class. Airflow's own `queue` selects workers.
+                class or a topology. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -668,7 +668,7 @@ class ExportModelOperator(ExportOperator):
             deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
                 the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
-                class. Airflow's own `queue` selects workers.
+                class or a topology. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
@@ -830,7 +830,7 @@ class TrainJobOperator(ManifestOperator):
             deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
                 the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
             queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
-                class. Airflow's own `queue` selects workers.
+                class or a topology. Airflow's own `queue` selects workers.
             placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
             volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
             managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With

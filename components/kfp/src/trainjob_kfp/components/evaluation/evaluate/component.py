@@ -113,7 +113,8 @@ def evaluate(
         annotations: Annotations of the TrainJob and of its pods, in the same way.
         deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
             cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
-        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class or
+            a topology.
         placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
         volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
         suspend: Whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
